@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from harness import datasets
 from harness.analysis.frames import epoch_frame
 from harness.analysis.read_results import Loaded
-from harness.analysis.rounds import BlockRounds, launch_layout
+from harness.analysis.stats import BlockRounds, launch_layout
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.rounds import BlockRatio, block_rounds, layout_ratio, over_blocks, ratio_over_blocks, read_rounds
+from harness.analysis.read_results import read_rounds
+from harness.analysis.stats import BlockRatio, block_rounds, layout_ratio, over_blocks, ratio_over_blocks
 from harness.cli.sweeps import next_repeats
 from harness.schema.sweep import ROUNDS
 

@@ -130,7 +130,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
     inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
     metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
-    finite. rounds = the `rounds.BlockRounds` of a launch in turns, None without. `outlier` marks valid launches far
+    finite. rounds = the `stats.BlockRounds` of a launch in turns, None without. `outlier` marks valid launches far
     from the others of their layout (`outliers`).
     """
     epochs = epoch_frame(runs) if epochs is None else epochs

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from harness.analysis.frames import Columns, SlowRank, epoch_columns, epoch_times, join_epochs, slow_rank
 from harness.analysis.numbers import plural
-from harness.analysis.rounds import read_rounds
+from harness.analysis.stats import BlockRounds, block_rounds, launch_layout
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Study, sweep_folders
+from harness.schema.sweep import FAILURES, REPLACED, ROUNDS, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload
 
 T = TypeVar("T")
@@ -137,6 +137,16 @@ def _with_rounds(folder: Path, runs: Sequence[RunRecord], epochs: pd.DataFrame) 
     found = {block: read_rounds(folder, block) for block in {run.block for run in runs} if block}
     of_run = {run.point.folder: found.get(run.block) for run in runs}
     return epochs.assign(rounds=epochs["run"].map(of_run)) if found else epochs
+
+
+def read_rounds(folder: Path, block: str) -> BlockRounds | None:
+    """Return the rounds of a `block` of the sweep in `folder`, its launches by their layouts; None without them."""
+    path = folder / ROUNDS / f"{block}.parquet"
+    try:
+        turns = pd.read_parquet(path)
+        return block_rounds(turns.assign(launch=turns["launch"].map(launch_layout)))
+    except (OSError, ValueError, KeyError):  # a file that is missing, cut or another program's
+        return None
 
 
 def _decoded(path: Path, kind: type[T], damaged: list[str]) -> T | None:

@@ -8,8 +8,15 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import between
-from harness.analysis.rounds import FEWEST_BLOCKS, layout_ratio
-from harness.analysis.stats import NEEDED, Interval, median_interval, ratio_interval, sessions
+from harness.analysis.stats import (
+    FEWEST_BLOCKS,
+    NEEDED,
+    Interval,
+    layout_ratio,
+    median_interval,
+    ratio_interval,
+    sessions,
+)
 from harness.base.errors import UserError
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
@@ -27,7 +34,7 @@ class PointScaling:
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
     that stand out. `other_session`: launched in other sessions than the base, so that its speedup has no interval.
     `blocks`: in how many it trained in turns with the base, so that speedup and interval are of their rounds
-    (`rounds.layout_ratio`), else 0.
+    (`stats.layout_ratio`), else 0.
     `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
     """
 

@@ -9,8 +9,7 @@ from statistics import fmean, median, quantiles
 
 import pandas as pd
 
-from harness.analysis.rounds import FEWEST_ROUNDS, BlockRounds, ratio_over_blocks, winsorise
-from harness.analysis.stats import Interval
+from harness.analysis.stats import FEWEST_ROUNDS, BlockRounds, Interval, ratio_over_blocks, winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
 from harness.schema.record import decode

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from harness import datasets
-from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds
+from harness.analysis.stats import FEWEST_BLOCKS, block_rounds
 from harness.base import __version__, turns
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet

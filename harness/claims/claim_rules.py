@@ -16,9 +16,17 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.learning import times_to_accuracy
-from harness.analysis.rounds import FEWEST_BLOCKS, ratio_over_blocks
 from harness.analysis.scaling import comparable, scale
-from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval, percentiles, resamples
+from harness.analysis.stats import (
+    FEWEST_BLOCKS,
+    LEVEL,
+    NEEDED,
+    Interval,
+    median_interval,
+    percentiles,
+    ratio_over_blocks,
+    resamples,
+)
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.schema.claim import Claim
 from harness.schema.sync import find_policy

@@ -17,8 +17,7 @@ import pandas as pd
 
 from harness import datasets
 from harness.analysis.read_results import standing
-from harness.analysis.rounds import FEWEST_BLOCKS
-from harness.analysis.stats import NEEDED
+from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
 from harness.base.errors import UserError
 from harness.claims.claim_evidence import GPUS, ClaimEvidence, compare_with_claim, foresee, is_about
 from harness.claims.claim_rules import (

@@ -23,8 +23,7 @@ from scipy.stats import binom, norm
 from scipy.stats import t as student
 
 from harness.analysis.numbers import plural
-from harness.analysis.rounds import block_rounds, winsorise
-from harness.analysis.stats import LEVEL, NEEDED, Interval, sessions
+from harness.analysis.stats import LEVEL, NEEDED, Interval, block_rounds, sessions, winsorise
 from harness.regression.baselines import Measurement
 from harness.regression.quantities import EFFICIENCY, RELATIVE, STEP, CostSample, Values, as_cost, as_slowdown, samples
 from harness.schema.sweep import Layout

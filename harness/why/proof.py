@@ -11,8 +11,7 @@ import pandas as pd
 
 from harness.analysis.frames import launch_frame, median_launches
 from harness.analysis.read_results import load_sweep
-from harness.analysis.rounds import FEWEST_BLOCKS, block_rounds, over_blocks, winsorise
-from harness.analysis.stats import Interval
+from harness.analysis.stats import FEWEST_BLOCKS, Interval, block_rounds, over_blocks, winsorise
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
