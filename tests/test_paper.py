@@ -10,18 +10,14 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import launch_frame
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
 from harness.claims.judgement import (
     POLICIES,
     PRESET,
     ExperimentSize,
-    choose,
     plan,
-    quick,
     rank_counts,
-    seconds_of,
 )
 from harness.cli.paper import paper
 from harness.report.claims_page import FOLDER, claims_answer
@@ -95,37 +91,6 @@ def test_full_is_every_row_every_epoch_and_enough_launches_for_intervals(cache: 
 def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> None:
     real = planned("higgs-dnn", data_dir=shared_data)[0]
     assert real.workload.samples is not None and 5000 < real.workload.samples < 10_000
-
-
-def test_full_takes_as_long_as_quick_launches_say() -> None:
-    """Quick: 100 s around, 10 epochs of 1000 rows in 2 s on one rank and 1 s on two, no evaluation to speak of."""
-    epochs = 10
-    runs = []
-    for ranks, seconds in ((1, 2.0), (2, 1.0)):
-        run = make_run(make_point(ranks), seconds=[[seconds] * ranks] * epochs, rows=1000)
-        runs.append(replace(run, ranks=tuple(replace(rank, evaluate_s=0.0, import_s=70.0) for rank in run.ranks)))
-    around = (70 + 30 - 20, 70 + 30 - 10)
-    sweep = Sweep(
-        workload=replace(make_point().workload, epochs=30, samples=10_000), layouts=(*TWO, Layout(nodes=4)), repeats=3
-    )
-    assert seconds_of(sweep, launch_frame(runs)) == pytest.approx(3 * (around[0] + 600 + 2 * (around[1] + 300)))
-
-
-def test_quick_launches_are_the_first_of_the_fewest_and_the_most_ranks(cache: Path) -> None:
-    layouts = tuple(Layout(nodes=count) for count in (1, 2, 4))
-    sweeps = plan(
-        EXPERIMENTS["adult-dnn"], layouts=layouts, preset=PRESET, size=ExperimentSize(repeats=6), data_dir=None
-    )
-    assert [[layout.nodes for layout in sweep.layouts] for sweep in quick(sweeps)] == [[1, 4], [2, 4], [2, 4]]
-    assert {sweep.repeats for sweep in quick(sweeps)} == {1}
-    assert [sweep.name for sweep in quick(sweeps)] == [sweep.name for sweep in sweeps]  # nothing runs twice
-
-
-def test_experiments_are_chosen_by_name() -> None:
-    assert choose("mnist-cnn, adult-dnn", EXPERIMENTS) == ("mnist-cnn", "adult-dnn")
-    assert choose(None, EXPERIMENTS) == tuple(EXPERIMENTS)
-    with pytest.raises(UserError, match="mnist is none of mnist-dnn"):
-        choose("mnist", EXPERIMENTS)
 
 
 def run_of(ranks: int, seconds: float, accuracies: tuple[float, ...], sync: str, **changes: object) -> RunRecord:
@@ -258,14 +223,16 @@ def test_command_goes_on_after_a_failed_experiment(
     launched.clear()
     told = CliRunner().invoke(paper, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
     assert told.exception is None
-    assert "FULL=1: 6 launches, " in told.output and "estimated from 1 quick ones" in told.output
-    assert [workload.epochs for workload in launched] == [EXPERIMENTS["acoustic-dnn"].epochs, 30]
+    assert [workload.epochs for workload in launched] == [30]
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
-    arguments = ["--preset", "paper-2016", "--results", str(tmp_path / "results")]
-    with pytest.raises(UserError, match="did you mean 'paper-2016-0"):
-        CliRunner().invoke(paper, arguments, catch_exceptions=False)
+    for setting, words in (
+        ("--preset=paper-2016", "did you mean 'paper-2016-0"),
+        ("--workloads=mnist", "did you mean 'mnist-"),
+    ):
+        with pytest.raises(UserError, match=words):
+            CliRunner().invoke(paper, [setting, "--results", str(tmp_path / "results")], catch_exceptions=False)
     assert not (tmp_path / "results").exists()
 
 

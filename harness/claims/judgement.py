@@ -18,7 +18,6 @@ import pandas as pd
 from harness import datasets
 from harness.analysis.read_results import standing
 from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
-from harness.base.errors import UserError
 from harness.claims.claim_evidence import GPUS, ClaimEvidence, compare_with_claim, foresee, is_about
 from harness.claims.claim_rules import (
     CONFIRMED,
@@ -149,9 +148,6 @@ class ExperimentSize:
     samples: int | None = None
 
 
-_FULL_REPEATS = 6  # the fewest that have a 95 % interval
-
-
 def plan(
     experiment: Experiment,
     *,
@@ -183,7 +179,7 @@ def plan(
         build_sweep(
             replace(workload, sync=policy),
             layouts=tuple(layouts) if policy == POLICIES[0] else several,
-            repeats=size.repeats or (_FULL_REPEATS if full else FEWEST_BLOCKS),
+            repeats=size.repeats or (NEEDED if full else FEWEST_BLOCKS),
             data_dir=data_dir,
             oversubscribe=oversubscribe,
         )
@@ -197,47 +193,6 @@ def sized(workload: Workload, data_dir: Path | None) -> Workload:
     source = datasets.locate(workload, data_dir)
     there = source.rows if source.kind == "synthetic" else datasets.prepare(source).record.train_rows
     return replace(workload, samples=min(workload.samples or there, there))
-
-
-def quick(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
-    """Return the launches of `sweeps` that tell what more would take: the first on the fewest and the most ranks."""
-    return tuple(
-        replace(sweep, layouts=tuple(dict.fromkeys((sweep.layouts[0], sweep.layouts[-1]))), repeats=1)
-        for sweep in sweeps
-    )
-
-
-def choose(names: str | None, experiments: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the `experiments` that a user named, ``mnist-dnn,mnist-cnn``, in his order; all for None.
-
-    Raises:
-        UserError: one is none of them.
-    """
-    known = tuple(experiments)
-    asked = tuple(dict.fromkeys(name.strip() for name in names.split(","))) if names else known
-    for name in asked:
-        if name not in known:
-            raise UserError(f"WORKLOADS={names}: {name or 'an empty name'} is none of {', '.join(known)}")
-    return asked
-
-
-def seconds_of(sweep: Sweep, tried: pd.DataFrame) -> float:
-    """Return the seconds that all launches of `sweep` take one after the other, by those that were `tried`.
-
-    `tried` is a `frames.launch_frame` of at least one row, times valid or not; medians count. A launch is as on the
-    most ranks tried that it has as well, which is too much where more ranks are faster still.
-    """
-    workload, epochs = sweep.workload, tried["epochs"]
-    assert workload.samples is not None
-    around = tried["import_s"] + tried["inside_s"] - tried["trained_s"] - tried["evaluate_s"]
-    of_epoch = workload.samples * tried["trained_s"] / (epochs * tried["rows"]) + tried["evaluate_s"] / epochs
-    costs = tried.assign(around=around, of_epoch=of_epoch).groupby("ranks")[["around", "of_epoch"]].median()
-    total = 0.0
-    for layout in sweep.layouts:
-        fewer = costs[costs.index <= layout.ranks]
-        like = fewer.iloc[-1] if len(fewer) else costs.iloc[0]
-        total += float(like["around"] + workload.epochs * like["of_epoch"])
-    return sweep.repeats * total
 
 
 WIDE = "harness.models.networks:wide"

@@ -99,6 +99,11 @@ budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0
 sweep_argument = click.argument("sweep", required=False)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def given_command() -> str:
     """Return the running command with the options that were given on its command line."""
     context = click.get_current_context()

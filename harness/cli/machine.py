@@ -18,6 +18,7 @@ from harness.cli.common import (
     data_dir_option,
     defaulted,
     folder_options,
+    names_in,
     print_table,
     reports_option,
     with_options,
@@ -120,8 +121,8 @@ def bench(
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
     settings = BenchSettings(
-        workloads=_names(workloads),
-        contenders=_names(contenders),
+        workloads=names_in(workloads),
+        contenders=names_in(contenders),
         pythons={name: path for name, path in pythons.items() if path},
         **options,
     )
@@ -140,10 +141,6 @@ def write_bench(settings: "BenchSettings", reports: Path, place: str = "bench") 
         for record in run_bench(settings, click.echo, handles):
             answer = write_page(replace(bench_answer(record), place=place), reports)
     return answer
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 @click.command(name="probe")

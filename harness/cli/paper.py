@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.cores import usable_cores
-from harness.base.errors import RunError, UserError
+from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import resource
 from harness.cli import common
 from harness.cli.options import (
@@ -44,7 +44,7 @@ Together = Callable[[Sequence[Sweep]], int]
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
-@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches; first estimates how long that takes.")
+@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
@@ -58,14 +58,17 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
-    from harness.claims.judgement import PRESET, ExperimentSize, choose, plan
+    from harness.claims.judgement import PRESET, ExperimentSize, plan
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE
     from harness.sweep.execute import run_sweep, run_together
 
     published = read_published(resource(CLAIMS_FILE))
-    names = choose(workloads, EXPERIMENTS)
+    names = common.names_in(workloads or "") or tuple(EXPERIMENTS)
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise unknown("WORKLOADS", name, EXPERIMENTS)
     submission, why = build_submission(options)
     layouts = _layouts(options, submission, published.of(PAPER))
     size = ExperimentSize(**{name: options[name] for name in ("full", "repeats", "epochs", "samples")})
@@ -73,20 +76,15 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     launch = partial(run_sweep, **where, approve=approval(options))
     together = partial(run_together, **where) if submission.scheduler == "local" else None
 
-    def planned(size: ExperimentSize) -> dict[str, tuple[Sweep, ...]]:
-        preset, over = options["preset"] or PRESET, options["oversubscribe"]
-        settings = partial(plan, layouts=layouts, preset=preset, data_dir=data_dir, oversubscribe=over)
-        return {
-            name: tuple(replace(one, scheduler=submission.scheduler) for one in settings(EXPERIMENTS[name], size=size))
-            for name in names
-        }
-
+    preset, over = options["preset"] or PRESET, options["oversubscribe"]
+    planned = partial(plan, layouts=layouts, preset=preset, size=size, data_dir=data_dir, oversubscribe=over)
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
-    plans = planned(size)
+    plans = {
+        name: tuple(replace(one, scheduler=submission.scheduler) for one in planned(EXPERIMENTS[name]))
+        for name in names
+    }
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
-    if size.full:
-        _tell_time(plans, planned(ExperimentSize()), launch)
     studies = _run_all(plans, launch, together, results, reports)
     answer = judged(studies, judge(results, reports), results, reports, common.given_command())
     failed = [study.experiment for study in studies if study.problem]
@@ -165,31 +163,6 @@ def _run(sweeps: Sequence[Sweep], launch: Launch, together: Together | None) -> 
         except RunError as error:
             problems.append(str(error))
     return "; ".join(dict.fromkeys(problems))
-
-
-def _tell_time(plans: Mapping[str, Sequence[Sweep]], cut: Mapping[str, Sequence[Sweep]], launch: Launch) -> None:
-    """Say how long `plans` will take, estimated from the first launches of the `cut` ones, which run if they have not.
-
-    Raises:
-        RunError: one of them failed, so that nothing is known.
-    """
-    from harness.analysis.frames import launch_frame
-    from harness.analysis.read_results import load_sweep
-    from harness.claims.judgement import quick, seconds_of
-    from harness.sweep.plan import format_seconds
-
-    total, launches, tried = 0.0, 0, 0
-    for name, sweeps in plans.items():
-        click.echo(f"estimating {name} from quick launches")
-        for sweep, short in zip(sweeps, quick(cut[name]), strict=True):
-            loaded = load_sweep(launch(short))
-            total += seconds_of(sweep, launch_frame(loaded.runs, loaded.epochs))
-            launches += sweep.repeats * len(sweep.layouts)
-            tried += len(loaded.runs)
-    click.echo(
-        f"FULL=1: {launches} launches, {format_seconds(total)} one after the other if none is done yet, "
-        f"estimated from {tried} quick ones; Ctrl-C stops it, the same command goes on"
-    )
 
 
 SERVERS = "parameter-server"  # the bench's contender
