@@ -13,7 +13,6 @@ from scipy import stats
 from harness.analysis.numbers import percent
 from harness.analysis.stats import SESSION_SPREAD
 from harness.base.errors import UserError
-from harness.base.provenance import git, has_commit
 from harness.datasets import locate
 from harness.schema.record import RUN_FILE, RunRecord, read_run
 from harness.schema.sweep import Layout, Sweep
@@ -24,8 +23,6 @@ FOLDER = "reproductions"  # results/reproductions/<time>
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
 LOSS_BOUND = 0.02  # largest relative difference of an epoch's training loss between equal mathematics rounded otherwise
 _LEAST = 3  # launches whose spread an interval can rest on
-_CHECKOUT = Path(__file__).parent.parent.parent
-_MOST_LINES = 12  # of a difference in the source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,20 +98,6 @@ def repeat_launch(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
     made = run_sweep(sweep, data_dir=data_dir, results=folder, submission=submission, invalid_too=False)
     (file,) = made.glob(f"*/{RUN_FILE}")
     return read_run(file.parent)
-
-
-def source_changes(run: RunRecord) -> Sequence[str]:
-    """Return the lines of the harness's source that differ now from the record's commit, as far as git knows them."""
-    commit = run.provenance.commit
-    if not commit or not has_commit(_CHECKOUT, commit):
-        return [f"the record's commit {commit[:12] or '(none)'} is not in this checkout: what changed cannot be named"]
-    found = git(_CHECKOUT, "diff", "--unified=0", commit, "--", "harness", "jobs/templates").out.splitlines()
-    changed = [line for line in found if line.startswith(("+", "-")) and not line.startswith("---")]
-    more = len(changed) - _MOST_LINES
-    lines = [line.replace("+++ b/", "in ") for line in changed[:_MOST_LINES]]
-    if run.provenance.dirty:
-        lines.append("the record's own source had uncommitted changes, which no commit names")
-    return [*lines, *([f"and {more} more lines"] if more > 0 else [])]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,17 +109,13 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
 
     folder = find_recorded(name, results)
     submission, _ = build_submission(options)
-    lines, changes = [], []
+    lines = []
     for known in repetition.recorded(folder):
         old = known.run
         again = repetition.plan_repetition(old, data_dir, here=not same_layout)
         new = repetition.repeat_launch(again, data_dir=data_dir, results=results, submission=submission)
-        basis = repetition.environment(old, new)
-        for line in basis:
+        for line in repetition.environment(old, new):
             click.echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
-        if any(line.quantity == "source" for line in basis):
-            changes = [*repetition.source_changes(old)]
-            click.echo("\n".join(f"  {line}" for line in changes))
         lines += [(str(old.point.layout.ranks), line) for line in repetition.results_of(old, new, known.same_layout)]
     found = [line for _, line in lines]
     verdicts = {line.verdict for line in found}
@@ -131,7 +127,7 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
     return Answer(
         sentence=repetition.overall_verdict(found),
         table=Table(title="", headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"), rows=rows),
-        data={"lines": found, "source": changes},
+        data={"lines": found},
         code=code,
     )
 
