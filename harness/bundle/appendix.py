@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
+from harness.analysis.learning import final_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.bundle.repetition import LOSS_BOUND
@@ -17,8 +18,9 @@ from harness.claims.claim_rules import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
-from harness.report.sweep_facts import account_facts, banners, data_facts, machine_facts, on_one_machine, workload_facts
+from harness.report.sweep_facts import account_facts, banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_page import headline
+from harness.report.sweep_tables import terminal_table
 from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
@@ -190,6 +192,11 @@ def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
 def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
     runs, launches = one.runs, launch_frame(one.loaded.runs, one.loaded.epochs)
     assert one.loaded.study is not None
+    scaling = scale(launches)
+    results = "None: no launch has valid times. What the launches trained, and why they are not valid, is recorded."
+    if scaling is not None:
+        table = terminal_table(scaling, final_frame(launches))
+        results = markdown_table(table.headings, [list(map(str, row)) for row in table.rows])
     found = [
         f"## {escaped(f'Artifact A{number}: {study_name(one.loaded.study.sweep)}')}",
         "### Relation to contributions",
@@ -198,7 +205,7 @@ def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
             f"{len(one.loaded.valid)} of them with valid times. It shows C{number}: {one.answer}"
         ),
         "### Expected results",
-        _results(one),
+        results,
         "### Set-up: hardware and software",
         _facts(*machine_facts(runs), *account_facts(one.loaded.accounts)),
         "### Set-up: data and training",
@@ -217,26 +224,6 @@ def _artifact(number: int, one: BundledSweep, bundle: str) -> list[str]:
     if one.limits:
         found += ["### What it does not show", _items(one.limits)]
     return found
-
-
-def _results(one: BundledSweep) -> str:
-    launches = launch_frame(one.loaded.runs, one.loaded.epochs)
-    scaling = scale(launches)
-    if scaling is None:
-        return "None: no launch has valid times. What the launches trained, and why they are not valid, is recorded."
-    alone = on_one_machine(one.loaded.runs)
-    accuracy = launches[launches["valid"]].groupby("layout")["test_accuracy"].median()
-    names = {str(run.point.layout): run.point.layout for run in one.loaded.runs}
-    rows = []
-    for point in scaling.points:
-        reached = accuracy.get(point.layout)
-        speedup = "not comparable" if point.speedup is None else f"{point.speedup:.2f}"
-        span = f" ({numbers.ratio_span(point.speedup_interval)})" if point.speedup_interval else ""
-        where = str(names[point.layout]) + (" of one machine" if alone else "")
-        tested = "not tested" if reached is None or reached != reached else numbers.percent(float(reached), 2)
-        rows.append((where, str(point.launches), numbers.seconds(point.seconds), speedup + span, tested))
-    headings = ("Layout", "Launches", "Epoch, median", "Speedup (95 % interval)", "Test accuracy, median")
-    return markdown_table(headings, rows)
 
 
 def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
