@@ -54,7 +54,6 @@ def record(*made: BenchBlock, **changes: object) -> BenchRecord:
         left_out={},
         seed=0,
         forced=False,
-        quick=False,
         blocks=made,
     )
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -126,16 +125,15 @@ def test_a_goal_is_met_or_missed_by_the_whole_interval(step: float, met: bool) -
     assert tabulate(record(*made))[0].ratios["gradients"]["bound"].met is met
     wide = [block(number, bound=(1.0,), gradients=(0.8 + 0.2 * number,)) for number in range(3)]
     assert tabulate(record(*wide))[0].ratios["gradients"]["bound"].met is None
-    for changes in ({"forced": True}, {"quick": True}):
-        assert tabulate(record(*made, **changes))[0].ratios["gradients"]["bound"].met is None
+    assert tabulate(record(*made, forced=True))[0].ratios["gradients"]["bound"].met is None
 
 
-def test_two_contenders_are_paired_by_block_and_not_from_a_quick_bench() -> None:
+def test_two_contenders_are_paired_by_block_and_not_from_a_forced_bench() -> None:
     made = (block(gradients=(0.5, 0.5), none=(0.4, 0.4)), block(1, gradients=(0.5,)))
     assert paired_rates(record(*made), slow="gradients", fast="none") == [
         {"workload": "mnist-dnn", "slow": pytest.approx(256), "fast": pytest.approx(320)}
     ]
-    assert paired_rates(record(*made, quick=True), slow="gradients", fast="none") == []
+    assert paired_rates(record(*made, forced=True), slow="gradients", fast="none") == []
 
 
 @pytest.mark.parametrize("workload", sorted(EXPERIMENTS))
@@ -163,12 +161,11 @@ def test_bad_settings_are_named(settings: dict[str, object], words: str) -> None
 
 
 def test_blocks_go_on_until_the_minutes_are_spent() -> None:
-    whole, quick = BenchSettings(), BenchSettings(quick=True)
+    whole = BenchSettings()
     assert blocks._goes_on(whole, 2, 1e6) and not blocks._goes_on(whole, 3, 1e6)  # three are needed, however long
     assert blocks._goes_on(whole, 4, 700.0) and not blocks._goes_on(whole, 4, 740.0)  # a fifth takes 175 s, 185 s
-    assert blocks._goes_on(quick, 4, 140.0) and not blocks._goes_on(quick, 4, 150.0)
     assert not blocks._goes_on(BenchSettings(blocks=1), 1, 0.0)
-    assert set(whole.names) == set(EXPERIMENTS) and set(quick.names) < set(EXPERIMENTS)
+    assert set(whole.names) == set(EXPERIMENTS)
 
 
 def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class BenchRecord:
     """A whole bench: where, with what, and every block in the order they were made.
 
     `rows` are those of an epoch by workload. `left_out` says why contenders take no part. `forced` measured on a busy
-    machine too, `quick` in too few blocks: no verdict is based on either.
+    machine too: no verdict is based on it.
     """
 
     schema: int
@@ -59,7 +59,6 @@ class BenchRecord:
     left_out: dict[str, str]
     seed: int
     forced: bool
-    quick: bool
     blocks: tuple[BenchBlock, ...] = ()
 
 
@@ -133,11 +132,12 @@ def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
 
 
 def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
-    judged = not (record.forced or record.quick)
     rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
     ratios: dict[str, dict[str, ContenderRatio]] = {}
     for name in rates:
-        pairs = {table: compare(blocks, name, other, judged=judged) for table, other in references(name).items()}
+        pairs = {
+            table: compare(blocks, name, other, judged=not record.forced) for table, other in references(name).items()
+        }
         ratios[name] = {table: one for table, one in pairs.items() if one is not None}
     losses = {name: [block.losses[name] for block in blocks if name in block.losses] for name in record.contenders}
     return WorkloadRow(
@@ -203,9 +203,9 @@ def block_ratios(
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
     """Return a row for every block in which two `contenders` trained: rows per second by the keyword's name.
 
-    None of a quick or forced bench: no verdict is based on them.
+    None of a forced bench: no verdict is based on it.
     """
-    if record.quick or record.forced:
+    if record.forced:
         return []
     rows: list[dict[str, str | float]] = []
     (first, top), (second, bottom) = contenders.items()

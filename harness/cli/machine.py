@@ -98,7 +98,6 @@ def check_site(**options: str | None) -> None:
 @click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
 @click.option("--blocks", type=int, help="Starts of all contenders [default: what 15 minutes hold, at least 3].")
 @click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
-@click.option("--quick", is_flag=True, help="Two networks in 3 minutes: shows that it works; judges nothing.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
 @defaulted("--limit", "limit_s", type=int, default=180, help="Seconds that others wait for one.")
 @defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")

@@ -88,7 +88,7 @@ def _command(record: BenchRecord) -> str:
     options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}", f"SEED={record.seed}"]
     options += [f"CONTENDERS={','.join(record.contenders)}"]
     options += [f"{name}_PYTHON=PATH" for name, one in _PYTHONS.items() if one in record.contenders]
-    options += [name for name, on in (("QUICK=1", record.quick), ("FORCE=1", record.forced)) if on]
+    options += ["FORCE=1"] if record.forced else []
     return " ".join(["make bench", *options])
 
 
@@ -181,8 +181,6 @@ def _conditions(record: BenchRecord) -> list[str]:
 def _remarks(record: BenchRecord) -> list[str]:
     """Return that nothing is judged, where so, who stays out, and a line for every contender that failed in a block."""
     found = ["forced: measured although the machine may have been busy; nothing is judged"] if record.forced else []
-    if record.quick:
-        found.append("quick: too few blocks for a verdict; nothing is judged")
     found += record.left_out.values()
     for block in record.blocks:
         for name, why in block.failed.items():
