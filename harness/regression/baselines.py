@@ -333,11 +333,10 @@ def default_reference(current: Measurement, folder: Path) -> Measurement:
     """
     kept = kept_baselines(folder)
     same = [measurement for measurement in kept if _same_study(measurement, current)]
-    for measurement in same:
-        if measurement.machine.fingerprint == current.machine.fingerprint:
-            return measurement
-    check_comparable((same or kept)[0], current)
-    raise AssertionError("a measurement that is comparable would have been returned")
+    here = [measurement for measurement in same if measurement.machine.fingerprint == current.machine.fingerprint]
+    found = (here or same or kept)[0]
+    check_comparable(found, current)
+    return found
 
 
 def measurements_of(study: Measurement, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
