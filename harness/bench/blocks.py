@@ -278,7 +278,8 @@ class SetMaker:
             return (self.python, "-m", "harness.transparent", *logs, script, *words)
         if contender.module:
             ports = _free_ports(contender.ranks + contender.helpers)
-            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, ",".join(f"localhost:{port}" for port in ports))
+            addresses = ",".join(f"localhost:{port}" for port in ports)
+            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, addresses, *contender.options)
         if contender.script:
             return (contender.python or self.python, script, *words)
         workload = self.task.workload(sync=contender.sync)

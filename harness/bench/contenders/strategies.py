@@ -1,13 +1,11 @@
-"""Contender: TensorFlow's own ParameterServerStrategy: workers that fetch weights from a server and send it gradients.
+"""Contenders: TensorFlow's own MultiWorkerMirroredStrategy and ParameterServerStrategy, with a custom training loop.
 
-As in TensorFlow's guide "Parameter server training with ParameterServerStrategy", with a custom training loop: workers,
-a server of the weights, and a coordinator, which schedules steps, ten in one function as the guide advises. Each worker
-draws from all rows, shuffled, and makes its steps at its own pace: the updates are asynchronous, a gradient is applied
-to weights that other workers have changed since. The coordinator takes the turns: where it schedules nothing, the
-others have nothing to do.
+python -m harness.bench.contenders.strategies TASK ADDRESSES mirrored|served
 """
 
+import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from harness.base.turns import join
 from harness.bench.contenders import Task
 from harness.bench.contenders.script import (
     build_network,
+    one_thread,
     read_addresses,
     read_rank,
     read_task,
@@ -26,6 +25,7 @@ from harness.bench.contenders.script import (
     shuffled_batches,
     standardised,
 )
+from harness.datasets.shards import split_evenly
 
 if TYPE_CHECKING:
     import keras
@@ -34,8 +34,56 @@ if TYPE_CHECKING:
 _TOGETHER = 10  # steps
 
 
-def main() -> None:
-    """Be what the rank says: the first is the coordinator, the second the server, the others work, each on a core."""
+def mirrored() -> None:
+    """Train in step with the other workers, one on each core, until the block ends.
+
+    Keras 3's ``fit`` fails under this strategy, so this is the loop of TensorFlow's guide "Custom training loop with
+    Keras and MultiWorkerMirroredStrategy": one compiled step that takes its batch from the distributed iterator.
+    """
+    task, addresses, rank = read_task(), read_addresses(), read_rank()
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}})
+    one_thread()
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    workers = strategy.num_replicas_in_sync
+    if workers != len(addresses):
+        raise RuntimeError(f"{workers} workers instead of {len(addresses)} joined")
+    x, y = map(tf.constant, standardised(task, split_evenly(task.rows, workers, rank)))
+    batches = iter(
+        strategy.distribute_datasets_from_function(lambda _: shuffled_batches(x, y, len(x), task.batch_per_rank))
+    )
+    with strategy.scope():
+        model = build_network(task)
+    on_replica = replica_step(strategy, task, model, task.batch_per_rank * workers)
+
+    @tf.function
+    def step(batches: "tf.distribute.DistributedIterator") -> tf.Tensor:
+        """Make a step: gradients of the mean over the global batch, summed over workers."""
+        return strategy.run(on_replica, args=next(batches))
+
+    steps = task.rows // (task.batch_per_rank * workers)
+    turns = join(rank, workers)
+    losses: list[float] = []
+    while True:
+        loss = step(batches)
+        if len(losses) < steps:
+            losses.append(workers * float(loss))
+            if len(losses) == steps and rank == 0:
+                print(f"epoch 1  train loss {sum(losses) / steps:.4f}", flush=True)
+        if turns:
+            turns.step()
+
+
+def served() -> None:
+    """Be what the rank says: the first is the coordinator, the second the server, the others work, each on a core.
+
+    As in TensorFlow's guide "Parameter server training with ParameterServerStrategy", with a custom training loop:
+    workers that fetch weights from a server and send it gradients, and a coordinator, which schedules steps, ten in one
+    function as the guide advises. Each worker draws from all rows, shuffled, and makes its steps at its own pace: the
+    updates are asynchronous, a gradient is applied to weights that other workers have changed since. The coordinator
+    takes the turns: where it schedules nothing, the others have nothing to do.
+    """
     task, rank, (coordinator, server, *workers) = read_task(), read_rank(), read_addresses()
     cluster = {"chief": [coordinator], "ps": [server], "worker": workers}
     role, number = (("chief", 0), ("ps", 0), ("worker", rank - 2))[min(rank, 2)]
@@ -125,4 +173,4 @@ def _compile_steps(
 
 
 if __name__ == "__main__":
-    main()
+    {"mirrored": mirrored, "served": served}[sys.argv[3]]()
