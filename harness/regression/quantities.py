@@ -77,15 +77,17 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     found: list[CostSample] = []
     for layout in layouts:
         found += _at(measurement, reference, layout, session)
-    base, others = layouts[0], layouts[1:]
+    base = layouts[0]
     # The same ranks with other threads: no efficiency over the base.
-    others = [layout for layout in others if layout.ranks != base.ranks]
-    for layout in others:
-        blocks = _blocks(measurement, (base, layout), session)
+    others = [layout for layout in layouts[1:] if layout.ranks != base.ranks]
+    over: list[tuple[Layout | None, Sequence[Layout]]] = [(layout, [layout]) for layout in others]
+    over += [(None, others)] if len(others) > 1 else []  # the curve: the geometric mean of all
+    for one, compared in over:
+        blocks = _blocks(measurement, (base, *compared), session)
         if blocks:
-            costs = np.log(np.array([_slowdown(measurement, one, other) for one, other in blocks]))
-            found.append(_sample(EFFICIENCY, layout, costs, blocks, session, float(np.exp(-np.median(costs)))))
-    found += _curve(measurement, base, others, session)
+            slow = [[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks]
+            costs, quantity = np.log(np.array(slow)).mean(axis=1), CURVE if one is None else EFFICIENCY
+            found.append(_sample(quantity, one, costs, blocks, session, float(np.exp(-np.median(costs)))))
     return tuple(found)
 
 
@@ -136,15 +138,3 @@ def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLa
     """Return the inverse of the efficiency of `launch` over `base`: 1 is ideal, 2 is half."""
     ideal = launch.layout.ranks / base.layout.ranks if measurement.scaling == "strong" else 1.0
     return launch.seconds * ideal / base.seconds
-
-
-def _curve(measurement: Measurement, base: Layout, others: Sequence[Layout], session: Sessions) -> Iterator[CostSample]:
-    """Yield what all points together say: the geometric mean of the efficiencies."""
-    if len(others) < 2:
-        return
-    blocks = _blocks(measurement, (base, *others), session)
-    if not blocks:
-        return
-    slow = np.array([[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks])
-    costs = np.log(slow).mean(axis=1)
-    yield _sample(CURVE, None, costs, blocks, session, float(np.exp(-np.median(costs))))

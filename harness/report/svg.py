@@ -276,23 +276,16 @@ def error_bars(axes: Axes, bars: Sequence[tuple[float, float, Interval]], colour
     axes.errorbar(places, heights, yerr=np.transpose(lengths), fmt="none", ecolor=colour, **look)
 
 
-def beside(launches: pd.DataFrame, limits: tuple[float, float], logarithmic: bool) -> pd.Series:
-    """Return a place right of its rank count for every row of `launches`, so that none hides another or the median."""
-    layouts = launches.groupby("layout", sort=False)["run"]
-    number, last = layouts.cumcount(), layouts.transform("size") - 1
-    steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)
-    if logarithmic:
-        return launches["ranks"] * (limits[1] / limits[0]) ** steps
-    return launches["ranks"] + steps * (limits[1] - limits[0])
-
-
 def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: bool) -> None:
     """Draw `column` of every row of `launches` as a light dot right of its rank count, linked to its launch.
 
     More dots than `_MOST_DOTS` are drawn as one image without links: a page must stay light.
     """
-    x, y = beside(launches, axes.get_xlim(), logarithmic), launches[column]
-    many = len(launches) > _MOST_DOTS
+    layouts, (low, high) = launches.groupby("layout", sort=False)["run"], axes.get_xlim()
+    number, last = layouts.cumcount(), layouts.transform("size") - 1
+    steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)  # none hides another or the median
+    x = launches["ranks"] * (high / low) ** steps if logarithmic else launches["ranks"] + steps * (high - low)
+    y, many = launches[column], len(launches) > _MOST_DOTS
     dots = axes.scatter(
         x, y, s=10, color=MUTED.light, alpha=0.6, linewidths=0, label="single launch", rasterized=many
     )  # fmt: skip
