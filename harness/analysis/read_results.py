@@ -315,7 +315,7 @@ def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
     if run.losses:
         raise UserError(
             f"'{folder}' went on after ranks failed, whose steps are not recorded: what it trained between failures is "
-            "on the page that its sweep's report leads to"
+            "on its sweep's page"
         )
     path = folder / STEPS_FILE
     try:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pandas as pd
 
@@ -24,12 +23,11 @@ from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_facts, sweep_sentences
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
-from harness.report.failed_ranks_page import FOLDER as FAILED_RANKS
-from harness.report.failed_ranks_page import failed_ranks_answer
+from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table
-from harness.report.publish import PAGE, SCREEN, check_replaceable, relative_link, sweeps_origin, write_page
+from harness.report.publish import SCREEN, check_replaceable, relative_link, sweeps_origin, write_page
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
 from harness.schema.sweep import Layout
@@ -73,11 +71,7 @@ def report_sweep(
     if keep:
         keep_beyond(loaded, ahead.series)
     answer = _answer(loaded, target, drawn_by, ahead)
-    answer = write_page(answer, reports, style=style)
-    failed = failed_ranks_answer(loaded, answer.command, answer.remark, drawn_by)
-    if failed:
-        write_page(failed, reports, style=style)
-    return answer
+    return write_page(answer, reports, style=style)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -266,9 +260,9 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
                 Card(title="References (BibTeX)", copy=sweep_sentences.bibtex(loaded.valid)),
             ]
             sections.append(Section(title="For a paper", name="methods", blocks=paper))
-        timeline = f"../{FAILED_RANKS}/{quote(target.name)}/{PAGE}"
-        timelines = {run.point.folder: timeline for run in loaded.runs if run.losses}
-        table = tables.launches_table(launches, relative_link(loaded.folder, target), timelines)
+        sections += failed_ranks_sections(loaded.runs, _subject(loaded))
+        failed = {run.point.folder for run in loaded.runs if run.losses}
+        table = tables.launches_table(launches, relative_link(loaded.folder, target), failed)
         sections.append(Section(title="Launches", name="launches", blocks=[table]))
     predicted = {point.layout for one in ahead.series for point in one.points}
     skipped = [

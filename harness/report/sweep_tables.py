@@ -1,6 +1,6 @@
 """The tables of a sweep's page, each from the numbers that it shows. Predicted and computed values are set apart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
 from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
+from harness.report.failed_ranks import SECTION as FAILED_RANKS
 from harness.report.figures.breakdown import BarPart
 from harness.report.sweep_sentences import speedup_label
 from harness.why.known_causes import Finding
@@ -356,15 +357,15 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
     )
 
 
-def launches_table(launches: pd.DataFrame, folder: str, timelines: Mapping[str, str]) -> Table:
-    """Return every launch; `folder` is the link to the sweep's, `timelines` lead to those in which ranks failed."""
+def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str]) -> Table:
+    """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
     rows = []
     for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
         valid = Cell(text=f"yes{far}")
         if not row["valid"]:
-            valid = Cell(text=f"no: {row['invalid']}", tone="bad", link=timelines.get(name, ""))
+            valid = Cell(text=f"no: {row['invalid']}", tone="bad", link=f"#{FAILED_RANKS}" if name in failed else "")
         rows.append(
             (
                 Cell(text=name, link=f"{folder}/{name}", mark=f"run-{name}", tone="" if row["valid"] else "invalid"),

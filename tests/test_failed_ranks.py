@@ -1,4 +1,4 @@
-"""The page of launches that went on after ranks failed: what it says of each, and where it is found."""
+"""Launches that went on after ranks failed: what a sweep's page says of each."""
 
 import re
 from dataclasses import replace
@@ -10,7 +10,8 @@ import pytest
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
 from harness.analysis.read_results import load_sweep, read_calls
 from harness.base.errors import UserError
-from harness.report.failed_ranks_page import failed_ranks_answer
+from harness.report.answer import Answer
+from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.publish import write_page
 from harness.schema.record import FailedRank, Stretch
 from tests.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
@@ -45,8 +46,12 @@ def outlived():
 
 
 def page_of(sweep, reports):
-    answer = failed_ranks_answer(load_sweep(sweep), "make sweep", "", "")
-    return write_page(answer, reports).page.read_text().replace("\u00a0", " ")
+    sections = failed_ranks_sections(load_sweep(sweep).runs, "MNIST-DNN")
+    return (
+        write_page(Answer(sentence="", place=sweep.name, sections=sections), reports)
+        .page.read_text()
+        .replace("\u00a0", " ")
+    )
 
 
 def test_rates_are_of_the_stretch_before_and_of_the_one_after():
@@ -67,7 +72,7 @@ def test_a_partial_last_batch_counts_its_rows():
 
 
 def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
-    with pytest.raises(UserError, match=r"went on after ranks failed.* its sweep's report leads to"):
+    with pytest.raises(UserError, match=r"went on after ranks failed.* on its sweep's page"):
         read_calls(write_run(tmp_path, outlived()), outlived())
 
 
@@ -92,12 +97,11 @@ def test_a_launch_that_started_again_is_marked(tmp_path):
     assert "In 1 launch no rank with the weights was left: training started again." in page
     assert page.count(">all<") == 2
     assert "0 steps repeated." in page
-    assert "and all in 1 launch" in page
 
 
-def test_a_sweep_without_a_failed_rank_has_no_such_page(tmp_path):
+def test_a_sweep_without_a_failed_rank_has_no_such_section(tmp_path):
     write_run(tmp_path / "mnist-dnn", make_run(make_point(2)))
-    assert failed_ranks_answer(load_sweep(tmp_path / "mnist-dnn"), "make sweep", "", "") is None
+    assert failed_ranks_sections(load_sweep(tmp_path / "mnist-dnn").runs, "MNIST-DNN") == []
 
 
 def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
@@ -105,20 +109,19 @@ def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
     write_run(sweep, outlived())
     page = page_of(sweep, reports)
     assert "1 launch went on to the end after 3 ranks had failed: median recovery time 600 ms (600 ms at most)" in page
-    assert "2 steps repeated" in page
+    assert "2 steps repeated. After a failure the speed was 39 % of that before it (median)." in page
     assert "lost rank 3: its process is gone" in page
-    table = pd.read_csv(reports / "failed-ranks/mnist-dnn/timeline-1.csv", comment="#")
+    table = pd.read_csv(reports / "mnist-dnn/timeline-1.csv", comment="#")
     assert table["ranks"].tolist() == [4, 4, 2]
     assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])
 
 
 @pytest.mark.slow
-def test_the_sweeps_page_leads_to_it(tmp_path):
+def test_a_launch_leads_to_its_timeline(tmp_path):
     sweep, reports = tmp_path / "results" / "mnist-dnn", tmp_path / "reports"
     write_study(sweep, ranks=(2, 4), **SETTINGS)
     write_run(sweep, make_run(make_point(2, **SETTINGS), seconds=[[1.1] * 2] * 3))
     write_run(sweep, outlived())
     page = write_report(sweep, reports)
-    assert re.search(r'class="text[^"]*bad"><a href="\.\./failed-ranks/mnist-dnn/index\.html">no: ', page.read_text())
-    assert (page.parent / "../failed-ranks/mnist-dnn/index.html").exists()
-    assert "failed-ranks/mnist-dnn/index.html" in (reports / "index.html").read_text()
+    assert re.search(r'class="text[^"]*bad"><a href="#failed-ranks">no: ', page.read_text())
+    assert 'id="failed-ranks"' in page.read_text() and (page.parent / "timeline-1.svg").exists()

@@ -1,6 +1,6 @@
-"""The page of launches that went on after ranks failed: a timeline of each, and what the failures cost."""
+"""Launches that went on after ranks failed, for a sweep's page: a timeline of each, and what the failures cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
@@ -9,15 +9,11 @@ from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
-from harness.analysis.read_results import Loaded
-from harness.report import sweep_sentences
-from harness.report.answer import Answer, Fact, FigureBlock, Section, Table
-from harness.report.publish import sweeps_origin
+from harness.report.answer import Block, FigureBlock, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw
-from harness.report.sweep_facts import machine_words, run_facts
 from harness.schema.record import FailedRank, RunRecord
 
-FOLDER = "failed-ranks"  # reports/failed-ranks/<sweep>/
+SECTION = "failed-ranks"
 _MOST_TIMELINES = 12
 _HEADINGS = (
     "Failed", "Steps made", "At", "Steps repeated", "Recovery time", "Ranks after", "Rows/s before", "Rows/s after",
@@ -25,70 +21,39 @@ _HEADINGS = (
 )  # fmt: skip
 
 
-def failed_ranks_answer(loaded: Loaded, command: str, remark: str, drawn_by: str) -> Answer | None:
-    """Return what the failures of ranks cost the sweep's launches, None where no rank has failed.
-
-    `command` gives the launches again, with `remark` on what it needs; `drawn_by` draws the page.
-    """
-    runs = [run for run in loaded.runs if run.losses]
+def failed_ranks_sections(every: Sequence[RunRecord], subject: str) -> list[Section]:
+    """Return a section on those launches of `every` that went on after ranks failed; none where no rank has failed."""
+    runs = [run for run in every if run.losses]
     if not runs:
-        return None
-    subject = sweep_sentences.subject(runs[0].point.workload)
+        return []
     shown = [run for run in runs if run.stretches][:_MOST_TIMELINES]
-    tables = [_table(run) for run in runs]
-    return Answer(
-        question=f"What did failed ranks cost {subject}?",
-        sentence=_sentence(runs),
-        tiles=tuple(_tiles(runs)),
-        facts=run_facts(runs, runs),
-        sections=[
-            *(
-                Section(title=table.title, name=f"launch-{number}", blocks=[table])
-                for number, table in enumerate(tables, 1)
-            ),
-            Section(title="", name="", blocks=[_timeline(run, number, subject) for number, run in enumerate(shown, 1)]),
-        ],
-        command=command,
-        remark=remark,
-        kind="failed ranks",
-        place=f"{FOLDER}/{loaded.folder.resolve().name}",
-        title=f"Failed ranks of {subject}",
-        when=max(run.started for run in runs),
-        machine=machine_words(runs[0].provenance.machine),
-        origin=sweeps_origin(drawn_by, [loaded]),
-    )
+    blocks: list[Block] = [
+        Prose(text=_sentence(runs), note=False),
+        *map(_table, runs),
+        *(_timeline(run, number, subject) for number, run in enumerate(shown, 1)),
+    ]
+    return [Section(title="Failed ranks", name=SECTION, blocks=blocks)]
 
 
 def _sentence(runs: Sequence[RunRecord]) -> str:
     failures = [loss for run in runs for loss in run.losses]
     recoveries = [loss.recovery_s for loss in failures]
-    several, repeated, restarted = len(failures) > 1, steps_repeated(failures), _restarted(runs)
+    several, repeated = len(failures) > 1, steps_repeated(failures)
     said = (
         f"{numbers.plural(len(runs), 'launch')} went on to the end after {numbers.ranks(len(failures))} had failed: "
         f"{'median ' if several else ''}recovery time {numbers.seconds(median(recoveries))}"
         f"{f' ({numbers.seconds(max(recoveries))} at most)' if several else ''}, "
         f"{numbers.plural(repeated, 'step')} repeated."
     )
-    again = f" In {numbers.plural(restarted, 'launch')} no rank with the weights was left: training started again."
-    return said + (again if restarted else "")
-
-
-def _restarted(runs: Sequence[RunRecord]) -> int:
-    """Return how many launches started again from the first step."""
-    return sum(any(loss.anew for loss in run.losses) for run in runs)
-
-
-def _tiles(runs: Sequence[RunRecord]) -> Iterator[Fact]:
-    failures = [loss for run in runs for loss in run.losses]
-    recovery, restarted = median(loss.recovery_s for loss in failures), _restarted(runs)
-    beside = f"and all in {numbers.plural(restarted, 'launch')}" if restarted else "of all launches"
-    yield Fact(name="Ranks failed", value=str(len(failures)), detail=f"in {numbers.plural(len(runs), 'launch')}")
-    yield Fact(name="Recovery time", value=numbers.seconds(recovery), detail="median, detection to next step")
-    yield Fact(name="Steps repeated", value=str(steps_repeated(failures)), detail=beside)
     sides = [(run, *stretches_around(run, loss)) for run in runs for loss in run.losses]
     ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
-        yield Fact(name="Speed after", value=numbers.percent(median(ratios)), detail="of the speed before, median")
+        said += f" After a failure the speed was {numbers.percent(median(ratios))} of that before it (median)."
+    restarted = sum(any(loss.anew for loss in run.losses) for run in runs)
+    if restarted:
+        launches = numbers.plural(restarted, "launch")
+        said += f" In {launches} no rank with the weights was left: training started again."
+    return said
 
 
 def _table(run: RunRecord) -> Table:
