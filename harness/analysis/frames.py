@@ -51,7 +51,7 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
     `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's
     training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
-    parted = whether the record has the parts (else all counts as wire, see `warnings.doubts`); trained_s and
+    parted = whether the record has the parts (else all counts as wire, see `sweep_facts.doubts`); trained_s and
     rows_seen = totals up to and with this epoch; train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
     """
     return join_epochs(runs, [epoch_columns(run, epoch_times(run)) for run in runs])

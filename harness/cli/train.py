@@ -71,7 +71,6 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     try:
         point = world.on_root(lambda: _point(world.size - (options["spares"] or 0), point_file, options))
         if is_script(point.workload):
-            from harness.transparent.run_settings import RunSettings
             from harness.transparent.session import run_point
 
             own, patience_s = point.workload, options["hang_timeout"]
