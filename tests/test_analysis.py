@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.frames import breakdown_frame, epoch_frame, launch_frame
-from harness.analysis.learning import curve_frame, final_frame
+from harness.analysis.frames import breakdown_frame, curve_frame, epoch_frame, final_frame, launch_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, ratio_interval

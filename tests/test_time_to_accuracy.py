@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.frames import epoch_frame, launch_frame
-from harness.analysis.learning import default_accuracy, speedups_to_accuracy, times_to_accuracy
+from harness.analysis.scaling import default_accuracy, speedups_to_accuracy, times_to_accuracy
 from harness.base.errors import UserError
 from harness.report.policies_page import policies_answer
 from harness.report.publish import write_page

@@ -171,6 +171,34 @@ def middle_launch(launches: pd.DataFrame) -> str:
     return str(most["run"].iloc[(len(most) - 1) // 2])
 
 
+def curve_frame(epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per layout and epoch: medians over the valid launches of `epochs` (`epoch_frame`).
+
+    Columns: layout, ranks, epoch, launches, trained_s (training seconds so far), rows_seen and the metrics,
+    each also as NAME_low and NAME_high (least and greatest launch).
+    """
+    valid = epochs[epochs["valid"]].sort_values("ranks", kind="stable")
+    return _group_medians(valid, ["layout", "ranks", "epoch"], ["trained_s", "rows_seen"])
+
+
+def final_frame(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per layout: the metrics after the last epoch, medians, least and greatest launch.
+
+    The last epoch, not the best one: choosing by the test rows would flatter.
+    """
+    valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
+    return _group_medians(valid, ["layout", "ranks"], ["epochs", "trained_s"])
+
+
+def _group_medians(valid: pd.DataFrame, keys: list[str], columns: list[str]) -> pd.DataFrame:
+    groups = valid.groupby(keys, sort=False)
+    frame = groups[[*columns, *METRICS]].median()
+    lows, highs = groups[list(METRICS)].min(), groups[list(METRICS)].max()
+    frame = frame.join(lows.add_suffix("_low")).join(highs.add_suffix("_high"))
+    frame.insert(0, "launches", groups.size())
+    return frame.reset_index()
+
+
 def epoch_rows(run: RunRecord) -> int:
     """Return the training rows that one epoch of `run` visits, all ranks together."""
     rows = sum(rank.rows for rank in run.ranks)

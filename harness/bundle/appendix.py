@@ -9,8 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
-from harness.analysis.learning import final_frame
+from harness.analysis.frames import final_frame, launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.bundle.repetition import LOSS_BOUND

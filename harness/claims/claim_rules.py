@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.learning import times_to_accuracy
-from harness.analysis.scaling import comparable, scale
+from harness.analysis.scaling import comparable, scale, times_to_accuracy
 from harness.analysis.stats import (
     FEWEST_BLOCKS,
     LEVEL,

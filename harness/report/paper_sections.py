@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
-from harness.analysis.learning import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
+from harness.analysis.scaling import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.stats import NEEDED, Interval
 from harness.claims.claim_rules import ERRATUM
 from harness.claims.judgement import POLICIES, Judgement

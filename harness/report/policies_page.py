@@ -9,10 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
-from harness.analysis.learning import Side, curve_frame, default_accuracy, side_by_side
+from harness.analysis.frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import scale
+from harness.analysis.scaling import Side, default_accuracy, scale, side_by_side
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section

@@ -11,11 +11,20 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import learning, numbers
-from harness.analysis.frames import breakdown_frame, launch_frame
+from harness.analysis import numbers
+from harness.analysis.frames import breakdown_frame, curve_frame, final_frame, launch_frame
 from harness.analysis.laws import fit_laws
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import Scaling, needed_launches, ratios_frame, scale
+from harness.analysis.scaling import (
+    Scaling,
+    TimeToAccuracy,
+    default_accuracy,
+    needed_launches,
+    ratios_frame,
+    scale,
+    speedups_to_accuracy,
+    times_to_accuracy,
+)
 from harness.base.errors import UserError
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import network_reference
@@ -162,12 +171,12 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
     workload = loaded.runs[0].point.workload
     alone, skipped = sweep_facts.on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
     layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))
-    goal = None if workload.sync == "none" else learning.default_accuracy(launches, scaling.base.layout)
-    targets: tuple[learning.TimeToAccuracy, ...] = ()
+    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
+    targets: tuple[TimeToAccuracy, ...] = ()
     if goal is not None:
-        reached = learning.times_to_accuracy(loaded.epochs, goal)
-        targets = learning.speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
-    final = learning.final_frame(launches)
+        reached = times_to_accuracy(loaded.epochs, goal)
+        targets = speedups_to_accuracy(reached, reached[reached["layout"] == scaling.base.layout])
+    final = final_frame(launches)
     view = SweepView(
         folder=loaded.folder,
         subject=sweep_sentences.subject(workload),
@@ -176,7 +185,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         launches=launches,
         ratios=ratios_frame(scaling, launches),
         parts=breakdown_frame(launches),
-        curves=learning.curve_frame(loaded.epochs),
+        curves=curve_frame(loaded.epochs),
         final=final,
         scaling=scaling,
         fits=fit_laws(scaling, launches),

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
-from harness.analysis.learning import TimeToAccuracy
 from harness.analysis.read_results import Loaded
-from harness.analysis.scaling import PointScaling, Scaling, needed_launches
+from harness.analysis.scaling import PointScaling, Scaling, TimeToAccuracy, needed_launches
 from harness.analysis.stats import NEEDED
 from harness.datasets import info, names
 from harness.prediction.beyond import Beyond, BeyondPoint
@@ -98,7 +97,7 @@ def foreseen(beyond: Sequence[Beyond]) -> str:
 def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
     """Return the sentence that follows the headline: the same point's speedup to the test accuracy `goal`.
 
-    `targets` has every layout's time to it (`learning.speedups_to_accuracy`). Empty where accuracy was not tested.
+    `targets` has every layout's time to it (`scaling.speedups_to_accuracy`). Empty where accuracy was not tested.
     """
     found = target_of(scaling, targets)
     if found is None or goal is None:

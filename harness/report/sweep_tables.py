@@ -8,8 +8,7 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.laws import Fit
-from harness.analysis.learning import Side, TimeToAccuracy
-from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.scaling import PointScaling, Scaling, Side, TimeToAccuracy
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
 from harness.report import sweep_sentences
@@ -94,7 +93,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
-    """Return what a terminal shows: a row for each point. `final` is `learning.final_frame` of the same launches.
+    """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
     """
@@ -278,7 +277,7 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
 
 
 def learning_table(final: pd.DataFrame, names: Names) -> Table:
-    """Return loss and accuracy after the last epoch; `final` is `learning.final_frame`."""
+    """Return loss and accuracy after the last epoch; `final` is `frames.final_frame`."""
 
     def metric(row: Mapping[str, Any], name: str) -> Cell:
         words = (lambda value: numbers.percent(value, 2)) if name == "test_accuracy" else numbers.significant

@@ -9,8 +9,7 @@ from pkgutil import iter_modules
 import pandas as pd
 
 from harness.analysis.laws import Fit
-from harness.analysis.learning import TimeToAccuracy
-from harness.analysis.scaling import Scaling
+from harness.analysis.scaling import Scaling, TimeToAccuracy
 from harness.prediction.beyond import Beyond
 from harness.prediction.forecast import NetworkReference
 from harness.report.answer import FigureBlock
@@ -27,7 +26,7 @@ class SweepView:
 
     `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `frames.breakdown_frame`, `curves` is
-    `learning.curve_frame` and `final` its `final_frame`, `beyond` what is predicted of more ranks. `costs` are
+    `frames.curve_frame` and `final` its `final_frame`, `beyond` what is predicted of more ranks. `costs` are
     `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
     it. `subject` names the workload, `names` has a reader's words for every layout.
     """

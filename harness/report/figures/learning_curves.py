@@ -50,7 +50,7 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
 
 
 def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: Mapping[str, str]) -> None:
-    """Draw `column` of `curves` (`learning.curve_frame`) against its column `x`, a line for each of the layouts."""
+    """Draw `column` of `curves` (`frames.curve_frame`) against its column `x`, a line for each of the layouts."""
     factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
     layouts = curves.groupby("layout", sort=False)
     for number, (layout, all_rows) in enumerate(layouts):
