@@ -24,6 +24,7 @@ from harness.base.errors import UserError
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
 SAME_WORK = 0.01  # relative difference of rows (strong) or rows per rank (weak) that is still the same work
+SLACK = 0.01  # the default target lies this far below the base's final accuracy: one percentage point
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -276,9 +277,6 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     if scaling.scaling != "strong":
         speedup *= ideal
     return valid.assign(speedup=speedup, efficiency=speedup / (valid["cores"] / cores))
-
-
-SLACK = 0.01  # the default target lies this far below the base's final accuracy: one percentage point
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,14 @@ NEEDED = 6  # launches: below this no pair of order statistics reaches 95 %
 SESSION_GAP = timedelta(hours=1)
 SESSION_SPREAD = 0.02  # deviation between sessions that stands in where too few were measured
 _RESAMPLES = 9999
+FEWEST_BLOCKS = 3
+_UNDISTURBED = 0.95
+_BUSY = 0.9  # cores
+_FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
+_SHARED = 1.25  # times a step that ranks which share a physical core take at least
+_TOGETHER = 1.3  # times what one thread of a core does, two do at most (Marr et al. 2002: up to 30 % more)
+FEWEST_ROUNDS = 5  # of a block that are left
+_TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,16 +115,6 @@ def percentiles(values: NDArray[np.float64], launches: int, *, rows: int = 1) ->
     tail = 100 * norm.cdf(-quantile)
     low, high = np.percentile(values, [tail, 100 - tail])
     return Interval(low=float(low), high=float(high))
-
-
-FEWEST_BLOCKS = 3
-_UNDISTURBED = 0.95
-_BUSY = 0.9  # cores
-_FEWEST_STEPS = 5  # of a turn; a turn that met the end of an epoch may be shorter
-_SHARED = 1.25  # times a step that ranks which share a physical core take at least
-_TOGETHER = 1.3  # times what one thread of a core does, two do at most (Marr et al. 2002: up to 30 % more)
-FEWEST_ROUNDS = 5  # of a block that are left
-_TAIL = 0.1  # of a block's rounds, on either side, which count as the next one within
 
 
 @dataclass(frozen=True, slots=True, eq=False)

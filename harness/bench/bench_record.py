@@ -16,6 +16,13 @@ from harness.schema.record import decode
 
 RECORD = "bench.json"  # reports/bench/bench.json
 SCHEMA = 2
+GOALS = {
+    ("ours-1", "bare-1"): 1 / 1.03,
+    ("none", "bare"): 1 / 1.03,
+    ("weights-epoch", "bare"): 1 / 1.03,
+    ("gradients", "bound"): 1.0,
+}
+"""The least ratio of rows per second, of a contender over another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,15 +76,6 @@ def read_bench(path: Path) -> BenchRecord:
         UserError: it is damaged, or of launches one after the other, as they were made before there were turns.
     """
     return decode(path.read_bytes(), BenchRecord, path)
-
-
-GOALS = {
-    ("ours-1", "bare-1"): 1 / 1.03,
-    ("none", "bare"): 1 / 1.03,
-    ("weights-epoch", "bare"): 1 / 1.03,
-    ("gradients", "bound"): 1.0,
-}
-"""The least ratio of rows per second, of a contender over another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

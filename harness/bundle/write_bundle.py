@@ -66,6 +66,22 @@ Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-
 
 `harness bundle verify` and `harness report --from` take the archive itself.
 """
+WORKFLOW = "reproduce.sh"
+_CONTEXT = [f"{RO_CRATE}/context", "https://w3id.org/ro/terms/workflow-run/context"]
+_PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
+}
+_LICENSE = "https://spdx.org/licenses/Apache-2.0"
+_HOME = "https://arxiv.org/abs/1603.02339"
+_PROGRAM = f"{_HOME}#mpi-tf-harness"  # the profile asks for an absolute address, and the program has none of its own
+_TYPES = {
+    ".json": "application/json", ".parquet": "application/vnd.apache.parquet", ".svg": "image/svg+xml",
+    ".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".html": "text/html", ".md": "text/markdown",
+    ".sh": "text/x-shellscript", ".tar": "application/x-tar", ".whl": "application/zip", ".toml": "application/toml",
+}  # fmt: skip
+Entity = dict[str, Any]
 
 
 def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False) -> Path:
@@ -275,25 +291,6 @@ def try_wheels(folder: Path) -> float:
         commands = ([sys.executable, "-m", "venv", name], locked, [*install, "mpi-tf-harness"])
         _ask_pip(commands, "the wheels do not install", {"PIP_CONFIG_FILE": os.devnull})
         return time.monotonic() - began
-
-
-WORKFLOW = "reproduce.sh"
-_CONTEXT = [f"{RO_CRATE}/context", "https://w3id.org/ro/terms/workflow-run/context"]
-_PROFILES = {
-    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
-    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
-    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
-}
-_LICENSE = "https://spdx.org/licenses/Apache-2.0"
-_HOME = "https://arxiv.org/abs/1603.02339"
-_PROGRAM = f"{_HOME}#mpi-tf-harness"  # the profile asks for an absolute address, and the program has none of its own
-_TYPES = {
-    ".json": "application/json", ".parquet": "application/vnd.apache.parquet", ".svg": "image/svg+xml",
-    ".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".html": "text/html", ".md": "text/markdown",
-    ".sh": "text/x-shellscript", ".tar": "application/x-tar", ".whl": "application/zip", ".toml": "application/toml",
-}  # fmt: skip
-
-Entity = dict[str, Any]
 
 
 def write_crate(folder: Path, name: str, experiments: Sequence[BundledSweep], moment: datetime) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _MOST, _MORE = 24, 3  # repeats, and how many at once
 _NARROW = 0.02  # half the width of a speedup's 95 % interval, of its logarithm
 _LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
+_MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
 
 @click.command(name="sweep", cls=common.GroupedCommand)
@@ -308,9 +309,6 @@ def _numbers(numbers: list[int]) -> str:
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"launches {numbers[0]} to {numbers[-1]}"
     return f"launches {', '.join(map(str, numbers))}"
-
-
-_MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 
 
 @click.command()

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.train.launch_record import TrainingOutcome
 
+_GRACE_S = 10.0  # for mpirun to end its ranks
+
 
 @click.command(cls=GroupedCommand)
 @workload_options
@@ -232,9 +234,6 @@ def _progress(epochs: int) -> "Callable[[World, EpochRecord], None]":
         click.echo("  ".join(parts))
 
     return show
-
-
-_GRACE_S = 10.0  # for mpirun to end its ranks
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -37,6 +37,9 @@ SCREEN, PAPER = "screen", "paper"
 """For whom figures are written: for a paper also as PDF files that fit one column and two."""
 _MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'
 _LOG = logging.getLogger(__name__)
+TABLES = "csv-metadata.json"
+_FIELD = "dc:provenance"
+_MARK = re.compile(rb'\{"harness":.*?"end":1\}', re.DOTALL)
 
 
 def render(template: str, **values: Any) -> str:
@@ -173,11 +176,6 @@ def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
                 _LOG.warning("%s", error)
         found.append((summary, relative_link(page, reports)))
     return found
-
-
-TABLES = "csv-metadata.json"
-_FIELD = "dc:provenance"
-_MARK = re.compile(rb'\{"harness":.*?"end":1\}', re.DOTALL)
 
 
 def launch_mark(name: str, started: datetime) -> str:

@@ -28,6 +28,25 @@ from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, s
 if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
 
+DISTURBED = (
+    "trained in turns beside other work: ratios, which are formed turn by turn, leave out what that disturbed; times "
+    "in seconds and what rests on them do not."
+)
+_BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
+DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
+# What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
+_COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
+    ("state of the code", lambda run: run.point.code or "unknown"),
+    ("commit", lambda run: run.provenance.commit[:12] or "none"),
+    ("machine", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
+    ("harness version", lambda run: run.provenance.harness),
+    ("TensorFlow version", lambda run: run.provenance.tensorflow),
+    ("MPI library", lambda run: run.provenance.mpi_library),
+    ("way of summing", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
+    ("data", lambda run: f"{run.data.kind} {run.data.sha256[:12]}"),
+    ("number of threads per rank", lambda run: run.point.layout.threads),
+)
+
 
 def run_facts(
     runs: Sequence[RunRecord], every: Sequence[RunRecord], failed: Sequence[Failure] = ()
@@ -193,26 +212,6 @@ def layout_words(layout: Layout, one_machine: bool) -> str:
 def on_one_machine(runs: Sequence[RunRecord]) -> bool:
     """Tell whether all ranks of all `runs` were on one host."""
     return len({rank.node or rank.host for run in runs for rank in run.ranks}) == 1
-
-
-DISTURBED = (
-    "trained in turns beside other work: ratios, which are formed turn by turn, leave out what that disturbed; times "
-    "in seconds and what rests on them do not."
-)
-_BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
-DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason
-# What must be the same in all launches of a study, and what to call it. None: says nothing about the launch.
-_COMMON: tuple[tuple[str, Callable[[RunRecord], object | None]], ...] = (
-    ("state of the code", lambda run: run.point.code or "unknown"),
-    ("commit", lambda run: run.provenance.commit[:12] or "none"),
-    ("machine", lambda run: run.provenance.machine.hostname + " " + run.provenance.machine.fingerprint[:8]),
-    ("harness version", lambda run: run.provenance.harness),
-    ("TensorFlow version", lambda run: run.provenance.tensorflow),
-    ("MPI library", lambda run: run.provenance.mpi_library),
-    ("way of summing", lambda run: run.provenance.reduction if run.point.layout.ranks > 1 else None),
-    ("data", lambda run: f"{run.data.kind} {run.data.sha256[:12]}"),
-    ("number of threads per rank", lambda run: run.point.layout.threads),
-)
 
 
 def mixtures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
