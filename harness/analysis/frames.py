@@ -385,10 +385,5 @@ def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
     if ratio < SLOW or waited < _WAITED:
         return None
     return SlowRank(
-        run=run.point.folder,
-        rank=worst,
-        host=run.ranks[worst].host,
-        ranks=len(run.ranks),
-        ratio=ratio,
-        waited=waited,
+        run=run.point.folder, rank=worst, host=run.ranks[worst].host, ranks=len(run.ranks), ratio=ratio, waited=waited
     )

@@ -110,9 +110,7 @@ LOGARITHM = Law(
     fractions=True,
 )
 WEAK_LOGARITHM = Law(
-    name="log2 p",
-    coefficients=("cost of a doubling",),
-    columns=lambda p: np.stack([1 / p, np.log2(p) / p], axis=1),
+    name="log2 p", coefficients=("cost of a doubling",), columns=lambda p: np.stack([1 / p, np.log2(p) / p], axis=1)
 )
 
 

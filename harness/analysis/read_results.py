@@ -175,9 +175,7 @@ def _each(read: Callable[[Path], _Read | str], launches: Sequence[Path]) -> Iter
     server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks
     server.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(
-        max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))),
-        mp_context=server,
-        initializer=_start_reading,
+        max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))), mp_context=server, initializer=_start_reading
     ) as pool:
         yield from pool.map(read, launches, chunksize=50)
 

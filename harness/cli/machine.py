@@ -104,12 +104,7 @@ def check_site(**options: str | None) -> None:
 @reports_option
 @answering
 def bench(
-    workloads: str,
-    contenders: str,
-    horovod_python: str | None,
-    torch_python: str | None,
-    reports: Path,
-    **options: Any,
+    workloads: str, contenders: str, horovod_python: str | None, torch_python: str | None, reports: Path, **options: Any
 ) -> Answer:
     """Measure the harness beside a bare loop, Keras fit, MultiWorkerMirroredStrategy and other alternatives.
 
@@ -165,12 +160,7 @@ def write_bench(settings: "BenchSettings", reports: Path, place: str = "bench") 
 @folder_options
 @answering
 def probe(
-    mca: tuple[str, ...],
-    algorithms: bool,
-    workloads: tuple[str, ...],
-    results: Path,
-    reports: Path,
-    **options: Any,
+    mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], results: Path, reports: Path, **options: Any
 ) -> Answer:
     """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.
 

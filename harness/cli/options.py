@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.cli.common import (
-    Command,
-    check_secrets,
-    data_dir_option,
-    field_options,
-    spread,
-    what,
-    where,
-    with_options,
-)
+from harness.cli.common import Command, check_secrets, data_dir_option, field_options, spread, what, where, with_options
 from harness.cli.make import split_words
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options

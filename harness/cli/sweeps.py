@@ -176,8 +176,7 @@ def _planned(plan: "SweepPlan") -> Answer:
         click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
     scripts = plan.folder / JOBS
     return Answer(
-        sentence=f"in this order, by scripts in {scripts}",
-        data={"launches": plan.missing, "scripts": scripts},
+        sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )
 
 
@@ -328,13 +327,7 @@ def _numbers(numbers: list[int]) -> str:
 @common.data_dir_option
 @common.answering
 def explain(
-    sweep: str | None,
-    base: int | None,
-    prove: bool,
-    repeats: int,
-    results: Path,
-    data_dir: Path | None,
-    **_: object,
+    sweep: str | None, base: int | None, prove: bool, repeats: int, results: Path, data_dir: Path | None, **_: object
 ) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 

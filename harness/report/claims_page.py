@@ -18,12 +18,7 @@ from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOW
 from harness.claims.judgement import ClaimStudy, Judgement
 from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
-from harness.report.paper_sections import (
-    PaperExperiment,
-    experiment_banners,
-    experiment_sections,
-    experiments_headline,
-)
+from harness.report.paper_sections import PaperExperiment, experiment_banners, experiment_sections, experiments_headline
 from harness.report.publish import PAGE, relative_link, run_mark, sweeps_origin
 from harness.report.sweep_facts import machine_facts, machine_words, place_facts
 from harness.schema.claim import Claim, Published

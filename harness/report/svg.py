@@ -64,9 +64,7 @@ def mark(number: int) -> Mark:
     """Return the look of series `number`, from 0."""
     turn = len(SERIES)
     return Mark(
-        colour=SERIES[number % turn].light,
-        marker=MARKERS[number % turn],
-        dashes=DASHES[number // turn % len(DASHES)],
+        colour=SERIES[number % turn].light, marker=MARKERS[number % turn], dashes=DASHES[number // turn % len(DASHES)]
     )
 
 

@@ -68,10 +68,7 @@ def run_facts(
 
 
 def place_facts(
-    runs: Sequence[RunRecord],
-    every: Sequence[RunRecord],
-    *beside: tuple[str, object],
-    failed: Sequence[Failure] = (),
+    runs: Sequence[RunRecord], every: Sequence[RunRecord], *beside: tuple[str, object], failed: Sequence[Failure] = ()
 ) -> tuple[Fact, ...]:
     """Return where, when and on which code `runs` ran, what is told `beside`, and what all launches cost."""
     return facts(
