@@ -298,17 +298,12 @@ def check_answer(check: Check, command: str) -> Answer:
         tones={REGRESSION: "bad", IMPROVEMENT: "good", PASS: "good"},
         wide=(HEADINGS.index("Launches"),),
     )
-    rows = [
-        {name: getattr(row, name) for name in ("quantity", "layout", "decides", "values", "launches")}
-        | {"slowdown": row.slowdown, "interval": row.interval, "verdict": row.verdict}
-        for row in check.rows
-    ]
     return Answer(
         question=f"Did {subject} get worse since '{reference.label}'?",
         sentence=_sentence(check),
         table=table,
         banners=measurement_warnings((reference.label, "the current commit"), (reference, check.current), check.rows),
-        data={"verdict": check.verdict, "against": reference.label, "rows": rows, "spent": check.spent},
+        data={"verdict": check.verdict, "against": reference.label, "rows": check.rows, "spent": check.spent},
         notes=_notes(check),
         tiles=[
             Fact(name=name, value=numbers.percent(slowdown, 1), detail=f"slowdown; {_interval(found)}")
