@@ -106,7 +106,7 @@ def test_the_appendix_has_no_empty_field_and_a_command_for_every_figure_and_clai
         assert re.search(rf"/{name}\.svg \|[^|]+\| harness report --from ", text), name
     for heading in ("Smoke variant: ", "that this artifact does not support", "What it does not show", "Execution"):
         assert heading in text
-    assert "20,000 of 60,000 training rows" in text and "1.73 (1.67 to 1.78)" in text
+    assert "20,000 of 60,000 training rows" in text and "| 1.73 | 1.67 to 1.78 |" in text
     minutes = re.search(r"\| A1 \|[^|]+\| ([\d.]+) \| ([\d.]+) \|", text)
     assert minutes and float(minutes[1]) == pytest.approx(2.8, abs=0.1)
 
