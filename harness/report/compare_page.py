@@ -65,6 +65,7 @@ def comparison_answer(
             notes.append(f"{name}: {shared} launches that are in {called[0]} too are left out")
         differences = _differences(first, other)
         notes += [lead + difference for difference in differences]
+        notes += [lead + said for row in compared if (said := _otherwise(row))]
         if any(row.apart for row in compared):
             notes.append(f"{lead}{_APART}")
         sentences.append(comparison_sentence(name, called[0], compared))
@@ -135,6 +136,19 @@ def measurement_warnings(
     return (
         *(Banner(kind="data", text=synthetic) for _ in stand_ins[:1]),
         *(Banner(kind="warning", text=text) for text in dict.fromkeys(texts)),
+    )
+
+
+def _otherwise(row: ComparedRow) -> str:
+    """Return why the gain of a time is not what its medians show, where they differ by 2 % or more."""
+    if row.quantity != TIME:
+        return ""
+    medians = row.values[0] / row.values[1] - 1
+    if abs(medians - (row.ratio - 1)) < 0.02:
+        return ""
+    return (
+        f"{row.quantity} {_place(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; "
+        f"the gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
     )
 
 
