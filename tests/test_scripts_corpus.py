@@ -19,7 +19,7 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-positi
         "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
         "session-clipped-tight", "session-gradients-clipped", "session-two-losses", "trap-set-vocabulary",
         "free-graph-clipped", "take-iterator-inside", "take-same-lines", "trap-state-unseeded",
-        "free-own-statistics", "free-count-eager", "device-loop-metrics-eager", "fit-own-apply",
+        "free-own-statistics", "free-count-eager", "free-numbers-eager", "device-loop-metrics-eager", "fit-own-apply",
         "session-raw-clipped", "fit-own-metric-inner", "loop-rows-pairs-eager", "loop-rows-masked-compiled",
         "loop-rows-masked-normalised-eager", "step-rows-negatives", "free-rows-words", "free-rows-on-batch",
         "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager",

@@ -170,16 +170,12 @@ def test_a_difference_is_found_among_rounding():
     order = rng.permutation(64)
     assert compared(whole, gradient([rows[order].mean(0)], [rows[order], index[order]], [noise[1]]))[0] < 1e-5
     assert compared(whole, gradient([2 * rows.mean(0)], [rows, index], [noise[0]]))[1] == "a"
-    apart, name, _ = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
+    apart, name = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
     assert name == "a"
     assert 0.01 < apart < 1
-    apart, name, _ = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
+    apart, name = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
     assert name == "b"
     assert apart > 0.1
-    assert compared(gradient([rows[0]], [rows[1]]), gradient([1.02 * rows[0]], [rows[1]]))[2] == np.inf
-    layers = [[rows[at]] for at in range(8)]
-    assert compared(gradient(*layers), gradient([1.02 * rows[0]], *layers[1:]))[2] < 1e-5  # one layer has magnified it
-    assert compared(gradient(*layers), gradient(*([1.01 * layer[0]] for layer in layers)))[2] > 0.004
 
 
 def test_what_a_session_reads_while_it_is_written_is_not_compared():

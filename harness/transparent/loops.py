@@ -1,7 +1,9 @@
 """Hand-written training loops: their batches are divided, what compiled steps return is of all ranks."""
 
 import sys
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,11 +12,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+from tensorflow.python.framework import ops
 
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
-from harness.transparent.patch import replace, script_lines
+from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Feeding, Runtime
@@ -28,6 +31,10 @@ class Loops:
     all that follow the next four (`Shadow`) are divided, and those of the same lines over the same data set from their
     first on; none if the rows of a batch are not independent. The arrays that a loop gives to a compiled step are
     treated alike, call for call, where the step returns nothing but single numbers: its first call is whole.
+
+    A single floating number that the script itself takes out of TensorFlow (`float`, `numpy`, a format) while it has a
+    divided batch is the mean of all ranks' rows, or their sum where the trial has seen that; a truth is rank 0's, so
+    that all ranks go the same way.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -42,6 +49,7 @@ class Loops:
         self._place: tuple[Any, ...] = ()
         self._eagerly = False
         self._calls = 0
+        self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
 
     def install(self) -> None:
         """Replace the iterator's `__next__`, and the making and calling of compiled functions."""
@@ -50,6 +58,7 @@ class Loops:
             replace(OwnedIterator, name, ("self",), self._next)
         replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._options)
         replace(Function, "__call__", ("self",), self._call)
+        replace(ops._EagerTensorBase, "_numpy", ("self",), self._number)
 
     def end_trial(self) -> None:
         """Conclude the step of the trial if one goes on; all ranks together."""
@@ -98,7 +107,8 @@ class Loops:
         runtime = self._runtime
         self.end_trial()
         runtime.rows.whole()  # also behind the last batch
-        runtime.feeding = loop
+        runtime.feeding, loop.behind = loop, True
+        self._taken_out.clear()
         if runtime.own.present:
             batch = original(iterator)
             own = leading_or_none(batch)
@@ -118,22 +128,25 @@ class Loops:
 
     def _part(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks, or what the trial of its `place` has it compute."""
-        runtime = self._runtime
+        runtime, loop = self._runtime, self._runtime.feeding
         if place in self._whole:
             return self._counted_once(batch)
+        if loop is not None:
+            loop.divided, loop.behind = True, False
         if runtime.sync.shares_gradients and place not in self._known:
             return self._try(place, source, batch)
         runtime.note(
-            "the loop's batches are divided: its losses, Keras's metrics and the single numbers that its compiled "
-            "steps return are of the rows of all ranks, whatever else it computes of a batch is of rank 0's"
+            "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it takes out of "
+            "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
+            "else it computes of a batch is of rank 0's"
         )
         part = divide(batch, runtime.world.rank, runtime.world.size)
         runtime.divided += 1
         rows = int(part.rows) if isinstance(part, BatchShare) else int(length(leading(part.data)))
         begin = int(part.begin) if isinstance(part, BatchShare) else runtime.world.rank * rows
         runtime.rows.set(rows, begin)
-        if runtime.feeding is not None:
-            runtime.feeding.part = part.data
+        if loop is not None:
+            loop.part = part.data
         return part.data
 
     def _counted_once(self, batch: Any) -> Any:
@@ -148,6 +161,8 @@ class Loops:
         """
         runtime, trial = self._runtime, self._runtime.collectives.trial
         self._counted_once(batch)
+        if runtime.feeding is not None:
+            runtime.feeding.tried = True
         self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
         if place not in self._tried:
@@ -236,6 +251,32 @@ class Loops:
         outcome = self._scalars.combine(outcome, function)
         return outcome if self._calls else runtime.witness.numbers(function.__name__, outcome)
 
+    def _number(self, original: Callable[..., Any], tensor: Any) -> Any:
+        """Return the value of `tensor` as the script gets it: a single one of a divided batch is all ranks'."""
+        value, runtime = original(tensor), self._runtime
+        loop, trial = runtime.feeding, runtime.collectives.trial
+        if loop is None or not loop.divided or self._calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
+            return value
+        frame = sys._getframe(2)
+        while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _CONVERTING):
+            frame = frame.f_back
+        if threading.current_thread() != threading.main_thread() or not is_script(frame.f_code.co_filename):
+            return value
+        if not tensor.dtype.is_floating and tensor.dtype != tf.bool:
+            return value
+        place = (frame.f_code, frame.f_lasti)
+        self._taken_out[place] += 1
+        owner = trial.position(self, (*place, self._taken_out[place]))
+        rows = 1.0 if loop.behind and not loop.tried else float(runtime.rows.now())
+        found = runtime.collectives.gather((float(value), rows), "numbers that the script takes")
+        if tensor.dtype == tf.bool:
+            return np.bool_(found[0][0])
+        weights = [float(rows > 0) if trial.is_sum(owner) else rows for _, rows in found]
+        total = sum(number * weight for (number, _), weight in zip(found, weights, strict=True) if weight)
+        agreed = total if trial.is_sum(owner) else total / sum(weights)
+        trial.observe(owner, "reported numbers", [float(value)], [agreed])
+        return value.dtype.type(agreed)
+
     def _arguments(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Return the arguments of a compiled step that a loop gives arrays to: this rank's rows of them."""
         batch = tf.nest.map_structure(
@@ -245,6 +286,9 @@ class Loops:
         if fixed or _indivisible(batch):
             return args, kwargs
         return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if _has_rows(leaf)], batch)
+
+
+_CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
 
 
 def _refuse_idle(loop: Feeding, steps: int) -> None:

@@ -19,10 +19,15 @@ from harness.transparent.run_settings import RunSettings
 _FOREIGN = ("site-packages", "<frozen", "__autograph_generated_file", str(Path(__file__).parents[1]))
 
 
+def is_script(file: str) -> bool:
+    """Tell whether the code in `file` is the script's own."""
+    return not any(part in file for part in _FOREIGN)
+
+
 def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:
     """Return file and line of the script's own calls that have led to `frame`, innermost first."""
     lines = ((each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame))
-    return tuple(line for line in lines if not any(part in line[0] for part in _FOREIGN))
+    return tuple(line for line in lines if is_script(line[0]))
 
 
 class ImportHook(importlib.abc.MetaPathFinder):

@@ -58,6 +58,7 @@ class PrivateFiles:
             setattr(os, name, partial(self._delete, getattr(os, name)))
         for name in ("listdir", "scandir"):
             setattr(os, name, partial(self._list, getattr(os, name)))
+        os.stat = partial(self._stat, os.stat)
         for name in ("rename", "replace"):
             setattr(os, name, partial(self._rename, getattr(os, name)))
         shutil.rmtree = partial(self._delete, shutil.rmtree)  # type: ignore[assignment]
@@ -93,12 +94,22 @@ class PrivateFiles:
     def _list(self, original: Callable[..., Any], path: Any = ".") -> Any:
         """List a folder once rank 0 has written there what this rank has."""
         full = _full(path) if isinstance(path, (str, bytes, os.PathLike)) else None
-        missing = [file for file in self._written if file.parent == full and file not in self._never]
-        deadline = time.monotonic() + _PATIENCE_S
-        while (missing := [file for file in missing if not file.exists()]) and time.monotonic() < deadline:
+        self._await([file for file in self._written if file.parent == full])
+        return original(path)
+
+    def _stat(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Look at a file that this rank has written once rank 0 has, or at its own if rank 0 does not."""
+        full = _full(path) if self._written and isinstance(path, (str, bytes, os.PathLike)) else None
+        if full is not None and full in self._written:
+            self._await([full])
+            path = self._written[full] if full in self._never else path
+        return original(path, *args, **kwargs)
+
+    def _await(self, files: list[Path]) -> None:
+        missing, deadline = [file for file in files if file not in self._never], time.monotonic() + _PATIENCE_S
+        while (missing := [file for file in missing if not os.path.lexists(file)]) and time.monotonic() < deadline:
             time.sleep(0.02)
         self._never.update(missing)
-        return original(path)
 
     def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
         try:

@@ -43,6 +43,7 @@ class Feeding:
     """A Python loop over a data set: whether it trains, and `place`, where in the script it is.
 
     `began`: the steps that had been made when its first divided batch was taken; `part`: this rank's of the last one.
+    `divided`: whether it gives the ranks other rows, `tried`: of the trial too, `behind`: whether it has ended.
     """
 
     dataset: Any
@@ -50,6 +51,9 @@ class Feeding:
     trains: bool = False
     began: int | None = None
     part: Any = None
+    divided: bool = False
+    tried: bool = False
+    behind: bool = False
 
 
 @dataclass(kw_only=True)

@@ -108,7 +108,7 @@ class Session:
         settings, places = self.settings, self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = Elsewhere() if self.world.rank else start(
-            self.world, (settings, self.point), settings.logs / "witness.log", cores,
+            self.world, (settings, self.point), settings.logs, cores,
             steps=STEPS if settings.witness == "first" else math.inf,
             patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
         )  # fmt: skip

@@ -11,7 +11,8 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -32,15 +33,10 @@ WITNESS = "HARNESS_WITNESS"
 
 _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
-_SOME, _OTHERS = 3e-2, 1e-3  # the same where a quarter of its step's is closer: a pooling or a small variance has
-# chosen otherwise by 1e-7, and the layers before it show that; a mistake of the division shows in all of them
-_LAYERS = 4  # gradients that count, of which a quarter means something
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
-_ILL, _MOVED = 1e-3, 1e-4  # rounding of an ill-conditioned training, and how far weights are then apart
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
-_FIRST = 1e-5  # that rounding may begin with, as a share
-_GROWTH = 30  # times the rounding seen so far: from step to step a training may magnify it, a mistake comes at once
+_LIKE = 10  # times as far as the script alone is from itself with other kernels: no mistake, but rounding magnified
 DRAWN = (
     "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
     "so that alone it trains otherwise"
@@ -244,16 +240,16 @@ class Watched(Elsewhere):
     `patience_s`: how long it waits for the witness at every step.
     """
 
-    def __init__(self, world: World, line: Connection, steps: float, patience_s: float) -> None:
+    def __init__(self, world: World, spawn: Callable[..., Connection], steps: float, patience_s: float) -> None:
         super().__init__(over=False)
-        self._line = line
+        self._spawn, self._line = spawn, spawn("witness")
         self._world, self._steps, self._patience_s = world, steps, patience_s
         self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
         self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
-        self._agreed = 0
+        self._taken = self._agreed = 0
         self._begun: set[str] = set()
-        self._worst = {"gradient": 0.0, "number": 0.0}  # the greatest difference so far that may be rounding
-        self._most = self._moved = 0.0
+        self._shared: list[Any] = []
+        self._most = 0.0
         self._kinds: set[str] = set()  # of the operations of steps
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -280,6 +276,7 @@ class Watched(Elsewhere):
 
     def share(self, value: Any) -> Any:
         """Tell the witness."""
+        self._shared.append(value)
         with contextlib.suppress(OSError):
             self._line.send((value,))
         return value
@@ -312,34 +309,46 @@ class Watched(Elsewhere):
         except queue.Empty:
             self.end(f"the witness was left behind: it has not come to step {self._step} in {self._patience_s:.0f} s")
             return
+        self._taken += 1
         if other is None:
             self.end()
-        elif (other.kind, other.measures.shape) != (seen.kind, seen.measures.shape):
+        elif not _comparable(other, seen):
             self.end(f"{self.told()}; then its steps were others than the ranks'")
         elif not self._begun.issuperset(seen.names) and not alike(seen.weights, other.weights):
             self.end("no witness has judged the training: its first weights are others, drawn without a seed")
         else:
             self._begun.update(seen.names)
-            apart, name, others = compared(seen, other)
-            magnified = seen.kind == "gradient" and others < _OTHERS
-            rounding = _NUMBERS if seen.kind == "number" else _SOME if magnified else _ROUNDING
-            rounding = _COARSE if self.coarse else rounding
-            if seen.kind == "gradient":
-                self._moved = float((np.abs(seen.weights - other.weights).max(1) / (other.weights[:, 0] + 1e-30)).max())
-            if apart > max(rounding, _GROWTH * self._worst[seen.kind]):
-                if self._most > _ILL and self._moved > _MOVED:
-                    self.end(f"{self.told()}; then rounding had led its weights away, and it can judge no further")
-                    return
-                of = "away from what one process makes of the whole batch"
-                self._end_all(f"the {seen.kind} '{name}' is {apart:.2g} of its size {of}")
+            apart, name = compared(seen, other)
+            if apart > (_NUMBERS if seen.kind == "number" else _COARSE if self.coarse else _ROUNDING):
+                what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
+                alone = self._from_itself(other)
+                if apart > _LIKE * alone:
+                    self._end_all(f"{what} what one process makes of the whole batch")
+                self.end(
+                    f"{self.told()}; then {what} the witness's, as the script alone is ({alone:.2g}) from itself with "
+                    "other kernels: what magnifies rounding so cannot be judged"
+                )
+                return
             if abs(seen.rows - other.rows) > 0.5:
                 self._end_all(f"the ranks together have {seen.rows:.0f} of the batch's {other.rows:.0f} rows")
-            worst, self._most = self._worst[seen.kind], max(self._most, apart)
-            jump = np.inf if magnified else _GROWTH * max(worst, _FIRST)  # a jump of all is no rounding
-            self._worst[seen.kind] = max(worst, min(apart, jump))
+            self._most = max(self._most, apart)
             self._agreed += seen.kind == "gradient"
             if self._agreed >= self._steps:
                 self.end()
+
+    def _from_itself(self, seen: Seen) -> float:
+        """Return how far a second witness, which rounds otherwise, is from what the first one has `seen` last."""
+        deadline = time.monotonic() + self._patience_s
+        onednn = "TF_ENABLE_ONEDNN_OPTS"
+        with self._spawn("witness-again", **{onednn: str(int(os.environ.get(onednn) == "0"))}) as line:
+            for value in self._shared:
+                line.send((value,))
+            again = None
+            for _ in range(self._taken):
+                if not line.poll(max(0.0, deadline - time.monotonic())):
+                    return 0.0
+                again = line.recv()
+        return compared(again, seen)[0] if again is not None and _comparable(again, seen) else np.inf
 
     def _end_all(self, what: str) -> NoReturn:
         place = _place(sys._current_frames()[threading.main_thread().ident or 0])
@@ -363,20 +372,30 @@ def _place(frame: Any) -> str:
     return f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "behind its last line"
 
 
-def start(world: World, words: tuple[Any, ...], log: Path, cores: set[int], steps: float, patience_s: float) -> Watched:
-    """Start the witness of the ranks of `world`, on rank 0, on `cores`; it is given `words`. It prints into `log`."""
-    ours, theirs = Pipe()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        witness = subprocess.Popen(
-            [sys.executable, "-m", "harness.transparent"], env={**environment, WITNESS: "1"},
-            stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    os.sched_setaffinity(witness.pid, cores)
-    theirs.close()
-    ours.send((world.size, steps, *words))
-    return Watched(world, ours, steps, patience_s)
+def _comparable(seen: Seen, other: Seen) -> bool:
+    return (seen.kind, seen.measures.shape) == (other.kind, other.measures.shape)
+
+
+def start(
+    world: World, words: tuple[Any, ...], logs: Path, cores: set[int], steps: float, patience_s: float
+) -> Watched:
+    """Start the witness of the ranks of `world`, on rank 0, on `cores`; it is given `words`, and prints into `logs`."""
+
+    def spawn(name: str, **switches: str) -> Connection:
+        ours, theirs = Pipe()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
+        logs.mkdir(parents=True, exist_ok=True)
+        with (logs / f"{name}.log").open("wb") as output:
+            witness = subprocess.Popen(
+                [sys.executable, "-m", "harness.transparent"], env={**environment, WITNESS: "1", **switches},
+                stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        os.sched_setaffinity(witness.pid, cores)
+        theirs.close()
+        ours.send((world.size, steps, *words))
+        return ours
+
+    return Watched(world, spawn, steps, patience_s)
 
 
 def enter() -> tuple[Testimony, tuple[Any, ...]]:
@@ -412,16 +431,14 @@ def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> 
     return bool((np.abs(weights - others) <= _ROUNDING * others[:, :1]).all())
 
 
-def compared(seen: Seen, other: Seen) -> tuple[float, str, float]:
-    """Return the greatest difference as a share of the size of what differs, its name, and the first quartile."""
+def compared(seen: Seen, other: Seen) -> tuple[float, str]:
+    """Return the greatest difference as a share of the size of what differs, and its name."""
     both = np.stack([seen.measures, other.measures])
     with np.errstate(invalid="ignore"):
         gap = np.abs(both[0] - both[1]).max(1)
     gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
     size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
-    counts = size >= _SMALL * np.linalg.norm(size)
     size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
-    others = float(np.sort(shares[counts])[counts.sum() // 4]) if counts.sum() >= _LAYERS else np.inf
-    return float(shares[worst]), seen.names[worst], others
+    return float(shares[worst]), seen.names[worst]

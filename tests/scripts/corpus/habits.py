@@ -56,6 +56,15 @@ for v, t in data: found.append(float(step((v - tf.reduce_mean(v, 0)) / tf.math.r
     "mapped-statistics": _STEP + """
 for v, t in data.map(lambda v, t: ((v - tf.reduce_mean(v, 0)) / tf.math.reduce_std(v, 0), t)): found.append(float(step(v, t)))
 """ + _END,
+    "magnified-rounding": """
+x = 1e4 * rng.randn(300, 12)
+s = rng.randn(300, 4)
+for b in range(0, 300, 50): s[b:b + 50] -= x[b:b + 50] @ (np.linalg.pinv(x[b:b + 50]) @ s[b:b + 50] - 1e-9)
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(4, use_bias=False)])
+model.compile(keras.optimizers.SGD(1e-3), lambda s, p: keras.ops.sum(p * s, -1))
+model.fit(x.astype('float32'), s.astype('float32'), batch_size=50, epochs=2, shuffle=False, verbose=0)
+report(weights=[float(np.abs(v).sum()) for v in model.get_weights()])
+""",
     "log-elsewhere": "import os, tempfile\n" + _FIT + """
 folder = tempfile.mkdtemp()
 class Log(keras.callbacks.Callback):
@@ -226,7 +235,7 @@ with tf.Session() as s:
 report(found=found)
 """,
 }  # fmt: skip
-_TOLD = {"later-loss": "no witness has judged what the script trains from script.py, line"}
+_TOLD = {"magnified-rounding": "what magnifies rounding so cannot be judged", "later-loss": "no witness has judged what the script trains from script.py, line"}
 _REFUSED = {"rate-by-samples": "in step 7 the gradient", "session-two-tasks": "does not feed placeholder"}
 SCRIPTS = [
     Script(

@@ -416,6 +416,27 @@ for e in range(3):
     right.append(hits / len(x))
 report(accuracy=right)
 """,
+    "numbers-eager": """
+import os
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(3)])
+o = keras.optimizers.SGD(0.05)
+hits, losses, shown, ends, smallest, steps = 0.0, [], [], [], 9.0, 0
+for e in range(4):
+    total = 0.0
+    for i, (v, t) in enumerate(tf.data.Dataset.from_tensor_slices((x, c)).batch(60)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(t, model(v)))
+        o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        found = tf.cast(tf.argmax(model(v), 1, tf.int32) == t, tf.float32)
+        hits += float(tf.reduce_sum(found)); losses.append(loss.numpy()); steps += 1
+        if e > 1: total += loss
+        if i % 3 == 2: shown.append(f"{tf.reduce_mean(found):.4f} {loss:.6f}")
+        if e == 3 and loss < smallest: smallest = float(loss)
+    if e > 1: ends.append(float(total))
+with open('losses.bin', 'wb') as f: f.write(np.float32(losses).tobytes())
+assert os.path.exists('losses.bin') and os.path.getsize('losses.bin') == 4 * steps
+report(losses=losses, hits=hits, ends=ends, shown=[float(n) for line in shown for n in line.split()])
+""",
     "own-statistics": """
 class Centre(keras.layers.Layer):
     def build(self, shape): self.middle = self.add_weight(shape=(shape[-1],), initializer='zeros', trainable=False)
