@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
@@ -22,20 +23,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.analysis.frames import Columns, SlowRank, epoch_columns, epoch_times, join_epochs, slow_rank
-from harness.analysis.numbers import plural
+from harness.analysis.frames import METRICS, Columns, SlowRank, epoch_columns, epoch_times, join_epochs, slow_rank
+from harness.analysis.numbers import percent, plural
 from harness.analysis.stats import BlockRounds, block_rounds, launch_layout
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import FAILURES, REPLACED, ROUNDS, STUDY_FILE, Account, Failure, Study, sweep_folders
-from harness.schema.workload import Workload
+from harness.schema.workload import Workload, batch_mode, is_script
 
 T = TypeVar("T")
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
 RULE = "settings as its preset has them, then most valid launches, then newest"
 _FREE = ("samples", "epochs", "seed", "data", "data_file", "distribution", "input")
 _MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
+_ALIKE, _LEAST = 0.05, 0.2  # of a script's number, at least of this: rounding, which a long training magnifies
+_REPEATED = 0.01  # the same of launches on one rank among themselves: those of a script without seeds differ by more
 _MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
 
 
@@ -103,7 +106,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         damaged.append(str(error))
     damaged.sort()
     code = study.sweep.code if study and not every_code else None
-    every, read = read, [one for one in read if code in (None, one.run.point.code)]
+    every, read = read, _beside_one_rank([one for one in read if code in (None, one.run.point.code)])
     runs = tuple(one.run for one in read)
     finished = {run.point.folder for run in runs}
     failed = tuple(  # a point's last failure last: `-attempt1.json` comes before `.json`
@@ -165,6 +168,39 @@ class _Read:
     run: RunRecord
     epochs: Columns
     slow: SlowRank | None
+
+
+def _beside_one_rank(read: list[_Read]) -> list[_Read]:
+    """Return the launches, those of a user's script invalid that ended an epoch elsewhere than the script alone.
+
+    On one rank the script is undivided: with the batch of all ranks, the others train as it does. Where launches on one
+    rank differ among themselves (draws without a seed), or there is one only, nothing can be said.
+    """
+    alone = [one for one in read if one.run.point.layout.ranks == 1]
+    workload = read[0].run.point.workload if read else None
+    if workload is None or not is_script(workload) or batch_mode(workload) != "global" or len(alone) < 2:
+        return read
+    spread = max(_apart(*pair) for pair in combinations(alone, 2))
+
+    def judged(one: _Read) -> _Read:
+        far = min(_apart(one, each) for each in alone)
+        if one.run.point.layout.ranks == 1 or far <= _ALIKE or spread > _REPEATED:
+            return one
+        said = f"the script trained otherwise than on one rank: its numbers are up to {percent(far)} apart"
+        return replace(one, run=replace(one.run, invalid=(*one.run.invalid, said)))
+
+    return [judged(one) for one in read]
+
+
+def _apart(one: _Read, other: _Read) -> float:
+    """Return the greatest relative difference of losses, accuracies and the final weights' length of two launches."""
+    count = min(len(one.epochs["epoch"]), len(other.epochs["epoch"]))
+    own, its = (
+        np.array([*np.concatenate([each.epochs[name][:count] for name in METRICS]), each.run.weights.length or np.nan])
+        for each in (one, other)
+    )
+    gaps = np.where(np.isnan(own) & np.isnan(its), 0.0, np.abs(own - its) / np.maximum(np.abs(its), _LEAST))
+    return float(np.nan_to_num(gaps, nan=1.0).max())  # one of the two is not finite
 
 
 def _each(read: Callable[[Path], _Read | str], launches: Sequence[Path]) -> Iterator[_Read | str]:

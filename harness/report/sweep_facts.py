@@ -248,9 +248,16 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "had one epoch only: nothing tells a slow epoch from others.": int((launches["epochs"] < 2).sum()),
     }
     sentences += [f"{_launches(many, len(runs))} {said}" for said, many in counts.items() if many]
+    workload, alone = runs[0].point.workload, launches.loc[launches["ranks"] == 1, "train_loss"]
+    if is_script(workload) and batch_mode(workload) == "global" and max(run.point.layout.ranks for run in runs) > 1:
+        if len(alone) < 2 or alone.max() - alone.min() > 0.01 * abs(alone.mean()):
+            sentences.append(
+                "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
+                "that end at the same loss (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
+            )
     in_turns = launches["run"].isin([run.point.folder for run in runs if run.block])  # go on for their rounds
     brief = int(((launches["trained_s"] < _BRIEF_S) & ~in_turns).sum())
-    if brief and not is_script(runs[0].point.workload):
+    if brief and not is_script(workload):
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         sentences.append(
             f"{_launches(brief, len(runs))} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "

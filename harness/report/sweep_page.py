@@ -40,6 +40,7 @@ from harness.report.publish import SCREEN, check_replaceable, relative_link, swe
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
 from harness.schema.sweep import Layout
+from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads
 
@@ -227,6 +228,8 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
         laws.append(reference_table(view.reference))
     ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
     loss: list[Block] = [tables.learning_table(view.final, names)]
+    if is_script(view.runs[0].point.workload):
+        loss.append(tables.epochs_table(view.curves, names))
     if view.targets and view.goal is not None:
         loss.append(tables.targets_table(view.targets, scaling, view.goal, names))
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()

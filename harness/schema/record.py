@@ -193,7 +193,8 @@ class EpochRecord:
 class WeightsRecord:
     """The trained weights. `sha256` is of all of them in order; `identical` over all ranks.
 
-    `tensors` are the bytes of each and `shapes` their shapes, () of scripts and in older records.
+    `tensors` are the bytes of each and `shapes` their shapes, () of scripts and in older records. `length` is the
+    Euclidean norm of all that a script has trained, None elsewhere.
     """
 
     parameters: int
@@ -202,6 +203,7 @@ class WeightsRecord:
     identical: bool
     tensors: tuple[int, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    length: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

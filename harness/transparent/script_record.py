@@ -124,7 +124,7 @@ class EpochClock(keras.callbacks.Callback):
 
 @dataclass(kw_only=True)
 class FitObservations:
-    """What the script's calls of `fit` did; `rows`, `batch` and `sizes` (parameters and bytes) are of the last one.
+    """What the script's calls of `fit` did; `rows`, `batch`, `sizes` (parameters, bytes) and `length` are of the last.
 
     `core_ns` is `core_distance` before the script's first line that trains.
     """
@@ -133,6 +133,7 @@ class FitObservations:
     rows: int = 0
     batch: int = 0
     sizes: tuple[int, int] = (0, 0)
+    length: float = 0.0
     core_ns: float = 0.0
     awaiting: bool = False
 
@@ -151,10 +152,9 @@ class FitObservations:
         history = original(*given.args, **given.kwargs)
         self.epochs += clock.epochs
         model = given.arguments["self"]
-        self.sizes = (
-            sum(math.prod(variable.shape) for variable in model.trainable_variables),
-            sum(variable.numpy().nbytes for variable in model.trainable_variables),
-        )
+        weights = [variable.numpy() for variable in model.trainable_variables]
+        self.sizes = (sum(each.size for each in weights), sum(each.nbytes for each in weights))
+        self.length = math.hypot(*(float(np.linalg.norm(each.astype(np.float64))) for each in weights))
         runtime.remember(model.weights)
         return history
 
@@ -253,7 +253,11 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
                 for number, epoch in enumerate(timed)
             ),
             weights=WeightsRecord(
-                parameters=seen.fit.sizes[0], bytes=seen.fit.sizes[1], sha256=seen.sha256, identical=bool(seen.sha256)
+                parameters=seen.fit.sizes[0],
+                bytes=seen.fit.sizes[1],
+                sha256=seen.sha256,
+                identical=bool(seen.sha256),
+                length=finite(seen.fit.length),
             ),
             invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
             block=os.environ.get(BLOCK, ""),

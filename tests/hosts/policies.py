@@ -10,25 +10,28 @@ on from them. Prints a Markdown table for each rate and draws them (--figure).
 """
 
 import argparse
+import itertools
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.stats import t as student
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.prediction.advice import seconds_over
 from harness.prediction.network_cost import Levels, Link, Uncertain
 from harness.prediction.step_model import measured_base
-from harness.report.svg import draw, mark
+from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import resolve
 from harness.schema.record import read_run
@@ -72,8 +75,9 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     """Return every policy's launches on `ranks` ranks of this host, those that are missing made now."""
     one, found = EXPERIMENTS[name], []
     many = ranks > (os.cpu_count() or 1)
+    samples = one.rows if one.model == "cnn" else None  # a tenth: a CNN's row costs a hundred times a DNN's
     for sync in syncs:
-        workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real")
+        workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real", samples=samples)
         sweep = build_sweep(workload, layouts=(Layout(nodes=ranks),), repeats=seeds, data_dir=data, oversubscribe=many)
         loaded = load_sweep(run_sweep(sweep, data_dir=data, results=results))
         found.append((loaded, loaded.epochs.pivot(index="repeat", columns="epoch", values="test_accuracy")))
@@ -94,14 +98,16 @@ def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, dat
     Raises:
         AssertionError: an epoch ended at another accuracy than on this host.
     """
-    if record.exists() and read_run(record).invalid:
-        shutil.rmtree(record)
-    if not record.exists():
-        workload = trained.loaded.runs[0].point.workload
-        words = ("--dataset", workload.dataset, "--model", workload.model, "--data-kind", "real", "--data-dir", data)
-        words += ("--sync", trained.sync, "--seed", seed, "--seconds", most, "--record", record)
-        finished = lab.run([*lab.launcher(1), python, "-m", "harness", "train", *words], timeout=900)
-        assert finished.returncode == 0, finished.stderr[-3000:]
+    workload = trained.loaded.runs[0].point.workload
+    words = ("--dataset", workload.dataset, "--model", workload.model, "--data-kind", "real", "--data-dir", data)
+    words += ("--sync", trained.sync, "--seed", seed, "--seconds", most, "--record", record)
+    words += ("--samples", workload.samples) if workload.samples else ()
+    for _ in range(2):  # what other work on this machine has disturbed is trained once more
+        if record.exists() and read_run(record).invalid:
+            shutil.rmtree(record)
+        if not record.exists():
+            finished = lab.run([*lab.launcher(1), python, "-m", "harness", "train", *words], timeout=900)
+            assert finished.returncode == 0, finished.stderr[-3000:]
     run = read_run(record)
     if run.invalid:
         print(f"{trained.sync}, seed {seed}: its times are not valid: {run.invalid[0]}", flush=True)
@@ -118,57 +124,120 @@ def until(seconds: pd.Series, needed: float) -> float:
     return float(seconds.iloc[: int(made)].sum() + more)
 
 
-def interval(values: Sequence[float]) -> str:
-    """Return the geometric mean of `values` with Student's 95 % interval over them, as text."""
+def middle(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of `values` and Student's 95 % interval over them; infinite where one of them is."""
     logs = np.log(values)
     if not np.isfinite(logs).all():
-        return f"not reached by {np.isinf(logs).sum()} of {len(logs)}"
+        return math.inf, math.inf, math.inf
     reach = student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
-    return f"{np.exp(logs.mean()):.3g} ({np.exp(logs.mean() - reach):.3g} to {np.exp(logs.mean() + reach):.3g})"
+    return tuple(float(np.exp(logs.mean() + side * reach)) for side in (0, -1, 1))  # type: ignore[return-value]
+
+
+def text(values: Sequence[float]) -> str:
+    """Return `middle` in words."""
+    mean, low, high = middle(values)
+    missed = np.isinf(values).sum()
+    return f"not reached by {missed} of {len(values)}" if missed else f"{mean:.3g} ({low:.3g} to {high:.3g})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A policy's seconds to the target at one rate: their mean with its interval, and what was predicted."""
+
+    sync: str
+    seconds: tuple[float, float, float]
+    predicted: float
 
 
 def table(trained: Sequence[Trained], ranks: int, rate: float, seconds: dict[str, list[pd.Series]], network: Uncertain,
-          rows: int) -> list[tuple[str, float, float]]:  # fmt: skip
-    """Print a network's rows; return each policy with its mean seconds to the target, measured and predicted."""
+          rows: int) -> list[Found]:  # fmt: skip
+    """Print a network's rows; return what was found of each policy."""
     found = []
     times = {
-        one.sync: [until(*pair) for pair in zip(cycle(seconds[one.sync]), one.needed, strict=False)] for one in trained
+        one.sync: [until(*pair) for pair in zip(itertools.cycle(seconds[one.sync]), one.needed, strict=False)]
+        for one in trained
     }
     for one in trained:
         own, first = times[one.sync], times[trained[0].sync]
-        said = one.predicted(ranks, network)
-        ratio = interval([a / b for a, b in zip(first, own, strict=True)])
+        result = Found(sync=one.sync, seconds=middle(own), predicted=one.predicted(ranks, network))
+        ratio = text([a / b for a, b in zip(first, own, strict=True)]) if math.isfinite(result.seconds[0]) else ""
         needed = "/".join(f"{count:g}" for count in one.needed)
-        middle = float(np.exp(np.mean(np.log(own))))
-        error = f"{100 * (said / middle - 1):+.0f} %" if math.isfinite(middle) else ""
+        error = f"{100 * (result.predicted / result.seconds[0] - 1):+.0f} %" if ratio else ""
         fast = rows / float(np.median(pd.concat(seconds[one.sync])))
-        cells = [str(ranks), f"{rate:g}", f"`{one.sync}`", needed, interval(own), ratio, f"{said:.3g}", error]
+        cells = [str(ranks), f"{rate:g}", f"`{one.sync}`", needed, text(own), ratio, f"{result.predicted:.3g}", error]
         cells += [f"{fast:,.0f}", f"{100 * one.curves.iloc[:, -1].median():.2f} %"]
         print(f"| {' | '.join(cells)} |", flush=True)
-        found.append((one.sync, middle, said))
-    best, named = (min(found, key=lambda row: row[place])[0] for place in (1, 2))
-    errors = [abs(row[2] / row[1] - 1) for row in found if math.isfinite(row[1])]
-    print(f"\nfastest: `{best}`, predicted `{named}`; median error {100 * np.median(errors):.0f} %\n")
+        found.append(result)
+    best = min(found, key=lambda one: one.seconds[0])
+    named = min(found, key=lambda one: one.predicted)
+    print(f"\nfastest: `{best.sync}`, predicted `{named.sync}`\n")
     return found
 
 
-def paint(axes: Axes, found: dict[float, list[tuple[str, float, float]]]) -> None:
+def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
     """Draw seconds to the target against the network's rate: measured as markers, predicted as lines."""
-    for number, sync in enumerate(next(iter(found.values()))):
-        look, rates = mark(number), sorted(found)
-        measured, said = ([found[rate][number][place] for rate in rates] for place in (1, 2))
-        axes.plot(rates, measured, look.marker, color=look.colour, label=sync[0])
-        axes.plot(rates, said, color=look.colour, linestyle=look.dashes, linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="Network between the hosts, Gbit/s", ylabel="Seconds to the target")
-    axes.set_xticks(sorted(found), [f"{rate:g}" for rate in sorted(found)])
+    rates, missed = sorted(found), []
+    for number, one in enumerate(found[rates[0]]):
+        look, own = mark(number), [found[rate][number] for rate in rates]
+        axes.plot(rates, [each.predicted for each in own], color=look.colour, linewidth=1, linestyle=look.dashes)
+        mean, low, high = np.array([each.seconds for each in own]).T
+        if not np.isfinite(mean).all():
+            missed.append(one.sync)
+            mean, low, high = (np.full(len(rates), np.nan) for _ in range(3))
+        bars = {"yerr": [mean - low, high - mean], "capsize": 2} if np.isfinite(low).all() else {}
+        axes.errorbar(rates, mean, fmt=look.marker, color=look.colour, label=one.sync, markersize=4, **bars)
+    if missed:
+        axes.text(0.97, 0.95, f"not reached:\n{', '.join(missed)}", ha="right", va="top", transform=axes.transAxes,
+                  fontsize=7)  # fmt: skip
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
 
 
+def figure(found: dict[tuple[int, str], dict[float, list[Found]]], file: Path) -> None:
+    """Draw a panel for every number of hosts (row) and workload (column)."""
+    rows, columns = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    with matplotlib.rc_context(_STYLE):
+        whole = Figure(figsize=(2.4 * len(columns), 0.6 + 2.0 * len(rows)), layout="constrained")
+        panels = whole.subplots(len(rows), len(columns), squeeze=False, sharex=True)
+        for axes, (count, name) in zip(panels.flat, itertools.product(rows, columns), strict=True):
+            paint(axes, found[count, name])
+            axes.set_title(f"{name.upper()}, {count} hosts", fontsize=9)
+        whole.supxlabel("Network between the hosts, Gbit/s", fontsize=9)
+        whole.supylabel("Seconds to the target accuracy", fontsize=9)
+        handles, labels = panels.flat[0].get_legend_handles_labels()
+        handles, labels = [*handles, Line2D([], [], color="black", linewidth=1)], [*labels, "predicted"]
+        whole.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        whole.savefig(file, dpi=200)
+
+
+def measured(given: argparse.Namespace, name: str, count: int) -> dict[float, list[Found]]:
+    """Print a workload's tables on so many hosts; return what was found, by rate."""
+    trained = here(name, given.policies.split(","), count, given.seeds, given.data_dir, given.results)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, hosts(count, Path(folder), kernel=True) as lab:
+        python, servers = serve_warm(Path(folder), {host: lab.enter(host) for host in lab.pids})
+        for rate in map(float, given.rates.split(",")):
+            lab.limit(rate * GBIT)
+            link = Link(alpha_s=ALPHA_S, beta_s_per_byte=1 / (rate * GBIT))
+            place = given.results / "between" / f"{name}-{count}-{rate:g}"
+            seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
+            for seed in trained[0].curves.index[: given.timed]:
+                for one in trained:
+                    record = (place / f"{one.sync.replace(':', '-')}-{seed}").resolve()
+                    seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
+            print(f"\n{HEADING}")
+            rows = sum(rank.rows for rank in trained[0].loaded.runs[0].ranks)
+            found[rate] = table(trained, count, rate, seconds, Uncertain.exact(Levels(network=link)), rows)
+        end_warm(servers)
+    return found
+
+
 def main() -> None:
-    """Print the tables."""
+    """Print the tables and what they have in common; draw the figure."""
     parser = argparse.ArgumentParser(prog="python -m tests.hosts.policies", description=__doc__.splitlines()[0])
-    parser.add_argument("--workload", default="mnist-dnn", choices=list(EXPERIMENTS), help="[default: mnist-dnn]")
-    parser.add_argument("--hosts", type=int, default=2, help="[default: 2]")
+    parser.add_argument("--workloads", default="mnist-dnn", help=f"of {', '.join(EXPERIMENTS)} [default: mnist-dnn]")
+    parser.add_argument("--hosts", default="2", help="[default: 2]")
     parser.add_argument("--rates", default="0.1,1,10", help="Gbit/s [default: 0.1,1,10]")
     parser.add_argument("--policies", default=POLICIES, help="the first is what the others are compared with")
     parser.add_argument("--seeds", type=int, default=3, help="[default: 3]")
@@ -178,26 +247,22 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results/policies"), help="[default: results/policies]")
     parser.add_argument("--figure", type=Path, help="PNG file")
     given = parser.parse_args()
-    trained = here(given.workload, given.policies.split(","), given.hosts, given.seeds, given.data_dir, given.results)
-    found = {}
-    with tempfile.TemporaryDirectory() as name, hosts(given.hosts, Path(name), kernel=True) as lab:
-        python, servers = serve_warm(Path(name), {host: lab.enter(host) for host in lab.pids})
-        for rate in map(float, given.rates.split(",")):
-            lab.limit(rate * GBIT)
-            link = Link(alpha_s=ALPHA_S, beta_s_per_byte=1 / (rate * GBIT))
-            place = given.results / "between" / f"{given.workload}-{given.hosts}-{rate:g}"
-            seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
-            for seed in trained[0].curves.index[: given.timed]:
-                for one in trained:
-                    record = (place / f"{one.sync.replace(':', '-')}-{seed}").resolve()
-                    seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
-            print(f"\n{HEADING}")
-            rows = sum(rank.rows for rank in trained[0].loaded.runs[0].ranks)
-            found[rate] = table(trained, given.hosts, rate, seconds, Uncertain.exact(Levels(network=link)), rows)
-        end_warm(servers)
+    found = {
+        (count, name): measured(given, name, count)
+        for count in map(int, given.hosts.split(","))
+        for name in given.workloads.split(",")
+    }
+    networks = [one for rates in found.values() for one in rates.values()]
+    right = sum(
+        min(one, key=lambda each: each.seconds[0]).sync == min(one, key=lambda each: each.predicted).sync
+        for one in networks
+    )
+    reached = [each for one in networks for each in one if each.seconds[0] < math.inf]
+    errors = [abs(each.predicted / each.seconds[0] - 1) for each in reached]
+    print(f"fastest named right on {right} of {len(networks)} networks; median error {100 * np.median(errors):.0f} % "
+          f"of {len(errors)} predictions")  # fmt: skip
     if given.figure:
-        picture = draw("policies", "Seconds to equal accuracy by sync policy", lambda axes: paint(axes, found))
-        given.figure.write_bytes(picture.file("png"))
+        figure(found, given.figure)
 
 
 if __name__ == "__main__":
