@@ -18,7 +18,7 @@ from keras.src.backend.common.global_state import get_global_attribute, set_glob
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from harness.transparent.batch_coupling import Shadow, mixes, steady, trial_batches, vector
-from harness.transparent.rows import leading, length, own_variable, some
+from harness.transparent.rows import leading, length, own_variable, some, together
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
 
@@ -179,11 +179,9 @@ def probe_step(
     Nothing of it stays. All ranks together; rank 0's findings count. Return whether the rows of a training step are
     independent.
     """
-    from keras import tree
-
     rows = min(_ROWS, int(length(leading(data))))
     few = some(data, 0, rows)
-    twice = tree.map_structure(lambda leaf: tf.concat([leaf, leaf], 0) if _has_rows(leaf) else leaf, few)
+    twice = together([few, few])
     if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
         try:
             trainer._symbolic_build(data_batch=few)
@@ -246,10 +244,6 @@ def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *,
 
 def _numbers(value: Any) -> Any:
     return tf.convert_to_tensor(value).numpy()
-
-
-def _has_rows(leaf: Any) -> bool:
-    return isinstance(leaf, (tf.Tensor, tf.RaggedTensor)) and leaf.shape.rank != 0
 
 
 @contextlib.contextmanager

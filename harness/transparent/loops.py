@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import BatchShare, divide, leading, length
+from harness.transparent.rows import BatchShare, divide, has_rows, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
 
 
@@ -170,7 +170,7 @@ class Loops:
             self._tried.add(place)
             runtime.divided += 1
             trial.active = True
-            return _together([batch, batch]) if runtime.world.rank else batch
+            return together([batch, batch]) if runtime.world.rank else batch
         if place not in self._shadows:
             self._shadows[place] = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
         trial.shadow = self._shadows[place]
@@ -187,7 +187,7 @@ class Loops:
                 batches.append(original(iterator))
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
-        return _together(batches)
+        return together(batches)
 
     def _options(self, original: Callable[..., Any], function: Any, fn: Callable[..., Any], scope_type: Any) -> Any:
         """Wrap what is traced of a compiled function: inside of autograph, outside of nothing else."""
@@ -285,7 +285,7 @@ class Loops:
         fixed = any(spec.shape.rank and spec.shape[0] for spec in tf.nest.flatten(function.input_signature or ()))
         if fixed or _indivisible(batch):
             return args, kwargs
-        return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if _has_rows(leaf)], batch)
+        return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf)], batch)
 
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
@@ -325,22 +325,5 @@ def _indivisible(batch: Any) -> str:
     """Return why a batch has no rows to divide, if so."""
     if leading_or_none(batch) is None:
         return "the script trains on single rows"
-    rows = {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if _has_rows(leaf)}
+    rows = {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if has_rows(leaf)}
     return f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows" if len(rows) > 1 else ""
-
-
-def _has_rows(leaf: Any) -> bool:
-    return isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)) and leaf.shape.rank != 0
-
-
-def _together(batches: list[Any]) -> Any:
-    """Return the rows of all `batches`; what has no rows is the first's."""
-
-    def joined(*leaves: Any) -> Any:
-        if not _has_rows(leaves[0]):
-            return leaves[0]
-        if isinstance(leaves[0], tf.SparseTensor):
-            return tf.sparse.concat(0, list(leaves))
-        return tf.concat(leaves, axis=0)
-
-    return tf.nest.map_structure(joined, *batches, expand_composites=False)

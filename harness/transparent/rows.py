@@ -1,7 +1,7 @@
 """This rank's part of a batch, and how many rows of it the rank stands for."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -41,9 +41,27 @@ def leading(structure: Any) -> Any:
     from keras import tree
 
     for leaf in tree.flatten(structure):
-        if isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)) and leaf.shape.rank != 0:
+        if has_rows(leaf):
             return leaf
     raise ValueError("the batch has no tensor with rows")
+
+
+def has_rows(leaf: Any) -> bool:
+    """Tell whether a part of a batch has a first dimension."""
+    return isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)) and leaf.shape.rank != 0
+
+
+def together(batches: Sequence[Any]) -> Any:
+    """Return the rows of all `batches`, eagerly; what has no rows is the first's."""
+
+    def joined(*leaves: Any) -> Any:
+        if not has_rows(leaves[0]):
+            return leaves[0]
+        if isinstance(leaves[0], tf.SparseTensor):
+            return tf.sparse.concat(0, list(leaves))
+        return tf.concat(leaves, axis=0)
+
+    return tf.nest.map_structure(joined, *batches, expand_composites=False)
 
 
 def length(tensor: Any) -> Any:
@@ -83,7 +101,7 @@ def _rows(leaf: Any, start: Any, count: Any) -> Any:
     if isinstance(leaf, tf.SparseTensor):
         begin = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(leaf.dense_shape[1:])], 0)
         return tf.sparse.slice(leaf, begin, tf.concat([[tf.cast(count, tf.int64)], leaf.dense_shape[1:]], 0))
-    if not isinstance(leaf, (tf.Tensor, tf.RaggedTensor)) or leaf.shape.rank == 0:
+    if not has_rows(leaf):
         return leaf  # None, an absent optional, a scalar that goes with the whole batch
     return leaf[start : start + count]
 
