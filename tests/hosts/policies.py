@@ -25,7 +25,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.stats import t as student
+from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.prediction.advice import seconds_over
@@ -65,10 +65,10 @@ class Trained:
     needed: np.ndarray
 
     def predicted(self, ranks: int, network: Uncertain) -> float:
-        """Return the mean seconds over the seeds until the target over a network."""
-        if not np.isfinite(self.needed).all():
-            return math.inf
-        return float(seconds_over(measured_base(self.loaded), self.needed, ranks, network)[1].mean())
+        """Return the median over the seeds of the seconds until the target over a network."""
+        reached = self.needed[np.isfinite(self.needed)]
+        seconds = seconds_over(measured_base(self.loaded), reached, ranks, network)[1] if len(reached) else reached
+        return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
 
 def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, results: Path) -> list[Trained]:
@@ -125,24 +125,29 @@ def until(seconds: pd.Series, needed: float) -> float:
 
 
 def middle(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of `values` and Student's 95 % interval over them; infinite where one of them is."""
-    logs = np.log(values)
-    if not np.isfinite(logs).all():
-        return math.inf, math.inf, math.inf
-    reach = student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
-    return tuple(float(np.exp(logs.mean() + side * reach)) for side in (0, -1, 1))  # type: ignore[return-value]
+    """Return the median and its interval of at least 95 % by order statistics; a seed without the target is infinite.
+
+    The interval (Conover 1999, "Practical Nonparametric Statistics", 3.2) needs 6 values; of fewer it is not a number.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    out = int(binom.ppf(0.025, len(ordered), 0.5))  # so many on either side, less one, are left out
+    ends = (ordered[out - 1], ordered[-out]) if out else (math.nan, math.nan)
+    return float(np.median(ordered)), float(ends[0]), float(ends[1])
 
 
 def text(values: Sequence[float]) -> str:
     """Return `middle` in words."""
-    mean, low, high = middle(values)
-    missed = np.isinf(values).sum()
-    return f"not reached by {missed} of {len(values)}" if missed else f"{mean:.3g} ({low:.3g} to {high:.3g})"
+    median, low, high = middle(values)
+    missed = int(np.isinf(values).sum())
+    if not math.isfinite(median):
+        return f"not reached by {missed} of {len(values)}"
+    span = "" if math.isnan(low) else f" ({low:.3g} to {high:.3g})" if math.isfinite(high) else f" (at least {low:.3g})"
+    return f"{median:.3g}{span}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A policy's seconds to the target at one rate: their mean with its interval, and what was predicted."""
+    """A policy's seconds to the target at one rate: their median with its interval, and what was predicted."""
 
     sync: str
     seconds: tuple[float, float, float]
@@ -160,7 +165,8 @@ def table(trained: Sequence[Trained], ranks: int, rate: float, seconds: dict[str
     for one in trained:
         own, first = times[one.sync], times[trained[0].sync]
         result = Found(sync=one.sync, seconds=middle(own), predicted=one.predicted(ranks, network))
-        ratio = text([a / b for a, b in zip(first, own, strict=True)]) if math.isfinite(result.seconds[0]) else ""
+        pairs = [(a, b) for a, b in zip(first, own, strict=True) if math.isfinite(a) or math.isfinite(b)]
+        ratio = text([a / b for a, b in pairs]) if math.isfinite(result.seconds[0]) else ""
         needed = "/".join(f"{count:g}" for count in one.needed)
         error = f"{100 * (result.predicted / result.seconds[0] - 1):+.0f} %" if ratio else ""
         fast = rows / float(np.median(pd.concat(seconds[one.sync])))
@@ -180,12 +186,12 @@ def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
     for number, one in enumerate(found[rates[0]]):
         look, own = mark(number), [found[rate][number] for rate in rates]
         axes.plot(rates, [each.predicted for each in own], color=look.colour, linewidth=1, linestyle=look.dashes)
-        mean, low, high = np.array([each.seconds for each in own]).T
-        if not np.isfinite(mean).all():
+        median, low, high = np.array([each.seconds for each in own]).T
+        if not np.isfinite(median).all():
             missed.append(one.sync)
-            mean, low, high = (np.full(len(rates), np.nan) for _ in range(3))
-        bars = {"yerr": [mean - low, high - mean], "capsize": 2} if np.isfinite(low).all() else {}
-        axes.errorbar(rates, mean, fmt=look.marker, color=look.colour, label=one.sync, markersize=4, **bars)
+            median = low = high = np.full(len(rates), np.nan)
+        ends = np.nan_to_num([median - low, np.where(np.isfinite(high), high, median * 10) - median])
+        axes.errorbar(rates, median, yerr=ends, fmt=look.marker, color=look.colour, label=one.sync, markersize=4)
     if missed:
         axes.text(0.97, 0.95, f"not reached:\n{', '.join(missed)}", ha="right", va="top", transform=axes.transAxes,
                   fontsize=7)  # fmt: skip
