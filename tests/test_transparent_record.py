@@ -51,14 +51,14 @@ def test_launches_that_train_otherwise_than_on_one_rank_are_invalid(tmp_path):
         for repeat, (ranks, length, loss) in enumerate(launches):
             weights = WeightsRecord(parameters=9, bytes=36, sha256="cd" * 32, identical=True, length=length)
             run = make_run(Point(workload=workload, layout=Layout(nodes=ranks), repeat=repeat), weights=weights)
-            first, *others = run.epochs
-            write_run(tmp_path / name, replace(run, epochs=(replace(first, train_loss=loss), *others)))
+            epochs = tuple(replace(epoch, train_loss=loss) for epoch in run.epochs)
+            write_run(tmp_path / name, replace(run, epochs=epochs))
         loaded = load_sweep(tmp_path / name)
         page = write_report(tmp_path / name, tmp_path / "reports").read_text()
         assert "Epoch by epoch" in page
         assert ("is not known" in page) == (name in ("unseeded", "single"))
         said = {reason for run in loaded.runs for reason in run.invalid}
-        assert all("otherwise than on one rank: its numbers are up to 10 % apart" in reason for reason in said)
+        assert all("otherwise than on one rank: its numbers are up to 10" in reason for reason in said)
         return [not run.invalid for run in sorted(loaded.runs, key=lambda run: run.point.repeat)]
 
     alone = [(1, 3.0, 1.0), (1, 3.001, 1.0)]

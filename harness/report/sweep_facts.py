@@ -248,9 +248,9 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "had one epoch only: nothing tells a slow epoch from others.": int((launches["epochs"] < 2).sum()),
     }
     sentences += [f"{_launches(many, len(runs))} {said}" for said, many in counts.items() if many]
-    workload, alone = runs[0].point.workload, launches.loc[launches["ranks"] == 1, "train_loss"]
+    workload, single = runs[0].point.workload, launches.loc[launches["ranks"] == 1, "train_loss"]
     if is_script(workload) and batch_mode(workload) == "global" and max(run.point.layout.ranks for run in runs) > 1:
-        if len(alone) < 2 or alone.max() - alone.min() > 0.01 * abs(alone.mean()):
+        if len(single) < 2 or single.max() - single.min() > 0.01 * abs(single.mean()):
             sentences.append(
                 "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
                 "that end at the same loss (NODES=1,... REPEATS=2, seeds for whatever the script draws)."

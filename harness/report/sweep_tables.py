@@ -281,14 +281,14 @@ _MOST_EPOCHS = 20
 
 def epochs_table(curves: pd.DataFrame, names: Names) -> Table:
     """Return what a user's script trained on each layout, epoch by epoch; `curves` is `learning.curve_frame`."""
-    at, layouts = curves.set_index(["epoch", "layout"]), list(dict.fromkeys(curves["layout"]))
-    epochs = sorted(set(curves["epoch"]))
+    at = {(row["epoch"], row["layout"]): row for row in rows_of(curves)}
+    layouts, epochs = list(dict.fromkeys(curves["layout"])), sorted(set(curves["epoch"]))
     chosen = epochs[:: -(-len(epochs) // _MOST_EPOCHS)]
 
-    def cell(place: tuple[int, str]) -> Cell:
-        if place not in at.index:
+    def cell(epoch: int, layout: str) -> Cell:
+        row = at.get((epoch, layout))
+        if row is None:
             return NOT_MEASURED
-        row = at.loc[place]
         tested = numbers.significant(row["test_loss"]), numbers.percent(row["test_accuracy"], 2)
         note = ", ".join(text for text in tested if text != numbers.NONE)
         return Cell(text=numbers.significant(row["train_loss"]), note=note, value=row["train_loss"])
@@ -296,7 +296,7 @@ def epochs_table(curves: pd.DataFrame, names: Names) -> Table:
     return Table(
         title="Epoch by epoch",
         headings=("Timed epoch", *(names[layout] for layout in layouts)),
-        rows=[(str(epoch + 1), *(cell((epoch, layout)) for layout in layouts)) for epoch in chosen],
+        rows=[(str(epoch + 1), *(cell(epoch, layout) for layout in layouts)) for epoch in chosen],
         texts=(),
         note="Training loss, below it test loss and accuracy; medians over launches. With the batch of all ranks the "
         "script trains on several ranks as on one: launches whose numbers differ from it by more than 5 % are invalid.",

@@ -2,12 +2,12 @@
 
 Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. What is predicted is
 predicted first: every policy trains on as many ranks of this host (`harness sweep`), which says how many epochs it
-needs and what a step computes; the closed form of `harness predict` makes seconds of them and the stated rate. Then
-the first seeds (--timed) train between the hosts, one policy after the other; where that lasts longer than --most
-seconds, the last epoch trained stands for those that are left, and the other seeds' epochs take what those of the timed
-ones took, in turn. More hosts than cores share these, here and between the hosts. The accuracies must be those of this
-host, to the bit. Results are kept, and the same command goes on from them. Prints a Markdown table for each rate and
-draws them (--figure).
+needs and what a step computes; the closed form of `harness predict` makes seconds of them and the stated rate. Then the
+first seeds (--timed) train between the hosts, one policy after the other; where that lasts longer than --most seconds,
+the last epoch trained stands for those that are left, and the other seeds' epochs take what those of the timed ones
+took, in turn. More hosts than cores share these, here and between the hosts. The accuracies must be those of this host:
+to the bit on two hosts, and within the order of sums on more. Results are kept, and the same command goes on from them.
+Prints a Markdown table for each rate and draws them (--figure).
 """
 
 import argparse
@@ -117,7 +117,8 @@ def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, dat
         print(f"{trained.sync}, seed {seed}: its times are not valid: {run.invalid[0]}", flush=True)
     epochs = run.epochs
     there = [epoch.test_accuracy for epoch in epochs]
-    assert there == list(trained.curves.loc[seed].iloc[: len(there)]), (trained.sync, seed, there)
+    alone = trained.curves.loc[seed].iloc[: len(there)]
+    assert np.allclose(there, alone, rtol=0, atol=SLACK if point.layout.ranks > 2 else 0), (trained.sync, seed, there)
     return pd.Series([max(epoch.seconds) for epoch in epochs])
 
 
