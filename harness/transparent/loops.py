@@ -264,7 +264,7 @@ class Loops:
             return value
         if not tensor.dtype.is_floating and tensor.dtype != tf.bool:
             return value
-        place = (*script_lines(frame)[0], frame.f_lasti)
+        place = (frame.f_code.co_filename, frame.f_lineno)
         self._taken_out[place] += 1
         owner = trial.position(self, (*place, self._taken_out[place]))
         rows = 1.0 if loop.behind and not loop.tried else float(runtime.rows.now())

@@ -31,11 +31,13 @@ STEPS = 20  # averaged gradients that are compared by default
 WITNESS = "HARNESS_WITNESS"
 """Environment variable of the witness: it is one, and its standard input is the way to rank 0."""
 
+_NUDGES = "HARNESS_NUDGES"  # set for a second witness
 _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
+_LONGER = 1.6  # patience with a second one: less than the others' with rank 0
 _LIKE = 10  # times as far as the script alone is from itself with other kernels: no mistake, but rounding magnified
 DRAWN = (
     "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
@@ -75,11 +77,12 @@ class Seen(NamedTuple):
 class NoWitness:
     """Neither is a witness beside this process, nor is it one. `beside`: whether it is; `ranks`: those it is beside.
 
-    `coarse`: whether some of the script's layers compute in types of 16 bits.
+    `coarse`: whether some of the script's layers compute in types of 16 bits; `nudges`: whether first weights are moved
+    by a rounding.
     """
 
     beside, ranks = False, 0
-    coarse = False
+    coarse = nudges = False
 
     def install(self, runtime: Any) -> None:
         """Prepare, once TensorFlow is there."""
@@ -202,7 +205,7 @@ class Testimony(Elsewhere):
     def __init__(self, line: Connection, ranks: int, steps: float) -> None:
         super().__init__(over=False)
         self._line = line
-        self.ranks, self._steps = ranks, steps
+        self.ranks, self._steps, self.nudges = ranks, steps, bool(os.environ.pop(_NUDGES, ""))
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -323,7 +326,7 @@ class Watched(Elsewhere):
                 what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
                 alone = self._from_itself(other)
                 if apart > _LIKE * alone:
-                    self._end_all(f"{what} what one process makes of the whole batch")
+                    self._end_all(f"{what} what one process makes of the whole batch (itself rounded to {alone:.0e})")
                 self.end(
                     f"{self.told()}; then {what} the witness's, as the script alone is ({alone:.2g}) from itself with "
                     "other kernels: what magnifies rounding so cannot be judged"
@@ -338,9 +341,10 @@ class Watched(Elsewhere):
 
     def _from_itself(self, seen: Seen) -> float:
         """Return how far a second witness, which rounds otherwise, is from what the first one has `seen` last."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + _LONGER * self._patience_s
         onednn = "TF_ENABLE_ONEDNN_OPTS"
-        with self._spawn("witness-again", **{onednn: str(int(os.environ.get(onednn) == "0"))}) as line:
+        switches = {_NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
+        with self._spawn("witness-again", **switches) as line:
             for value in self._shared:
                 line.send((value,))
             again = None
