@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import warnings
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from click.testing import CliRunner
 
 from harness.analysis.normal_form import GROWING, LINEAR, Form, allreduce_forms, forms, grow
 from harness.cli.common import plain
-from harness.prediction.forecast import grow_points, grown_frame, hold_out
-from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, allreduce_seconds
+from harness.prediction.forecast import grow_points, grown_frame, hold_out, predict_first, read_prediction
+from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds
 from harness.prediction.step_model import Base, measured_factor
 from harness.schema.sweep import Layout, Sweep
 from tests.factories import make_launch, make_workload, write_run, write_study
@@ -192,6 +193,26 @@ def write_sweep(results: Path, counts: list[int], repeats: int = 3) -> None:
             seconds = 1.0 / p + (0.01 * math.log2(p) + 0.05 if p > 1 else 0.0)
             share = 0.0 if p == 1 else 1 - 1 / p / seconds
             write_run(results / sweep.name, make_launch(p, repeat, seconds * (1 + repeat / 1000), sync=share))
+
+
+@pytest.mark.slow
+def test_growth_models_are_written_down_before_a_sweep_and_scored_in_its_report(tmp_path: Path) -> None:
+    from tests.factories import write_report
+
+    write_sweep(tmp_path, [1, 2, 4, 5, 10, 20])
+    counts = (1, 2, 4, 5, 10, 20, 25)
+    sweep = Sweep(workload=make_workload(), layouts=tuple(Layout(nodes=p) for p in counts), repeats=3)
+    flat = Uncertain.exact(Levels(network=LINKS[0]))
+    prediction = read_prediction(predict_first(sweep, tmp_path, flat, "as given").parent)
+    assert prediction is not None and [point.ranks for point in prediction.growth] == list(counts)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    seconds = 1.0 / 25 + 0.05 + 0.01 * math.log2(25)
+    late = make_launch(25, 0, seconds, sync=1 - 1 / 25 / seconds, started=later, ended=later + timedelta(minutes=1))
+    write_run(tmp_path / sweep.name, late)
+    page = write_report(tmp_path / sweep.name, tmp_path / "reports").read_text()
+    assert (
+        "By growth models of the measured parts" in page and "1 of 1 measured points lie within the 95 % band" in page
+    )
 
 
 def test_the_command_sets_both_predictions_beside_each_other(tmp_path: Path) -> None:

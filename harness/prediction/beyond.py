@@ -301,10 +301,7 @@ def stated_before(loaded: Loaded, scaling: Scaling) -> tuple[Beyond, ...]:
 
 
 def score_beyond(loaded: Loaded, scaling: Scaling, first: Mapping[str, datetime]) -> tuple[BeyondScore, ...]:
-    """Return the score of every kept point that was measured since.
-
-    `first` has the start of the first valid launch of each layout: what was measured before is no test.
-    """
+    """Return the score of every kept point that was measured since; `first` as in `forecast.score`."""
     kept = read_beyond(loaded)
     if kept is None:
         return ()

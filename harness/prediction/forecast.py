@@ -1,4 +1,4 @@
-"""Predicted curves: by the network's costs, by growth models of a step's parts.
+"""Predicted curves: by the network's costs, by growth models of a step's parts; stored before launches, and scored.
 
 The growth models are the counterpart of `prediction.step_model`, which knows one base and the links: they assume
 nothing about networks, and predict nothing where too few counts were measured. Also a reference step beside a measured
@@ -8,6 +8,9 @@ one.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from harness.analysis.frames import EPOCH_PARTS, launch_frame
 from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
 from harness.analysis.numbers import plural
-from harness.analysis.read_results import Loaded
+from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.analysis.stats import LEVEL, Interval
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
 from harness.prediction.step_model import (
     Base,
+    assumptions,
     epoch_batches,
     epoch_steps,
     measured_base,
@@ -33,7 +39,9 @@ from harness.prediction.step_model import (
 )
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
-from harness.schema.workload import is_script
+from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.sweep import Sweep
+from harness.schema.workload import Workload, is_script
 
 Array = NDArray[np.float64]
 _DRAWS = 4000
@@ -238,6 +246,149 @@ def predict_curve(
         speedup=ratio * work,
         interval=interval.scaled(work),
     )
+
+
+PREDICTION_FILE = "prediction.json"  # results/<sweep>/prediction.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedPoint:
+    """One rank count. Seconds of a step, in three parts, and of an epoch, with its low and high end.
+
+    `straggler_s` is the wait for the slowest rank, `allreduce_s` the synchronisation's share of a step.
+    """
+
+    ranks: int
+    steps: int
+    compute_s: float
+    straggler_s: float
+    allreduce_s: float
+    step_s: float
+    epoch_s: float
+    epoch_low_s: float
+    epoch_high_s: float
+    speedup: float
+    efficiency: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """Predicted points of one workload, and all that they rest on.
+
+    `base` says which measurement gave the computation, `network` which link costs were used; `assumptions` are
+    sentences. `speedup` of the points is over `base_ranks` ranks. `growth` has what growth models of the parts say,
+    where enough rank counts were measured.
+    """
+
+    schema: int
+    made: datetime
+    workload: Workload
+    scaling: str
+    algorithm: str
+    base_ranks: int
+    base: str
+    network: str
+    assumptions: tuple[str, ...]
+    points: tuple[PredictedPoint, ...]
+    growth: tuple[PredictedPoint, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """One predicted rank count. `measured` is None where nothing was measured after the prediction was made.
+
+    `error` is predicted over measured less 1; `covered` says whether the predicted low to high end holds the
+    measured median.
+    """
+
+    ranks: int
+    predicted: PredictedPoint
+    measured: PointScaling | None
+    error: float | None
+    covered: bool | None
+
+    @property
+    def interval(self) -> Interval:
+        """The predicted ends of the epoch time."""
+        return Interval(low=self.predicted.epoch_low_s, high=self.predicted.epoch_high_s)
+
+
+def score(
+    prediction: Prediction, points: Sequence[PointScaling], first: dict[str, datetime], *, growth: bool = False
+) -> tuple[Score, ...]:
+    """Return the score of every predicted point, or of those by growth models, in order of ranks.
+
+    `first` has the start of the first valid launch of each layout: what was measured before the prediction was
+    made is no test of it.
+    """
+    later = {point.ranks: point for point in points if first[point.layout] >= prediction.made}
+    scores = []
+    for entry in prediction.growth if growth else prediction.points:
+        point = later.get(entry.ranks)
+        scores.append(
+            Score(
+                ranks=entry.ranks,
+                predicted=entry,
+                measured=point,
+                error=entry.epoch_s / point.seconds - 1 if point else None,
+                covered=entry.epoch_low_s <= point.seconds <= entry.epoch_high_s if point else None,
+            )
+        )
+    return tuple(scores)
+
+
+def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) -> Path:
+    """Write the prediction of every layout of `sweep` into its folder and return the file's path.
+
+    The base is the sweep in `results` of the same workload and scaling that `read_results.choose_sweep` takes, this one
+    included. A prediction that is there already and has every rank count is kept: it is the earlier one.
+
+    Raises:
+        UserError: there is no base, the layouts have shares, or the folder cannot be written to.
+    """
+    if any(layout.shares for layout in sweep.layouts):
+        raise UserError("--predict-first knows equal shares only: leave out --shares")
+    path = results / sweep.name / PREDICTION_FILE
+    ranks = sorted({layout.ranks for layout in sweep.layouts})
+    earlier = read_prediction(results / sweep.name)
+    if earlier and {point.ranks for point in earlier.points} >= set(ranks):
+        return path
+
+    workload, scaling = sweep.workload, sweep.scaling
+    chosen = choose_sweep(results, lambda study: (study.sweep.workload, study.sweep.scaling) == (workload, scaling))
+    if chosen is None:
+        raise UserError(
+            f"no valid launch of {workload.name} with these settings in '{results}' to predict from: run "
+            "`harness sweep` with --nodes 1 first, or name another folder with --results"
+        )
+    base = measured_base(chosen.loaded)
+    frame, by_growth = predict(base, ranks, network, BEST), grown(chosen.loaded, base, ranks).frame
+    prediction = Prediction(
+        schema=SCHEMA,
+        made=datetime.now(UTC),
+        workload=workload,
+        scaling=scaling,
+        algorithm=BEST,
+        base_ranks=base.ranks,
+        base=base.source,
+        network=said,
+        assumptions=assumptions(base, frame["ranks"]),
+        points=_points(frame),
+        growth=() if by_growth is None else _points(by_growth),
+    )
+    write_atomic(path, encode(prediction))
+    return path
+
+
+def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
+    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]
+    return tuple(PredictedPoint(**{str(name): value for name, value in row.items()}) for row in rows)
+
+
+def read_prediction(folder: Path) -> Prediction | None:
+    """Return the prediction in a sweep's `folder`, None if there is none; raise a UserError if the file is damaged."""
+    path = folder / PREDICTION_FILE
+    return decode(path.read_bytes(), Prediction, path) if path.exists() else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -207,9 +207,7 @@ def _corners(base: Base, network: Uncertain) -> Iterator[tuple[float, Levels]]:
 
 
 def predict(base: Base, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
-    """Return one row for each count of `ranks`: ranks, steps, speedup, efficiency; seconds of a step and its parts
-    (compute_s, straggler_s, the wait for the slowest rank, allreduce_s, step_s), of an epoch and its ends (epoch_s,
-    epoch_low_s, epoch_high_s).
+    """Return one row for each count of `ranks`: the fields of `PredictedPoint`, as columns.
 
     A step takes the base's computation, in proportion to a rank's rows of a batch, times what the slowest of p
     ranks takes longer, plus the allreduce of all weights. The low end has the low ends of all measured costs and of

@@ -16,12 +16,12 @@ from harness.analysis import numbers
 from harness.analysis.stats import Interval
 from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.prediction.beyond import Beyond, BeyondScore
-from harness.prediction.forecast import NetworkReference, PredictedCurve
+from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Items, Prose, Section, Table
 from harness.report.figures.breakdown import EPOCH
 from harness.report.svg import MUTED, draw, mark, rank_axis, speedup_axis, time_unit
-from harness.report.sweep_tables import predicted_cell, ratio_cell, seconds_cell
+from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
 from harness.schema.presets import repeat_command
 from harness.schema.sweep import Sweep
 
@@ -387,4 +387,30 @@ def reference_table(reference: NetworkReference) -> Table:
         f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
         "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
         "shared memory may be faster.",
+    )  # fmt: skip
+
+
+def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
+    """Return a prediction that was made before beside what was measured since."""
+    rows = []
+    for one in scores:
+        measured: list[str | Cell] = [NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not measured since"]
+        if one.measured and one.error is not None:
+            measured = [
+                seconds_cell(one.measured.seconds, one.measured.seconds_interval),
+                ratio_cell(one.measured.speedup),
+                Cell(text=f"{100 * one.error:+.1f} %", value=one.error),
+                "yes" if one.covered else "no",
+            ]
+        predicted = seconds_cell(one.predicted.epoch_s, one.interval, computed=True)
+        rows.append([str(one.ranks), predicted, ratio_cell(one.predicted.speedup, computed=True), *measured])
+    return Table(
+        title=title,
+        headings=(
+            "Ranks", "Predicted\nepoch time", "Predicted\nspeedup", "Measured\nepoch time", "Measured\nspeedup",
+            "Error of the\nprediction", "Within the\npredicted range",
+        ),
+        rows=rows,
+        left=0,
+        note=note,
     )  # fmt: skip

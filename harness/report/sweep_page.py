@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from harness.analysis.scaling import (
 )
 from harness.base.errors import UserError
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
-from harness.prediction.forecast import network_reference
+from harness.prediction.forecast import Score, network_reference, read_prediction, score
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_facts, sweep_sentences
 from harness.report import sweep_tables as tables
@@ -35,7 +35,7 @@ from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Item
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
-from harness.report.predict_page import beyond_scores, beyond_table, reference_table
+from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import SCREEN, check_replaceable, relative_link, sweeps_origin, write_page
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
@@ -232,8 +232,6 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
         loss.append(tables.epochs_table(view.curves, names))
     if view.targets and view.goal is not None:
         loss.append(tables.targets_table(view.targets, scaling, view.goal, names))
-    first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
-    since = score_beyond(loaded, scaling, {str(layout): start for layout, start in first.items()})
     return [
         Section(
             title="Scaling",
@@ -243,9 +241,37 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
         Section(title="Predicted beyond this machine", name="beyond", blocks=ahead),
         Section(title="Where the time goes", name="time", blocks=time),
         Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
-        Section(title="Prediction, made before", name="prediction", blocks=[beyond_scores(since)] if since else []),
+        Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
         Section(title="Loss and accuracy", name="learning", blocks=[*loss, *figures["learning"]]),
     ]
+
+
+def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
+    """Return the predictions that were stored before launches, scored by what was measured since."""
+    first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
+    starts = {str(layout): start for layout, start in first.items()}
+    since = score_beyond(loaded, view.scaling, starts)
+    blocks: list[Block] = [beyond_scores(since)] if since else []
+    prediction = read_prediction(loaded.folder)
+    if prediction is None:
+        return blocks
+
+    def within(scores: Sequence[Score]) -> str:
+        measured = [one for one in scores if one.measured]
+        return f"{sum(bool(one.covered) for one in measured)} of {len(measured)} measured points lie within"
+
+    points = view.scaling.points
+    scores, grown = score(prediction, points, starts), score(prediction, points, starts, growth=True)
+    note = (
+        f"Made {numbers.moment(prediction.made)} UTC from {prediction.base}; network: {prediction.network}; allreduce: "
+        f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
+        f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
+    )
+    blocks += [score_table("Prediction and measurement", scores, note)] if scores else []
+    if grown:
+        title = "By growth models of the measured parts"
+        blocks.append(score_table(title, grown, f"{within(grown)} the 95 % band."))
+    return blocks
 
 
 def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
