@@ -180,11 +180,12 @@ def _beside_one_rank(read: list[_Read]) -> list[_Read]:
     workload = read[0].run.point.workload if read else None
     if workload is None or not is_script(workload) or batch_mode(workload) != "global" or len(alone) < 2:
         return read
-    spread = max(_apart(*pair) for pair in combinations(alone, 2))
+    if max(_apart(*pair) for pair in combinations(alone, 2)) > _REPEATED:
+        return read
 
     def judged(one: _Read) -> _Read:
         far = min(_apart(one, each) for each in alone)
-        if one.run.point.layout.ranks == 1 or far <= _ALIKE or spread > _REPEATED:
+        if one.run.point.layout.ranks == 1 or far <= _ALIKE:
             return one
         said = f"the script trained otherwise than on one rank: its numbers are up to {percent(far)} apart"
         return replace(one, run=replace(one.run, invalid=(*one.run.invalid, said)))
