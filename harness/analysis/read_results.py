@@ -184,8 +184,7 @@ def _beside_one_rank(read: list[_Read]) -> list[_Read]:
         return read
 
     def judged(one: _Read) -> _Read:
-        far = min(_apart(one, each) for each in alone)
-        if one.run.point.layout.ranks == 1 or far <= _ALIKE:
+        if one.run.point.layout.ranks == 1 or (far := min(_apart(one, each) for each in alone)) <= _ALIKE:
             return one
         said = f"the script trained otherwise than on one rank: its numbers are up to {percent(far)} apart"
         return replace(one, run=replace(one.run, invalid=(*one.run.invalid, said)))
