@@ -9,9 +9,8 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from harness.comm.grouped_sums import build_native
-from harness.comm.native.operation import NativeReduction
 from harness.comm.policies import Synchroniser
-from harness.comm.reduction import BridgeReduction
+from harness.comm.reduction import BridgeReduction, NativeReduction
 from harness.schema.presets import resolve
 from harness.schema.sync import NoSync
 from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, update

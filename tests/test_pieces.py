@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UserError
 from harness.comm.grouped_sums import select
-from harness.comm.native.operation import in_pieces
+from harness.comm.reduction import in_pieces
 from harness.comm.world import World
 
 MB = 2**20

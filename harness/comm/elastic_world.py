@@ -23,7 +23,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostlock import of_process, remove_dead
 from harness.comm.grouped_sums import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
-from harness.comm.native.operation import load_library
+from harness.comm.reduction import load_library
 from harness.comm.world import FAULT_TOLERANCE, World
 
 if TYPE_CHECKING:

@@ -21,9 +21,17 @@ from harness.base import turns
 from harness.base.errors import RunError, SharedError, UserError, unknown
 from harness.comm.hang import HangWatch
 from harness.comm.native import build as native_build
-from harness.comm.native.operation import NativeReduction, direct_sum, in_pieces, ping
 from harness.comm.placement import observe
-from harness.comm.reduction import BridgeReduction, Reduction, Updater, in_sequence
+from harness.comm.reduction import (
+    BridgeReduction,
+    NativeReduction,
+    Reduction,
+    Updater,
+    direct_sum,
+    in_pieces,
+    in_sequence,
+    ping,
+)
 from harness.comm.world import World, needs_sync
 
 _CALLS = 15  # of each way, in a trial

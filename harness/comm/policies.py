@@ -9,8 +9,7 @@ import numpy as np
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.grouped_sums import open_alone
-from harness.comm.native.operation import NativeReduction
-from harness.comm.reduction import Reduction, Updater
+from harness.comm.reduction import NativeReduction, Reduction, Updater
 from harness.comm.world import World, needs_sync
 from harness.schema.sync import Gradients, Mean, NoSync, SyncPolicy
 

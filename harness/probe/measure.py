@@ -31,7 +31,7 @@ from harness.schema.sweep import Layout
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from harness.comm.native.operation import Sum
+    from harness.comm.reduction import Sum
 
 
 _BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier are then negligible
@@ -264,7 +264,7 @@ def _own_reductions(
         library, failure = agreed_library(world)
     if library is None:
         return [], [f"the harness's own reductions were not measured: {failure}"]
-    from harness.comm.native.operation import direct_sum
+    from harness.comm.reduction import direct_sum
 
     found: list[TimedOperation] = []
     address = buffer.ctypes.data

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.native import build
-from harness.comm.native.operation import NativeReduction
+from harness.comm.reduction import NativeReduction
 from harness.comm.world import start
 
 # One library for openings.py and chunks.py, which is soon compiled.

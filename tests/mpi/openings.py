@@ -22,7 +22,7 @@ from mpi4py import MPI
 from harness.base.errors import RunError
 from harness.comm.elastic_world import failure_text
 from harness.comm.native import build
-from harness.comm.native.operation import NativeReduction, direct_sum, load_library
+from harness.comm.reduction import NativeReduction, direct_sum, load_library
 from harness.comm.world import start
 
 # One library for openings.py and chunks.py, which is soon compiled.

@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from harness.comm.native.build import build
-from harness.comm.native.operation import direct_sum
+from harness.comm.reduction import direct_sum
 from harness.comm.world import start
 
 NBYTES, CALLS = int(sys.argv[1]), int(sys.argv[2])
