@@ -26,11 +26,11 @@ from harness.models.ranks import BatchPart, divide_randomness, normalisations, r
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.schema.workload import Workload, survives
-from harness.train.image_stream import ImageFiles, StreamedEpoch, image_dataset
 from harness.train.optimizer import build_optimizer
-from harness.train.shard_data import RankData
+from harness.train.shard_data import ImageFiles, RankData, image_dataset
 from harness.train.step import (
     Epoch,
+    StreamedEpoch,
     TrainState,
     compile_epoch,
     first_output,
