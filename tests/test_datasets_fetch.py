@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.datasets import fetch as fetch_module
-from harness.datasets import info
+from harness.datasets import data_source, info
+from harness.datasets.data_source import ResumingDownloader, fetch
 from harness.datasets.dataset import Download
-from harness.datasets.fetch import ResumingDownloader, fetch
 
 CONTENT = bytes(range(256)) * 40
 
@@ -81,7 +80,7 @@ def published(monkeypatch):
     def publish(sha256: str | None) -> None:
         file = Download(url="http://127.0.0.1:9/never/a.bin", bytes=len(CONTENT), sha256=sha256)
         facts = dataclasses.replace(info("mnist"), downloads=(file,))
-        monkeypatch.setattr(fetch_module, "info", lambda name: facts)
+        monkeypatch.setattr(data_source, "info", lambda name: facts)
 
     return publish
 

@@ -23,11 +23,12 @@ from harness.cli.common import (
     reports_option,
     with_options,
 )
-from harness.datasets import fetch as originals
+from harness.datasets.data_source import fetch as fetch_originals
 from harness.datasets.dataset import Download
 from harness.datasets.image_files import write_shards
 from harness.datasets.own_file import SUFFIXES
 from harness.datasets.prepare import prepared_folder
+from harness.datasets.prepare import verify as check_data
 from harness.report.answer import Answer, document
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.workload import DATA_KINDS, IMAGENET, Workload
@@ -244,7 +245,7 @@ def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
             task = bar.add_task(file.name, total=file.bytes)
             return lambda done, total: bar.update(task, completed=done, total=total)
 
-        files = originals.fetch(dataset, data_dir or cache_folder() / "data", mirror, progress)
+        files = fetch_originals(dataset, data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
 
@@ -255,7 +256,7 @@ def verify(dataset: str, data_dir: Path | None) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     source = datasets.locate(_workload(dataset, "real"), data_dir)
     prepared = datasets.prepare(source)
-    checks = originals.verify(source, prepared)
+    checks = check_data(source, prepared)
     for check in checks:
         mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
         click.echo(f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else ""))

@@ -1,4 +1,4 @@
-"""Prepare: read the source once into memory-mapped arrays that every rank opens."""
+"""Prepare: read the source once into memory-mapped arrays that every rank opens, and check what they hold."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, publish_once, write_atomic
 from harness.datasets import synthetic
-from harness.datasets.data_source import DataSource
+from harness.datasets.data_source import DataSource, file_sha256, published_or_pinned
 from harness.datasets.dataset import (
     TEST,
     TRAIN,
@@ -251,3 +251,86 @@ def _open(source: DataSource, folder: Path) -> Prepared:
         shift=shift,
         factor=factor,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileCheck:
+    """One fact: what was found, what is published, and whether they agree (None: nothing to compare with)."""
+
+    what: str
+    found: str
+    expected: str = ""
+    agrees: bool | None = None
+
+
+def verify(source: DataSource, prepared: Prepared) -> list[FileCheck]:
+    """Return the checks of rows, classes, value range, and mean and deviation of real data, in this order.
+
+    Rows that were held out of a training part count as training rows again here.
+    """
+    facts, record = info(source.name), prepared.record
+    train_y, test_y = prepared.train_y, prepared.test_y
+    if record.held_out:
+        train_y, test_y = np.concatenate([train_y, test_y]), test_y[:0]
+    checks = [*_hashes(source, facts), *_rows(facts, record.held_out, len(train_y), len(test_y))]
+    for part, labels, counts in (("train", train_y, facts.train_counts), ("test", test_y, facts.test_counts)):
+        if len(labels):
+            found = tuple(np.bincount(labels, minlength=record.classes).tolist())
+            checks.append(_compare(f"{part} rows per class", found, counts))
+    blocks = prepared.blocks(record.train_rows + record.test_rows)
+    extremes = [(float(block.min()), float(block.max())) for block in blocks]
+    low, high = min(low for low, _ in extremes), max(high for _, high in extremes)
+    bounds = facts.value_range
+    checks.append(
+        FileCheck(
+            what="values",
+            found=f"{low:g} to {high:g}",
+            expected="" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}",
+            agrees=None if bounds is None else bool(bounds[0] <= low and high <= bounds[1]),
+        )
+    )
+    if facts.channel_mean:  # scaled to 0..1, of all rows that the original trains on
+        shift, factor = shift_and_factor(prepared.blocks(len(train_y)), facts.features, facts.standardise)
+        for name, values, expected in (
+            ("mean per channel", shift / 255, facts.channel_mean),
+            ("deviation per channel", 1 / factor / 255, facts.channel_std),
+        ):
+            checks.append(_compare(name, tuple(round(value, 4) for value in values.tolist()), expected))
+    return checks
+
+
+def _hashes(source: DataSource, facts: Dataset) -> list[FileCheck]:
+    downloads = {file.name: file for file in facts.downloads}
+    checks = []
+    for path in source.files:
+        file = downloads.get(path.name)
+        known = published_or_pinned(file, path) if file else None
+        found = file_sha256(path)
+        expected = (
+            "" if known is None else "as published" if found == known else f"published {known}: packed differently"
+        )
+        # The same content packed differently has a different hash: that is no fault, the content is checked below.
+        checks.append(
+            FileCheck(what=f"sha256 {path.name}", found=found, expected=expected, agrees=found == known or None)
+        )
+    return checks
+
+
+def _rows(facts: Dataset, held_out: bool, train: int, test: int) -> list[FileCheck]:
+    if not facts.train_rows:
+        return [FileCheck(what="rows", found=f"{train + test:,}")]
+    if not facts.separate_test:
+        found, whole = train + test, facts.train_rows + facts.test_rows
+        expected = f"{whole:,}" + (": this is a piece" if found < whole else "")
+        agrees = None if found < whole else found == whole
+        return [FileCheck(what="rows", found=f"{found:,}", expected=expected, agrees=agrees)]
+    checks = [_compare("train rows", (train,), (facts.train_rows,))]
+    if held_out:
+        return [*checks, FileCheck(what="test rows", found="no test files", expected=f"{facts.test_rows:,}")]
+    return [*checks, _compare("test rows", (test,), (facts.test_rows,))]
+
+
+def _compare(what: str, found: tuple[float, ...], expected: tuple[float, ...]) -> FileCheck:
+    agrees = found == expected if expected else None
+    words = (" ".join(f"{value:,}" for value in values) for values in (found, expected))
+    return FileCheck(what=what, found=next(words), expected=next(words), agrees=agrees)
