@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.normal_form import GROWING, LINEAR, Form, allreduce_forms, forms, grow
+from harness.analysis.growth import GROWING, LINEAR, Form, allreduce_forms, forms, grow
 from harness.cli.common import plain
 from harness.prediction.forecast import grow_points, grown_frame, hold_out, predict_first, read_prediction
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, launch_frame
-from harness.analysis.laws import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
+from harness.analysis.growth import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, scale
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads

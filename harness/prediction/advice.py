@@ -16,7 +16,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.normal_form import LINEAR, forms, grow
+from harness.analysis.growth import LINEAR, forms, grow
 from harness.analysis.read_results import Loaded
 from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval, sessions
 from harness.base.errors import UserError

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.frames import EPOCH_PARTS, launch_frame
-from harness.analysis.normal_form import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
+from harness.analysis.growth import FEWEST, LINEAR, ROOT, FittedForm, Growth, allreduce_forms, forms, grow
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded, choose_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale

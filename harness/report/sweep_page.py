@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.frames import breakdown_frame, curve_frame, final_frame, launch_frame
-from harness.analysis.laws import fit_laws
+from harness.analysis.growth import fit_laws
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import (
     Scaling,

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.laws import Fit
+from harness.analysis.growth import Fit
 from harness.analysis.scaling import PointScaling, Scaling, Side, TimeToAccuracy
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint

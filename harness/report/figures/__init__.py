@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 
 import pandas as pd
 
-from harness.analysis.laws import Fit
+from harness.analysis.growth import Fit
 from harness.analysis.scaling import Scaling, TimeToAccuracy
 from harness.prediction.beyond import Beyond
 from harness.prediction.forecast import NetworkReference

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
-from harness.analysis.laws import Fit
+from harness.analysis.growth import Fit
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
 from harness.prediction.beyond import Beyond, BeyondPoint
