@@ -14,7 +14,6 @@ import click
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
 from harness.cli import common
-from harness.cli.bundle import redrawn, whence
 from harness.cli.options import (
     approval,
     batch_options,
@@ -28,6 +27,7 @@ from harness.cli.options import (
     parse_counts,
     workload_options,
 )
+from harness.cli.repeat import redrawn, whence
 from harness.report.answer import Answer, Banner, plain
 from harness.schema.record import RUN_FILE, read_run
 from harness.schema.sweep import LOGS, Point
