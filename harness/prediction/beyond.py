@@ -24,7 +24,7 @@ from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
 from harness.base.files import write_atomic
 from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, measured_base, slowest, steps_between
-from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.record import SCHEMA, decode_file, encode
 from harness.schema.sweep import Layout
 from harness.schema.workload import Workload, is_script
 
@@ -288,8 +288,7 @@ def keep_beyond(loaded: Loaded, series: Sequence[Beyond]) -> None:
 
 def read_beyond(loaded: Loaded) -> KeptBeyond | None:
     """Return the prediction in the sweep's folder, None if there is none; raise a UserError if the file is damaged."""
-    path = loaded.folder / BEYOND_FILE
-    return decode(path.read_bytes(), KeptBeyond, path) if path.exists() else None
+    return decode_file(loaded.folder / BEYOND_FILE, KeptBeyond)
 
 
 def stated_before(loaded: Loaded, scaling: Scaling) -> tuple[Beyond, ...]:

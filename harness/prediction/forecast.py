@@ -39,7 +39,7 @@ from harness.prediction.step_model import (
 )
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
-from harness.schema.record import SCHEMA, decode, encode
+from harness.schema.record import SCHEMA, decode_file, encode
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload, is_script
 
@@ -387,8 +387,7 @@ def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
 
 def read_prediction(folder: Path) -> Prediction | None:
     """Return the prediction in a sweep's `folder`, None if there is none; raise a UserError if the file is damaged."""
-    path = folder / PREDICTION_FILE
-    return decode(path.read_bytes(), Prediction, path) if path.exists() else None
+    return decode_file(folder / PREDICTION_FILE, Prediction)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

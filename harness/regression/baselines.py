@@ -15,7 +15,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
-from harness.base.files import write_atomic
+from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
 from harness.schema.presets import setting_words
 from harness.schema.record import RUN_FILE, RunRecord, Versions, decode, encode
@@ -276,11 +276,7 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         UserError: the file is missing, damaged or of another schema version.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"baseline '{path}' cannot be read: {error.strerror}") from error
-    baseline = decode(content, Baseline, path)
+    baseline = decode(read_bytes(path, "baseline"), Baseline, path)
     if baseline.schema != BASELINE_SCHEMA:
         raise UserError(f"'{path}' has schema {baseline.schema}, this harness reads {BASELINE_SCHEMA}: save it again")
     return baseline

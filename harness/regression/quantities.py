@@ -32,15 +32,14 @@ RELATIVE = frozenset({TIME, EFFICIENCY, CURVE})  # costs that are logarithms
 class CostSample:
     """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
 
-    `blocks` [as costs] is the repeat that each is of, `sessions` [as costs] the number of its session.
-    `value` is what a reader sees: seconds for `TIME`, `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and
-    `CURVE`. Only quantities that `decide` can fail a check; the others say where a slowdown comes from.
+    `sessions` [as costs] has the number of each one's session. `value` is what a reader sees: seconds for `TIME`,
+    `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and `CURVE`. Only quantities that `decide` can fail a check; the
+    others say where a slowdown comes from.
     """
 
     quantity: str
     layout: Layout | None
     costs: Values
-    blocks: tuple[int, ...]
     sessions: tuple[int, ...]
     value: float
     decides: bool = True
@@ -117,7 +116,6 @@ def _sample(
         quantity=quantity,
         layout=layout,
         costs=costs,
-        blocks=tuple(block[0].repeat for block in blocks),
         sessions=tuple(session[block[0]] for block in blocks),
         value=value,
         decides=quantity in RELATIVE,

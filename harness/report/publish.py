@@ -24,12 +24,12 @@ from markupsafe import Markup
 from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, resource, write_atomic
+from harness.base.files import folder_atomic, read_bytes, resource, write_atomic
 from harness.regression.baselines import Measurement
 from harness.report.answer import Answer, FigureBlock, FigureSource, Origin
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.presets import sweep_command
-from harness.schema.record import RUN_FILE, RunRecord, decode, encode
+from harness.schema.record import RUN_FILE, RunRecord, decode_file, encode
 
 PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json
@@ -142,7 +142,10 @@ def _write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, 
         if id(block.table) not in texts:
             texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
         (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
-    describe_tables(folder, origin)
+    tables = [{"url": path.name} for path in sorted(folder.glob("*.csv"))]
+    if tables:
+        described = {"@context": "http://www.w3.org/ns/csvw", "tables": tables, _FIELD: told}
+        write_atomic(folder / TABLES, json.dumps(described, indent=1) + "\n")
 
 
 def _write_index(reports: Path) -> None:
@@ -168,12 +171,12 @@ def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
     for page in (*reports.glob(f"*/{PAGE}"), *reports.glob(f"*/*/{PAGE}")):
         folder = page.parent
         changed = datetime.fromtimestamp(page.stat().st_mtime, UTC)
-        summary = PageSummary(kind="page", title=folder.name, answer="", when=changed)
-        if (folder / SUMMARY).exists():
-            try:
-                summary = decode((folder / SUMMARY).read_bytes(), PageSummary, folder / SUMMARY)
-            except UserError as error:
-                _LOG.warning("%s", error)
+        summary = None
+        try:
+            summary = decode_file(folder / SUMMARY, PageSummary)
+        except UserError as error:
+            _LOG.warning("%s", error)
+        summary = summary or PageSummary(kind="page", title=folder.name, answer="", when=changed)
         found.append((summary, relative_link(page, reports)))
     return found
 
@@ -225,24 +228,13 @@ def origin_text(origin: Origin) -> str:
     return re.sub(r"[()<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def describe_tables(folder: Path, origin: Origin) -> None:
-    """Say of every CSV file in `folder` where it comes from."""
-    tables = [{"url": path.name} for path in sorted(folder.glob("*.csv"))]
-    if tables:
-        described = {"@context": "http://www.w3.org/ns/csvw", "tables": tables, _FIELD: origin_text(origin)}
-        write_atomic(folder / TABLES, json.dumps(described, indent=1) + "\n")
-
-
 def read_origin(path: Path) -> Origin | None:
     """Return what the figure or table `path` was made of, None where it does not tell.
 
     Raises:
         UserError: the file cannot be read.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {error.strerror}") from error
+    content = read_bytes(path)
     if path.suffix == ".csv":
         content = _of_table(path)
     if content.startswith(b"%PDF"):

@@ -308,6 +308,15 @@ def decode(content: bytes, kind: type[T], source: Path) -> T:
         raise UserError(f"'{source}' is not a valid {kind.__name__}: {error}") from error
 
 
+def decode_file(path: Path, kind: type[T]) -> T | None:
+    """Return the `kind` in the file at `path`, None where there is no file; raise a UserError if it is damaged."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return decode(content, kind, path)
+
+
 def read_point(path: Path) -> Point:
     """Read a point file; raise a UserError if the file is missing or damaged."""
     return decode(read_bytes(path), Point, path)
@@ -315,8 +324,7 @@ def read_point(path: Path) -> Point:
 
 def read_accounts(folder: Path) -> tuple[Account, ...]:
     """Return what is known of the jobs of the sweep in `folder`; raise a UserError if the file is damaged."""
-    path = folder / ACCOUNTS_FILE
-    return decode(path.read_bytes(), tuple[Account, ...], path) if path.exists() else ()
+    return decode_file(folder / ACCOUNTS_FILE, tuple[Account, ...]) or ()
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.schema.option import options
 from harness.schema.presets import Words, harness_command
-from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode, encode, read_run
+from harness.schema.record import RUN_FILE, SCHEMA, RunRecord, decode_file, encode, read_run
 from harness.schema.sweep import (
     CHECKPOINTS,
     FAILURES,
@@ -104,8 +104,6 @@ def _take(handle: int, folder: Path) -> None:
 
 RUNNING_FILE = "running.json"
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
@@ -164,7 +162,7 @@ def survey(folder: Path, points: Iterable[Point]) -> Survey:
             continue
         if (folder / point.folder).exists():
             known.damaged[point.folder] = found
-        failure = _read(_failure_path(folder, point), Failure)
+        failure = decode_file(_failure_path(folder, point), Failure)
         if failure is not None:
             known.failures[point.folder] = failure
     return known
@@ -212,7 +210,7 @@ def read_study(folder: Path) -> Study:
         UserError: there is no study, or it is damaged or of another schema version.
     """
     path = folder / STUDY_FILE
-    study = _read(path, Study)
+    study = decode_file(path, Study)
     if study is None:
         raise UserError(f"'{folder}' holds no sweep: run 'harness sweep' first")
     if study.schema != SCHEMA:
@@ -244,19 +242,11 @@ def write_running(folder: Path, running: tuple[Running, ...]) -> None:
 
 def read_running(folder: Path) -> tuple[Running, ...]:
     """Return the launches that were under way when the sweep last wrote."""
-    return _read(folder / RUNNING_FILE, tuple[Running, ...]) or ()
+    return decode_file(folder / RUNNING_FILE, tuple[Running, ...]) or ()
 
 
 def _failure_path(folder: Path, point: Point) -> Path:
     return folder / FAILURES / f"{point.folder}.json"
-
-
-def _read(path: Path, kind: type[T]) -> T | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    return decode(content, kind, path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,7 +275,7 @@ def write_submission(folder: Path, submission: Submission) -> None:
 
 def read_submission(folder: Path) -> Submission:
     """Return how the sweep in `folder` was launched last; raise a UserError if the file is missing or damaged."""
-    submission = _read(folder / SUBMISSION_FILE, Submission)
+    submission = decode_file(folder / SUBMISSION_FILE, Submission)
     if submission is None:
         raise UserError(f"'{folder}' does not say how it was launched: give the sweep command again")
     return submission
