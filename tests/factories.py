@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.analysis import frames
 from harness.schema.record import (
     RUN_FILE,
     SCHEMA,
@@ -201,3 +203,13 @@ def write_report(folder: Path, reports: Path, **options: Any) -> Path:
     page = report_sweep(folder, reports, **options).page
     assert page is not None
     return page
+
+
+def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the frame of the epochs that `runs` have."""
+    return frames.epoch_frame(runs, [frames.epoch_columns(run, frames.epoch_times(run)) for run in runs])
+
+
+def launch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the frame of launches that have their epochs."""
+    return frames.launch_frame(runs, epoch_frame(runs))

@@ -10,14 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.frames import breakdown_frame, curve_frame, epoch_frame, final_frame, launch_frame
+from harness.analysis import frames
+from harness.analysis.frames import breakdown_frame, curve_frame, final_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, ratio_interval
 from harness.base.errors import UserError
 from harness.report.sweep_facts import doubts, machine_facts, mixtures
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
-from tests.factories import make_launch, make_point, make_provenance, make_run, write_failure, write_run, write_study
+from tests.factories import (
+    epoch_frame,
+    launch_frame,
+    make_launch,
+    make_point,
+    make_provenance,
+    make_run,
+    write_failure,
+    write_run,
+    write_study,
+)
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
@@ -244,7 +255,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     assert [run.point.repeat for run in loaded.runs] == [0] and loaded.study is not None
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
     assert loaded.runs[0].epochs == () and len(loaded.epochs) == 3  # a frame: records of 10,000 launches fill memory
-    assert launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
+    assert frames.launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
     with pytest.raises(AssertionError, match="without its epochs"):
         launch_frame(loaded.runs)
     text = "\n".join(loaded.damaged)

@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run
-from harness.analysis.frames import epoch_frame
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.bundle.appendix import BundledSweep, execution_seconds, markdown_table
 from harness.bundle.archive import CRATE, SUMS, check_crate, pack, unpacked, verify_bundle, write_sums
 from harness.bundle.write_bundle import try_wheels, write_crate
-from tests.factories import make_launch, make_point, make_run, write_study
+from tests.factories import epoch_frame, make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 

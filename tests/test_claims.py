@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from harness import datasets
-from harness.analysis.frames import epoch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.stats import BlockRounds, launch_layout
 from harness.base.errors import UserError
@@ -36,7 +35,7 @@ from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.workload import Workload
-from tests.factories import make_data, make_run, write_run
+from tests.factories import epoch_frame, make_data, make_run, write_run
 from tests.test_report import Text
 
 LEDGER = read_published(resource(CLAIMS_FILE))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, epoch_frame, launch_frame
+from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.cli.repeat import claims
@@ -14,7 +14,7 @@ from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import resolve
 from harness.schema.sweep import STUDY_FILE, Layout, Point
-from tests.factories import make_data, make_ranks, make_run, write_report, write_run
+from tests.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)
 
@@ -71,7 +71,7 @@ def test_our_newest_sweeps_stand_beside_them_with_images_per_second(tmp_path):
 
 def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     runs = [launch(1, 0, 8.0, waited=(3.0,)), launch(2, 0, 4.0, waited=(1.0, 2.0))]
-    frame = launch_frame(runs, epoch_frame(runs))
+    frame = launch_frame(runs)
     assert list(frame["input_seconds"]) == [3.0, 1.5]
     split = breakdown_frame(frame)
     whole = split[[*EPOCH_PARTS]].sum(axis=1)

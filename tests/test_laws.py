@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, launch_frame
+from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
 from harness.analysis.growth import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, scale
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads
-from tests.factories import make_launch, make_point, make_run
+from tests.factories import launch_frame, make_launch, make_point, make_run
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
@@ -31,7 +30,7 @@ from harness.prediction.step_model import (
     predict_ratio,
 )
 from harness.schema.sweep import Layout, Sweep
-from tests.factories import make_launch, make_workload, write_run, write_study
+from tests.factories import launch_frame, make_launch, make_workload, write_run, write_study
 from tests.simgrid import simulated
 
 LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)

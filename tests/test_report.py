@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
@@ -22,6 +21,7 @@ from harness.report.publish import render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from harness.schema.sweep import Layout, Skipped
 from tests.factories import (
+    launch_frame,
     make_data,
     make_launch,
     make_point,

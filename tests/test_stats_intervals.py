@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from harness.analysis.frames import between, launch_frame, outliers
+from harness.analysis.frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.analysis.stats import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.schema.record import RunRecord
-from tests.factories import make_launch, make_point, make_run
+from tests.factories import launch_frame, make_launch, make_point, make_run
 
 TRIALS = 1500
 Pairs = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]

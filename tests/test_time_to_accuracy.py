@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import epoch_frame, launch_frame
 from harness.analysis.scaling import default_accuracy, speedups_to_accuracy, times_to_accuracy
 from harness.base.errors import UserError
 from harness.report.policies_page import policies_answer
 from harness.report.publish import write_page
 from harness.schema.record import RunRecord
-from tests.factories import make_data, make_point, make_run, write_run, write_study
+from tests.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
 from tests.test_report import Text
 
 BASE = "1 rank"
@@ -38,7 +37,7 @@ def test_speed_to_accuracy_counts_the_epochs_that_it_takes() -> None:
     assert (base.seconds, base.speedup, base.interval) == (4.0, 1.0, None)
     assert (two.seconds, two.reached) == (3.0, 6) and two.speedup == pytest.approx(4 / 3)
     assert two.interval is not None and two.interval.low == two.interval.high == pytest.approx(4 / 3)
-    assert default_accuracy(launch_frame(runs, epochs), BASE) == pytest.approx(0.94)
+    assert default_accuracy(launch_frame(runs), BASE) == pytest.approx(0.94)
 
 
 def test_a_launch_that_never_arrives_takes_for_ever() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import launch_frame
 from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
@@ -32,6 +31,7 @@ from harness.sweep.sweep_folder import set_aside
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import explain_sweep
 from tests.factories import (
+    launch_frame,
     make_data,
     make_launch,
     make_point,

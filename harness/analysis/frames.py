@@ -45,20 +45,15 @@ _TIMED = ONE_OFF[1:]
 Columns = dict[str, NDArray[Any]]
 
 
-def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return one row per launch and epoch, in the order of `runs`, each of which has its epochs.
+def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
+    """Return one row per launch and epoch, in the order of `runs` (at least one), from their `epoch_columns`.
 
     Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
-    `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's
-    training time; sync_seconds, its parts skew_seconds and wire_seconds, and input_seconds = means over ranks;
-    parted = whether the record has the parts (else all counts as wire, see `sweep_facts.doubts`); trained_s and
-    rows_seen = totals up to and with this epoch; train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
+    `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's training time; sync_seconds, its parts
+    skew_seconds and wire_seconds, and input_seconds = means over ranks; parted = whether the record has the parts (else
+    all counts as wire, see `sweep_facts.doubts`); trained_s and rows_seen = totals up to and with this epoch;
+    train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
     """
-    return join_epochs(runs, [epoch_columns(run, epoch_times(run)) for run in runs])
-
-
-def join_epochs(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
-    """Return the `epoch_frame` of `runs` (at least one), which may lack their epochs, from their `epoch_columns`."""
     counts = [len(part["epoch"]) for part in parts]
     whose = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
     return pd.DataFrame(
@@ -119,9 +114,8 @@ def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float6
     return np.array([epoch or nothing for epoch in times])
 
 
-def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches,
-    made here if not given.
+def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches.
 
     seconds = median over the launch's epochs of the maximum over ranks (seconds); skew_seconds,
     wire_seconds and input_seconds likewise of the means over ranks; sync_seconds = skew and wire; compute_seconds the
@@ -133,7 +127,6 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame | None = None) 
     finite. rounds = the `stats.BlockRounds` of a launch in turns, None without. `outlier` marks valid launches far
     from the others of their layout (`outliers`).
     """
-    epochs = epoch_frame(runs) if epochs is None else epochs
     groups = epochs.groupby("run", sort=False)
     timed = groups[["seconds", *PARTS]].median()
     timed["sync_seconds"] = timed["skew_seconds"] + timed["wire_seconds"]

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.analysis.frames import METRICS, Columns, SlowRank, epoch_columns, epoch_times, join_epochs, slow_rank
+from harness.analysis.frames import METRICS, Columns, SlowRank, epoch_columns, epoch_frame, epoch_times, slow_rank
 from harness.analysis.numbers import percent, plural
 from harness.analysis.stats import BlockRounds, block_rounds, launch_layout
 from harness.base.errors import UserError
@@ -118,7 +118,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         folder=folder,
         study=study,
         runs=runs,
-        epochs=_with_rounds(folder, runs, join_epochs(runs, [one.epochs for one in read])) if read else pd.DataFrame(),
+        epochs=_with_rounds(folder, runs, epoch_frame(runs, [one.epochs for one in read])) if read else pd.DataFrame(),
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
         failures=tuple({one.point.folder: one for one in failed if one.point.folder not in finished}.values()),
