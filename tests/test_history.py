@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from harness.regression.baselines import Measurement
+from harness.regression.checks import EFFICIENCY, TIME
 from harness.regression.history import best_split, change_points, history_of, lasting_chance
-from harness.regression.quantities import EFFICIENCY, TIME
 from harness.report.history_page import change_sentence, history_answer, history_sentence
 from harness.report.publish import write_page
 from tests.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate

@@ -13,8 +13,8 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets import locate
 from harness.regression.baselines import save_baseline
-from harness.regression.checks import REGRESSION, SIDES, Check
-from harness.regression.opponents import HERE, Opponents, Version, checkout, decide, why_no_checkout
+from harness.regression.checks import REGRESSION, Check
+from harness.regression.opponents import HERE, SIDES, Opponents, Version, checkout, decide, why_no_checkout
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
 from tests.factories import make_workload

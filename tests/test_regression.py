@@ -13,25 +13,23 @@ from hypothesis import strategies as st
 from harness.regression.baselines import Measurement
 from harness.regression.checks import (
     ALIKE,
+    CURVE,
+    EFFICIENCY,
     IMPROVEMENT,
     INCONCLUSIVE,
     OPEN,
     PASS,
     REGRESSION,
-    WORSE,
-    check_launches,
-    compare_measurements,
-    shift,
-    shift_interval,
-    tail_count,
-)
-from harness.regression.quantities import (
-    CURVE,
-    EFFICIENCY,
     SKEW,
     TIME,
     WIRE,
+    WORSE,
+    check_launches,
+    compare_measurements,
     samples,
+    shift,
+    shift_interval,
+    tail_count,
 )
 from harness.report.compare_page import comparison_sentence
 from tests.histories import make_measurement, make_summary

@@ -209,7 +209,7 @@ def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
     from harness.regression.baselines import find_baseline, machine_line
-    from harness.regression.quantities import quantity_value, samples
+    from harness.regression.checks import quantity_value, samples
 
     kept = find_baseline(name, baselines)
     one = kept.measurement

@@ -1,32 +1,150 @@
-"""Did it get worse? A verdict for each point and for the curve, and for all of it together; comparisons without one.
+"""Did it get worse? What a check compares, a verdict for each point and for the curve, and for all of it together.
+
+One number per launch for each quantity, all on one scale of cost: the natural logarithm of a time (or of its ratio to
+another) where a relative change is meant, and a share of the reference's epoch where a part of it is meant: a step up
+of 0.1 is a slowdown of about 10 % either way.
 
 Hodges & Lehmann (1963) estimate the shift between two samples by the median of all pairwise differences. Its interval
 inverts the Wilcoxon-Mann-Whitney test: two of the ordered differences, chosen by the exact distribution of U
 (Hollander, Wolfe & Chicken, *Nonparametric Statistical Methods*, 3rd ed., section 4.3). No assumption on the shape of
 the noise, and up to a quarter of wild values moves neither much.
-
-Two versions that trained in turns: a block's number is the median of its rounds' log ratios, which no disturbed round
-moves; a second row of each layout has the mean over all rounds, in which a slowdown of some epochs shows. Student's t
-holds over blocks only: every start has a speed of its own, which its rounds share. The efficiency is told and does
-not decide: it falls where a step on more ranks became slower, which those rows find, or one on fewest ranks faster,
-which is no regression.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isclose
 
 import numpy as np
-import pandas as pd
-from scipy.stats import binom, norm
-from scipy.stats import t as student
+from numpy.typing import NDArray
+from scipy.stats import norm
 
-from harness.analysis.numbers import plural
-from harness.analysis.stats import LEVEL, NEEDED, Interval, block_rounds, sessions, winsorise
-from harness.regression.baselines import Measurement
-from harness.regression.quantities import EFFICIENCY, RELATIVE, STEP, CostSample, Values, as_cost, as_slowdown, samples
+from harness.analysis import numbers
+from harness.analysis.stats import LEVEL, NEEDED, Interval, sessions
+from harness.regression.baselines import MeasuredLaunch, Measurement
 from harness.schema.sweep import Layout
+
+Values = NDArray[np.float64]
+
+TIME = "epoch time"
+STEP = "step time"
+EFFICIENCY = "efficiency"
+CURVE = "curve"
+SKEW = "skew"
+WIRE = "wire"
+
+RELATIVE = frozenset({TIME, EFFICIENCY, CURVE})  # costs that are logarithms
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostSample:
+    """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
+
+    `sessions` [as costs] has the number of each one's session. `value` is what a reader sees: seconds for `TIME`,
+    `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and `CURVE`. Only quantities that `decide` can fail a check; the
+    others say where a slowdown comes from.
+    """
+
+    quantity: str
+    layout: Layout | None
+    costs: Values
+    sessions: tuple[int, ...]
+    value: float
+    decides: bool = True
+
+    @property
+    def key(self) -> tuple[str, Layout | None]:
+        """What two measurements' samples are matched by."""
+        return self.quantity, self.layout
+
+
+def quantity_value(quantity: str, value: float) -> str:
+    """Return a quantity's value with its unit: seconds, or per cent."""
+    return numbers.percent(value, 1) if quantity.startswith((EFFICIENCY, CURVE)) else numbers.seconds(value)
+
+
+def as_cost(slowdown: float, relative: bool) -> float:
+    """Return the step up in cost that takes `slowdown` (fraction below 1) of the speed or efficiency."""
+    return -math.log(1 - slowdown) if relative else slowdown
+
+
+def as_slowdown(distance: float, relative: bool) -> float:
+    """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
+    return 1 - math.exp(-distance) if relative else distance
+
+
+def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[Layout]) -> tuple[CostSample, ...]:
+    """Return the samples of `measurement` at `layouts`, fewest ranks first; the first one is the base.
+
+    Shares are of the `reference`'s median epoch at the layout. Efficiency is of launches of the same block
+    (repeat) and session, which ran close to each other, so that the machine's drift falls out of it.
+    """
+    times = [(launch.started, launch.ended) for launch in measurement.launches]
+    session = dict(zip(measurement.launches, sessions(times), strict=True))
+    found: list[CostSample] = []
+    for layout in layouts:
+        found += _at(measurement, reference, layout, session)
+    base = layouts[0]
+    # The same ranks with other threads: no efficiency over the base.
+    others = [layout for layout in layouts[1:] if layout.ranks != base.ranks]
+    over: list[tuple[Layout | None, Sequence[Layout]]] = [(layout, [layout]) for layout in others]
+    over += [(None, others)] if len(others) > 1 else []  # the curve: the geometric mean of all
+    for one, compared in over:
+        blocks = _blocks(measurement, (base, *compared), session)
+        if blocks:
+            slow = [[_slowdown(measurement, block[0], launch) for launch in block[1:]] for block in blocks]
+            costs, quantity = np.log(np.array(slow)).mean(axis=1), CURVE if one is None else EFFICIENCY
+            found.append(_sample(quantity, one, costs, blocks, session, float(np.exp(-np.median(costs)))))
+    return tuple(found)
+
+
+Blocks = Sequence[tuple[MeasuredLaunch, ...]]
+Sessions = Mapping[MeasuredLaunch, int]
+
+
+def _at(measurement: Measurement, reference: Measurement, layout: Layout, session: Sessions) -> Iterator[CostSample]:
+    launches = measurement.of(layout)
+    if not launches:
+        return
+    blocks = [(launch,) for launch in launches]
+    seconds = np.array([launch.seconds for launch in launches])
+    yield _sample(TIME, layout, np.log(seconds), blocks, session, float(np.median(seconds)))
+    if layout.ranks == 1:
+        return
+    epoch = float(np.median([launch.seconds for launch in reference.of(layout)]))
+    for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
+        parts = np.array([getattr(launch, field) for launch in launches])
+        yield _sample(quantity, layout, parts / epoch, blocks, session, float(np.median(parts)))
+
+
+def _sample(
+    quantity: str, layout: Layout | None, costs: Values, blocks: Blocks, session: Sessions, value: float
+) -> CostSample:
+    return CostSample(
+        quantity=quantity,
+        layout=layout,
+        costs=costs,
+        sessions=tuple(session[block[0]] for block in blocks),
+        value=value,
+        decides=quantity in RELATIVE,
+    )
+
+
+def _blocks(measurement: Measurement, layouts: Sequence[Layout], session: Sessions) -> Blocks:
+    """Return the launches of `layouts` block by block, in order of time: whole blocks of one session only."""
+    by_place = {(launch.layout, launch.repeat): launch for launch in measurement.launches}
+    repeats = sorted({launch.repeat for launch in measurement.launches})
+    found = [tuple(by_place.get((layout, repeat)) for layout in layouts) for repeat in repeats]
+    whole = [tuple(launch for launch in block if launch) for block in found if all(block)]
+    near = [block for block in whole if len({session[launch] for launch in block}) == 1]
+    return sorted(near, key=lambda block: min(launch.started for launch in block))
+
+
+def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLaunch) -> float:
+    """Return the inverse of the efficiency of `launch` over `base`: 1 is ideal, 2 is half."""
+    ideal = launch.layout.ranks / base.layout.ranks if measurement.scaling == "strong" else 1.0
+    return launch.seconds * ideal / base.seconds
+
 
 PASS = "pass"
 SMALL = "small slowdown"
@@ -166,7 +284,7 @@ class TurnsSpent:
     epochs: int = 0
 
     def __str__(self) -> str:
-        blocks, rounds = plural(self.blocks, "block"), plural(self.rounds, "round")
+        blocks, rounds = numbers.plural(self.blocks, "block"), numbers.plural(self.rounds, "round")
         longer = f", launches of {self.epochs} epochs" if self.epochs else ""
         return f"{blocks}, {rounds}, {self.minutes:.1f} minutes{longer}"
 
@@ -237,7 +355,7 @@ def compare_measurements(
     shared = [
         layout
         for layout in first.layouts
-        if other.of(layout) and isclose(first.of(layout)[0].rows, other.of(layout)[0].rows, rel_tol=0.01)
+        if other.of(layout) and math.isclose(first.of(layout)[0].rows, other.of(layout)[0].rows, rel_tol=0.01)
     ]
     apart = _apart(first, other)
     rows = []
@@ -272,161 +390,3 @@ def _pairs(
 ) -> list[tuple[CostSample, CostSample]]:
     before, now = (samples(one, reference, shared) for one in (reference, current))
     return [(one, other) for one in before for other in now if one.key == other.key]
-
-
-MEAN = ", mean of all rounds"
-LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
-ERROR = 0.025  # on either side, over all rows and looks of a check
-SIDES = ("old", "new")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BlockSample:
-    """One quantity over blocks: logarithms of the new version's time, or inverse efficiency, over the old one's.
-
-    `blocks` [blocks] are judged, `rounds` [rounds of all blocks] must bear them out: by their median, or by their mean
-    where the quantity is one of all rounds. `values` are what a reader sees of the old and the new version.
-    """
-
-    quantity: str
-    layout: Layout | None
-    blocks: Values
-    rounds: Values
-    values: tuple[float, float]
-    decides: bool = True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnsStudy:
-    """What both versions train: `layouts`, fewest ranks first, and the steps of an epoch [old and new, layouts]."""
-
-    layouts: tuple[Layout, ...]
-    steps: tuple[tuple[int, ...], tuple[int, ...]]
-    scaling: str = "strong"
-
-    @property
-    def others(self) -> list[int]:
-        """The places of the layouts that have an efficiency over the first one."""
-        return [place for place, one in enumerate(self.layouts) if one.ranks != self.layouts[0].ranks]
-
-    def efficiency(self, seconds: Values) -> float:
-        """Return the geometric mean of the efficiencies of `others`, `seconds` [layouts] being those of an epoch."""
-        ranks = np.array([self.layouts[place].ranks / self.layouts[0].ranks for place in self.others])
-        ideal = ranks if self.scaling == "strong" else np.ones(len(ranks))
-        return float(np.exp(np.mean(np.log(seconds[0] / seconds[self.others] / ideal))))
-
-
-def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[BlockSample, ...]:
-    """Return the samples of `blocks`: the turns (see `sweep.block.BlockEnd`) of launches called ``old-0``, ``new-0``...
-
-    The number is the layout's place. A block whose launches share no round is left out.
-    """
-    found = []
-    steps = np.array(study.steps, dtype=float)
-    work = np.log(steps[1] / steps[0])
-    for place, layout in enumerate(study.layouts):
-        for mean in (False, True):
-            rounds = [_seconds(turns, (place,), disturbed=mean)[..., 0] for turns in blocks]
-            rounds = [one for one in rounds if len(one)]
-            if not rounds:
-                continue
-            parts = [np.log(one[:, 1] / one[:, 0]) + work[place] for one in rounds]
-            if mean:
-                parts = [winsorise(part) for part in parts]
-            middle = np.mean if mean else np.median
-            old, new = np.median([middle(one, axis=0) for one in rounds], axis=0)
-            found.append(
-                BlockSample(
-                    quantity=STEP + (MEAN if mean else ""),
-                    layout=layout,
-                    blocks=np.array([middle(part) for part in parts]),
-                    rounds=np.concatenate(parts),
-                    values=(float(old), float(new)),
-                )
-            )
-    whole = [one for one in (_seconds(turns, range(len(study.layouts))) for turns in blocks) if len(one)]
-    if study.others and whole:
-        seconds = np.median([np.median(one, axis=0) for one in whole], axis=0) * steps
-        costs = [np.log(one[:, 1] / one[:, 0]) + work for one in whole]
-        curves = [cost[:, study.others].mean(axis=1) - cost[:, 0] for cost in costs]
-        found.append(
-            BlockSample(
-                quantity=EFFICIENCY,
-                layout=None,
-                blocks=np.array([np.median(curve) for curve in curves]),
-                rounds=np.concatenate(curves),
-                values=(study.efficiency(seconds[0]), study.efficiency(seconds[1])),
-                decides=False,
-            )
-        )
-    return tuple(found)
-
-
-def _seconds(turns: pd.DataFrame, places: Iterable[int], *, disturbed: bool = False) -> Values:
-    """Return the seconds of a step [rounds, old and new, places] of the rounds in which both had turns at `places`."""
-    names = [f"{side}-{place}" for side in SIDES for place in places]
-    steps = block_rounds(turns, disturbed=disturbed).steps.reindex(columns=names).dropna()
-    found: Values = steps.to_numpy().reshape(len(steps), 2, len(names) // 2)
-    return found
-
-
-def judge(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow, ...]:
-    """Return the row of each of `samples`, all of one check; those that decide share the error, and `LOOKS` do.
-
-    It is shared by Bonferroni's inequality.
-
-    A regression needs three things: Student's bound over blocks above 0, the bound over all rounds above 0, and an
-    estimate above the `practical` slowdown. A pass needs Student's upper bound below it, where a slowdown that is sure
-    is called small. As a check passes only by all its rows, the upper bound of each has the whole error of a look
-    (Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982).
-    """
-    rows = sum(sample.decides for sample in samples)
-    return tuple(_row(sample, rows, practical) for sample in samples)
-
-
-def _row(sample: BlockSample, rows: int, practical: float) -> ComparedRow:
-    whole = ERROR / len(LOOKS)
-    chance = whole / rows
-    blocks, estimate = sample.blocks, float(sample.blocks.mean())
-    bounds = _student(blocks, chance) if len(blocks) >= LOOKS[0] else None
-    verdict, interval = INCONCLUSIVE, None
-    if bounds is not None:
-        interval = Interval(low=bounds.low, high=_student(blocks, whole).high)
-        borne = _student(sample.rounds, chance) if sample.quantity.endswith(MEAN) else _exact(sample.rounds, chance)
-        verdict = verdict_of(estimate, bounds, as_cost(practical, True), upper=interval.high, borne=borne)
-    return ComparedRow(
-        quantity=sample.quantity,
-        layout=sample.layout,
-        decides=sample.decides,
-        values=sample.values,
-        launches=(len(blocks), len(blocks)),
-        slowdown=as_slowdown(estimate, True),
-        interval=interval
-        and Interval(low=as_slowdown(interval.low, relative=True), high=as_slowdown(interval.high, relative=True)),
-        verdict=verdict,
-    )
-
-
-def _student(values: Values, chance: float) -> Interval:
-    """Return Student's bounds of the mean, each wrong with `chance`."""
-    reach = _quantile(chance, len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
-    return Interval(low=float(values.mean()) - reach, high=float(values.mean()) + reach)
-
-
-def _exact(values: Values, chance: float) -> Interval:
-    """Return bounds of the median, each wrong with `chance` at most: order statistics, by the binomial distribution."""
-    place = _place(chance, len(values))
-    if place < 1:
-        return Interval(low=-np.inf, high=np.inf)
-    ordered = np.sort(values)
-    return Interval(low=float(ordered[place - 1]), high=float(ordered[-place]))
-
-
-@functools.cache
-def _quantile(chance: float, freedom: int) -> float:
-    return float(student.isf(chance, freedom))
-
-
-@functools.cache
-def _place(chance: float, size: int) -> int:
-    return int(binom.ppf(chance, size, 0.5))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.stats import sessions
 from harness.regression.baselines import Measurement, group_by_code, state_names
-from harness.regression.quantities import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
+from harness.regression.checks import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
 from harness.schema.sweep import Layout
 
 SHORTEST = 4  # launches before and after a change

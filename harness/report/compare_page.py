@@ -16,17 +16,20 @@ from harness.regression.baselines import Measurement, machine_line, study_differ
 from harness.regression.checks import (
     ALIKE,
     BETTER,
+    EFFICIENCY,
     IMPROVEMENT,
     INCONCLUSIVE,
     OPEN,
     PASS,
     REGRESSION,
     SMALL,
+    STEP,
+    TIME,
     WORSE,
     Check,
     ComparedRow,
+    quantity_value,
 )
-from harness.regression.quantities import EFFICIENCY, STEP, TIME, quantity_value
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.publish import measured_origin
