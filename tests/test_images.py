@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -132,6 +133,21 @@ def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
     assert not np.array_equal(images(range(8), 2), whole)
     np.testing.assert_array_equal(images(range(8), None), images(range(8), None))
     assert whole.shape == (8, 24, 24, 3) and whole.dtype == np.uint8 and whole.std() > 20
+
+
+def test_the_batch_that_16_bit_sums_are_tried_on_is_the_first_of_the_epoch(cache, folder):
+    from harness.datasets.shards import Shards
+    from harness.train.replica import _first_batch
+
+    index, shards = index_of(folder), Shards(rows=16, batch=5, shares=(1,))
+    data = SimpleNamespace(
+        files=index.files, train_x=index.places[:16], train_y=index.labels[:16], shift=None, factor=None,
+        record=SimpleNamespace(features=(24, 24, 3)), shards=shards,
+    )  # fmt: skip
+    replica = SimpleNamespace(data=data, world=SimpleNamespace(rank=0), point=SimpleNamespace(seed=3))
+    inputs, labels = _first_batch(replica, 1)
+    rows = shards.order(0, seed=3, epoch=1)[0][0]
+    assert inputs.shape == (5, 24, 24, 3) and labels.numpy().tolist() == index.labels[rows].tolist()
 
 
 def test_a_changed_image_is_another_data_set(cache, folder):

@@ -405,7 +405,7 @@ def _first_batch(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
     if data.files is None or not len(rows):
         return prepare_input(tf.gather(data.train_x, rows), data.shift, data.factor), tf.gather(data.train_y, rows)
     images = image_dataset(
-        ImageFiles(data.files), data.train_x, data.train_y, rows.astype(np.int64), batch=len(rows),
+        ImageFiles(data.files), data.train_x[rows], data.train_y[rows], rows.astype(np.int64), batch=len(rows),
         size=data.record.features[0], threads=1, salt=None,
     )  # fmt: skip
     decoded, labels = next(iter(images))
