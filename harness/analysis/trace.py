@@ -130,7 +130,6 @@ def _evaluation(run: RunRecord, rank: RankRecord, begin: float, until: float) ->
 
 
 def _epoch(record: EpochRecord, calls: Calls, rank: RankRecord) -> Slice:
-    """Return an epoch of one rank with its steps."""
     at = rank.rank
     begin, left, before = float(calls.begin[at]), float(calls.begin[at]), -1
     inside = []

@@ -173,7 +173,6 @@ def _run(
     python: str,
     pass_fds: tuple[int, ...],
 ) -> BenchBlock:
-    """Run a block of `workload` and return what was found."""
     task, started, begin = settings.task(workload), datetime.now(UTC), time.monotonic()
     result = BenchBlock(workload=workload, number=number, started=started, wall_s=0.0)
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:

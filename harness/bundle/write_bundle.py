@@ -158,7 +158,6 @@ def _analysis_seconds(sweep: Path, measured: float) -> float:
 
 
 def _scripts(root: Path, bundle: str, sweeps: Sequence[BundledSweep]) -> None:
-    """Write both scripts and the bundle's README."""
     launches = [f"{RECORDS}/{one.name}/{one.cheapest.point.folder}" for one in smoke(sweeps)[0]]
     short = (
         "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",

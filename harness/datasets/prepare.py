@@ -192,7 +192,6 @@ def _held_out(dataset: Dataset, file: str, train_rows: int, test_rows: int) -> s
 
 
 def _open_images(source: DataSource) -> Prepared:
-    """Index the images where they are."""
     dataset = info(source.name).sized(source.image_size, source.classes)
     train, test = source.train, source.test
     if source.kind == "synthetic":

@@ -248,7 +248,6 @@ def _points(base: Base, counts: Array, levels: Levels, algorithm: str, over: flo
 
 
 def _batches(workload: Workload, counts: Array) -> Array:
-    """Return the global batch at each count."""
     batches: Array = workload.batch(1) * (np.ones_like(counts) if workload.global_batch is not None else counts)
     return batches
 

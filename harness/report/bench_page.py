@@ -158,7 +158,6 @@ def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
 
 
 def _conditions(record: BenchRecord) -> list[str]:
-    """Return where and how it was measured, a line for each fact."""
     machine = record.machine
     details = {f"{name}: {value}" for block in record.blocks for name, value in block.details.items()}
     commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else "no checkout"

@@ -168,7 +168,6 @@ def _where(claim: Claim) -> str:
 
 
 def _ledger(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:
-    """Return how claims are judged, and each paper's with the verdicts."""
     blocks: list[Block] = [
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "

@@ -402,7 +402,6 @@ def _interval(found: Interval | None) -> str:
 
 
 def _notes(check: Check) -> tuple[str, ...]:
-    """Return what a reader must know beside the verdicts."""
     reference, current = check.reference, check.current
     found = [
         f"Reference: commit {reference.state}, {numbers.moment(reference.newest)} UTC, "

@@ -237,7 +237,6 @@ def proof_table(proofs: Proofs) -> Table:
 
 
 def _sentence(found: Explanation) -> str:
-    """Return why the largest point is not faster."""
     point = found.main
     if point is None:
         last = found.efficiencies[-1]

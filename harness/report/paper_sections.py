@@ -124,7 +124,6 @@ def _measured(part: PaperExperiment, loaded: Sequence[Loaded], target: Path) -> 
 
 
 def _policy_words(sync: str) -> str:
-    """Return a policy in a reader's words."""
     policy = find_policy(sync)
     if isinstance(policy, Gradients):
         return "gradients each step"

@@ -117,7 +117,6 @@ def _section(name: str, one: PredictedCurve, table: Table) -> Section:
 
 
 def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
-    """Return a row of predictions."""
     return first, *(Cell(text=value, computed=True) for value in values)
 
 
@@ -299,7 +298,6 @@ def _job_sentence(ways: Sequence[Way], chosen: Way | None, asked: str) -> str:
 
 
 def _score_sentence(name: str, score: AdviceScore) -> str:
-    """Return how an earlier advice did."""
     advice = score.advice
     off = f"{numbers.percent(abs(score.error), 1)} too {'high' if score.error > 0 else 'low'}"
     return (

@@ -168,7 +168,6 @@ def _subject(loaded: Loaded) -> str:
 
 
 def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _Ahead) -> dict[str, Any]:
-    """Return what the answer of a sweep with valid launches has of its own."""
     workload = loaded.runs[0].point.workload
     alone, skipped = sweep_facts.on_one_machine(loaded.runs), loaded.study.skipped if loaded.study else ()
     layouts = (*(run.point.layout for run in loaded.runs), *(one.layout for one in skipped))

@@ -299,7 +299,6 @@ class _Command:
         )
 
     def _groups(self, missing: Sequence[Point], known: Survey) -> tuple[Group, ...]:
-        """Return the jobs that launch the `missing` points."""
         shape = self.submission.request.shape
         if shape != "block":
             return group_points(missing, shape)

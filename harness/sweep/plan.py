@@ -110,7 +110,6 @@ def _layout(
 
 
 def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> int:
-    """Return how many ranks a node takes."""
     there = None if limit is None else limit.gpus_per_node if gpus else limit.cores_per_node
     if not there:
         name, many = ("GPUS", "GPUs") if gpus else ("CORES", "cores")

@@ -137,7 +137,6 @@ def _may_live(running: Running, scheduler: Scheduler, since: dict[str, float]) -
 
 
 def _keep_failure(folder: Path, running: Running, state: State, scheduler: Scheduler) -> str:
-    """Write why the launch failed and return the reason."""
     point = running.point
     log = read_output(folder / LOGS / f"{point.folder}.log")
     job = read_output(scheduler.output(folder / LOGS, running.job))

@@ -310,7 +310,6 @@ def _check_images(point: Point, data: RankData) -> None:
 
 
 def _build_network(point: Point, data: RankData) -> keras.Model:
-    """Return the workload's network, from the launch's seed."""
     workload = point.workload
     tf.keras.utils.set_random_seed(point.seed)
     model = models.build(
