@@ -156,7 +156,7 @@ WORSE = "worse"
 ALIKE = "alike"
 OPEN = "open"
 
-PRACTICAL = 0.03
+PRACTICAL = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
 _EXACT = 60  # values in a sample up to which a distribution is counted; then the normal one serves
 
 

@@ -15,12 +15,21 @@ from numpy.typing import NDArray
 
 from harness.analysis.stats import sessions
 from harness.regression.baselines import Measurement, group_by_code, state_names
-from harness.regression.checks import CURVE, RELATIVE, TIME, CostSample, Values, as_cost, as_slowdown, samples
+from harness.regression.checks import (
+    CURVE,
+    PRACTICAL,
+    RELATIVE,
+    TIME,
+    CostSample,
+    Values,
+    as_cost,
+    as_slowdown,
+    samples,
+)
 from harness.schema.sweep import Layout
 
 SHORTEST = 4  # launches before and after a change
 CHANCE = 0.05  # of a split in a series without a change, as in the paper, and of blaming a commit for nothing
-PRACTICAL = 0.03  # part of the speed or efficiency: the least step that makes a difference to anyone
 _PERMUTATIONS = 199
 
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from harness.analysis import numbers
-from harness.regression.checks import TIME
-from harness.regression.history import PRACTICAL, ChangePoint, CostSeries, History
+from harness.regression.checks import PRACTICAL, TIME
+from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.compare_page import change_words, measurement_warnings

@@ -154,12 +154,7 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
     return Table(
         title="Latency and bandwidth",
         headings=(
-            "Operation",
-            "Where",
-            "Ranks",
-            "Latency\n(alpha)",
-            "Bandwidth\n(1 / beta)",
-            "Largest error\nof the line",
+            "Operation", "Where", "Ranks", "Latency\n(alpha)", "Bandwidth\n(1 / beta)", "Largest error\nof the line",
             "Remarks",
         ),
         rows=[
@@ -181,7 +176,7 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
         left=2,
         note=_FIT_NOTE,
         wide=(5, 6),
-    )
+    )  # fmt: skip
 
 
 def _banners(probe: Probe) -> tuple[Banner, ...]:

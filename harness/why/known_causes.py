@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from harness.analysis.frames import launch_frame, middle_launch
 from harness.analysis.read_results import Calls, Loaded, read_calls
@@ -135,7 +136,7 @@ CATALOGUE = (
         name="small shared memory",
         overhead="sum_seconds",
         fix="Enlarge /dev/shm, in a container with --shm-size.",
-        find=symptoms.small_segments,
+        find=partial(symptoms.noted, words="shared memory (/dev/shm) has no room"),
         find_failed=symptoms.killed_in_shared_memory,
         explains=("little work per allreduce",),
     ),
@@ -143,7 +144,7 @@ CATALOGUE = (
         name="no compiler",
         overhead="sum_seconds",
         fix="Load a C++ compiler's module on the node that sets up; `make doctor` says what is missing.",
-        find=symptoms.no_compiler,
+        find=partial(symptoms.noted, words="numpy_function bridge is in use"),
         explains=("little work per allreduce",),
     ),
     KnownCause(
