@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from harness.analysis.frames import launch_frame, middle_launch
 from harness.analysis.read_results import Calls, Loaded, read_calls
@@ -136,7 +135,7 @@ CATALOGUE = (
         name="small shared memory",
         overhead="sum_seconds",
         fix="Enlarge /dev/shm, in a container with --shm-size.",
-        find=partial(symptoms.noted, words="shared memory (/dev/shm) has no room"),
+        find=symptoms.small_segments,
         find_failed=symptoms.killed_in_shared_memory,
         explains=("little work per allreduce",),
     ),
@@ -144,7 +143,7 @@ CATALOGUE = (
         name="no compiler",
         overhead="sum_seconds",
         fix="Load a C++ compiler's module on the node that sets up; `make doctor` says what is missing.",
-        find=partial(symptoms.noted, words="numpy_function bridge is in use"),
+        find=symptoms.no_compiler,
         explains=("little work per allreduce",),
     ),
     KnownCause(

@@ -101,8 +101,17 @@ def stolen(case: Case) -> Symptom | None:
     return Symptom(text=f"The hypervisor gave {numbers.percent(share, 1)} of the cores' time to others.", cost=share)
 
 
-def noted(case: Case, words: str) -> Symptom | None:
-    """A note of the launch has these `words`: something keeps the allreduce from its fastest way."""
+def small_segments(case: Case) -> Symptom | None:
+    """Shared memory had no room for the allreduce."""
+    return _noted(case, "shared memory (/dev/shm) has no room")
+
+
+def no_compiler(case: Case) -> Symptom | None:
+    """The allreduce goes through Python because the operation could not be built."""
+    return _noted(case, "numpy_function bridge is in use")
+
+
+def _noted(case: Case, words: str) -> Symptom | None:
     note = next((note for note in case.run.notes if words in note), None)
     return None if note is None else Symptom(text=f"{note[0].upper()}{note[1:].rstrip('.')}.", cost=case.wire)
 
