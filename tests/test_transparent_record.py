@@ -56,7 +56,7 @@ def test_launches_that_train_otherwise_than_on_one_rank_are_invalid(tmp_path):
         loaded = load_sweep(tmp_path / name)
         page = write_report(tmp_path / name, tmp_path / "reports").read_text()
         assert "Epoch by epoch" in page
-        assert ("is not known" in page) == (name in ("unseeded", "single"))
+        assert ("is not known" in page) == loaded.unwitnessed == (name in ("unseeded", "single", "weights apart"))
         said = {reason for run in loaded.runs for reason in run.invalid}
         assert all("otherwise than on one rank: its numbers are up to 10" in reason for reason in said)
         return [not run.invalid for run in sorted(loaded.runs, key=lambda run: run.point.repeat)]
@@ -66,6 +66,7 @@ def test_launches_that_train_otherwise_than_on_one_rank_are_invalid(tmp_path):
     assert valid("weights", *alone, (2, 3.3, 1.0), (2, 3.0, 1.0)) == [True, True, False, True]
     assert valid("loss", *alone, (2, 3.0, 0.9)) == [True, True, False]
     assert valid("unseeded", (1, 3.0, 1.0), (1, 3.4, 1.1), (2, 3.0, 2.0)) == [True] * 3
+    assert valid("weights apart", (1, 3.0, 1.0), (1, 3.4, 1.0), (2, 3.0, 2.0)) == [True] * 3
     assert valid("single", (1, 3.0, 1.0), (2, 3.0, 2.0)) == [True] * 2
     assert valid("per-rank", *alone, (2, 3.0, 2.0), batch="per-rank") == [True] * 3
 

@@ -50,7 +50,8 @@ class Loaded:
     analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
     launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
     `accounts` are of every job that a scheduler ran for the sweep, `replaced` the records of launches that did not
-    count and were made again, `failed` every launch that left none, also of points in `runs`.
+    count and were made again, `failed` every launch that left none, also of points in `runs`. `unwitnessed` says that
+    launches on one rank do not tell whether those of a script on several ranks train as it does alone.
     """
 
     folder: Path
@@ -64,6 +65,7 @@ class Loaded:
     accounts: tuple[Account, ...] = ()
     replaced: tuple[RunRecord, ...] = ()
     failed: tuple[Failure, ...] = ()
+    unwitnessed: bool = False
 
     @property
     def launched(self) -> tuple[RunRecord, ...]:
@@ -106,7 +108,8 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         damaged.append(str(error))
     damaged.sort()
     code = study.sweep.code if study and not every_code else None
-    every, read = read, _beside_one_rank([one for one in read if code in (None, one.run.point.code)])
+    every = read
+    read, unwitnessed = _beside_one_rank([one for one in read if code in (None, one.run.point.code)])
     runs = tuple(one.run for one in read)
     finished = {run.point.folder for run in runs}
     failed = tuple(  # a point's last failure last: `-attempt1.json` comes before `.json`
@@ -126,6 +129,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         accounts=accounts,
         replaced=tuple(_replaced(folder)),
         failed=failed,
+        unwitnessed=unwitnessed,
     )
 
 
@@ -170,18 +174,18 @@ class _Read:
     slow: SlowRank | None
 
 
-def _beside_one_rank(read: list[_Read]) -> list[_Read]:
+def _beside_one_rank(read: list[_Read]) -> tuple[list[_Read], bool]:
     """Return the launches, those of a user's script invalid that ended an epoch elsewhere than the script alone.
 
-    On one rank the script is undivided: with the batch of all ranks, the others train as it does. Where launches on one
-    rank differ among themselves (draws without a seed), or there is one only, nothing can be said.
+    On one rank the script is undivided: with the batch of all ranks, the others train as it does. True beside them:
+    this is not known, as launches on one rank differ among themselves (draws without a seed) or there is one only.
     """
     alone = [one for one in read if one.run.point.layout.ranks == 1]
-    workload = read[0].run.point.workload if read else None
-    if workload is None or not is_script(workload) or batch_mode(workload) != "global" or len(alone) < 2:
-        return read
-    if max(_apart(*pair) for pair in combinations(alone, 2)) > _REPEATED:
-        return read
+    workload = read[0].run.point.workload if len(alone) < len(read) else None
+    if workload is None or not is_script(workload) or batch_mode(workload) != "global":
+        return read, False
+    if len(alone) < 2 or max(_apart(*pair) for pair in combinations(alone, 2)) > _REPEATED:
+        return read, True
 
     def judged(one: _Read) -> _Read:
         if one.run.point.layout.ranks == 1 or (far := min(_apart(one, each) for each in alone)) <= _ALIKE:
@@ -189,7 +193,7 @@ def _beside_one_rank(read: list[_Read]) -> list[_Read]:
         said = f"the script trained otherwise than on one rank: its numbers are up to {percent(far)} apart"
         return replace(one, run=replace(one.run, invalid=(*one.run.invalid, said)))
 
-    return [judged(one) for one in read]
+    return [judged(one) for one in read], False
 
 
 def _apart(one: _Read, other: _Read) -> float:

@@ -248,16 +248,9 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "had one epoch only: nothing tells a slow epoch from others.": int((launches["epochs"] < 2).sum()),
     }
     sentences += [f"{_launches(many, len(runs))} {said}" for said, many in counts.items() if many]
-    workload, single = runs[0].point.workload, launches.loc[launches["ranks"] == 1, "train_loss"]
-    if is_script(workload) and batch_mode(workload) == "global" and max(run.point.layout.ranks for run in runs) > 1:
-        if len(single) < 2 or single.max() - single.min() > 0.01 * abs(single.mean()):
-            sentences.append(
-                "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
-                "that end at the same loss (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
-            )
     in_turns = launches["run"].isin([run.point.folder for run in runs if run.block])  # go on for their rounds
     brief = int(((launches["trained_s"] < _BRIEF_S) & ~in_turns).sum())
-    if brief and not is_script(workload):
+    if brief and not is_script(runs[0].point.workload):
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         sentences.append(
             f"{_launches(brief, len(runs))} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
@@ -328,6 +321,11 @@ def sweep_warnings(
             f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran a different code version than the last "
             "command's (of the harness, the script or MODEL, TensorFlow, Keras or MPI) and are left out: `harness "
             "history` and `harness check` compare them."
+        )
+    if loaded.unwitnessed:
+        texts.append(
+            "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
+            "that train to the same numbers (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
         )
     return (
         *(Banner(kind="warning", text=text) for text in texts),
