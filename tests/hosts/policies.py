@@ -2,12 +2,13 @@
 
 Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. What is predicted is
 predicted first: every policy trains on as many ranks of this host (`harness sweep`), which says how many epochs it
-needs and what a step computes; the closed form of `harness predict` makes seconds of them and the stated rate. Then the
-first seeds (--timed) train between the hosts, one policy after the other; where that lasts longer than --most seconds,
-the last epoch trained stands for those that are left, and the other seeds' epochs take what those of the timed ones
-took, in turn. More hosts than cores share these, here and between the hosts. The accuracies must be those of this host:
-to the bit on two hosts, and within the order of sums on more. Results are kept, and the same command goes on from them.
-Prints a Markdown table for each rate and draws them (--figure).
+needs and what a step computes; a probe of the hosts' messages says what these take (`harness probe`); and the closed
+form of `harness predict` makes seconds of both. Then the first seeds (--timed) train between the hosts, one policy
+after the other; where that lasts longer than --most seconds, the last epoch trained stands for those that are left,
+and the other seeds' epochs take what those of the timed ones took, in turn. More hosts than cores share these, here
+and between the hosts. The accuracies must be those of this host: to the bit on two hosts, and within the order of sums
+on more. Results are kept, and the same command goes on from them. Prints a Markdown table for each rate and draws them
+(--figure).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import itertools
 import math
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,22 +32,23 @@ from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.prediction.advice import seconds_over
-from harness.prediction.network_cost import Levels, Link, Uncertain
+from harness.prediction.network_cost import Uncertain, probe_links
 from harness.prediction.step_model import measured_base
+from harness.probe.measure import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import resolve
-from harness.schema.record import read_run
+from harness.schema.record import decode, encode, read_run
 from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts
-from tests.hosts.predictions import GBIT
+from tests.hosts.predictions import GBIT, as_probe
 from tests.mpi.launch import end_warm, serve_warm
 
 POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,post-local:1:10,diloco:50"
 SLACK = 0.005  # of test accuracy below that of the first policy
-ALPHA_S = 2e-5  # of a message between such hosts
+PROBED = (8, 1024, 16_384, 65_536, 262_144, 2**20, 2**22)  # bytes
 
 HEADING = (
     "| hosts | Gbit/s | policy | epochs to the target | seconds to the target | the first's over it | predicted | "
@@ -93,6 +96,19 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
         )
         for sync, (loaded, curves) in zip(syncs, found, strict=True)
     ]  # fmt: skip
+
+
+def probed(lab: Lab, kept: Path) -> Uncertain:
+    """Return what messages between the lab's hosts take, measured now or as it was `kept`."""
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        plan = kept.with_suffix(".plan")
+        plan.write_bytes(encode(ProbePlan(sizes=PROBED, samples=10, budget_s=20.0, reductions=())))
+        lab.run(
+            [*lab.launcher(1), sys.executable, "-m", "harness.probe.measure", plan.resolve(), kept.resolve()],
+            timeout=300,
+        )
+    return probe_links(as_probe(decode(kept.read_bytes(), ProbeResult, kept)), 1)[0]
 
 
 def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, data: Path, record: Path) -> pd.Series:
@@ -230,7 +246,7 @@ def measured(given: argparse.Namespace, name: str, count: int) -> dict[float, li
         python, servers = serve_warm(Path(folder), {host: lab.enter(host) for host in lab.pids})
         for rate in map(float, given.rates.split(",")):
             lab.limit(rate * GBIT)
-            link = Link(alpha_s=ALPHA_S, beta_s_per_byte=1 / (rate * GBIT))
+            network = probed(lab, given.results / "between" / f"probe-{count}-{rate:g}.json")
             place = given.results / "between" / f"{name}-{count}-{rate:g}"
             seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
             for seed in trained[0].curves.index[: given.timed]:
@@ -239,7 +255,7 @@ def measured(given: argparse.Namespace, name: str, count: int) -> dict[float, li
                     seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
             print(f"\n{HEADING}")
             rows = sum(rank.rows for rank in trained[0].loaded.runs[0].ranks)
-            found[rate] = table(trained, count, rate, seconds, Uncertain.exact(Levels(network=link)), rows)
+            found[rate] = table(trained, count, rate, seconds, network, rows)
         end_warm(servers)
     return found
 

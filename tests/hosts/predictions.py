@@ -87,7 +87,12 @@ def probed(lab: Lab, folder: Path, rate: float, delay_s: float) -> Probe:
         plan = ProbePlan(sizes=(size,), samples=6, budget_s=1.0, reductions=())
         answer = launched(two, "harness.probe.measure", plan, folder, ProbeResult)
         series += [replace(one, seconds=tuple(seconds / slow for seconds in one.seconds)) for one in answer.series]
-    costs = MessageCosts(setting=Setting(name="default", mca={}), costs=fit_launches([series]))
+    return as_probe(replace(answer, series=tuple(series)))
+
+
+def as_probe(answer: ProbeResult) -> Probe:
+    """Return what `harness probe` would keep of what its ranks have measured."""
+    costs = MessageCosts(setting=Setting(name="default", mca={}), costs=fit_launches([answer.series]))
     return Probe(
         schema=PROBE_SCHEMA, measured=datetime.now(UTC), machine=describe_machine(gpus=()), launcher="",
         mpi_library=answer.mpi_library, hosts=answer.hosts, by_setting=(costs,),
