@@ -1,7 +1,6 @@
 """Before the first step the ranks compare what they are about to train: a mismatch ends the run, not a hang."""
 
 import hashlib
-import os
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,15 @@ from keras import tree
 from harness.base.errors import RunError, SharedError, UserError
 from harness.transparent.runtime import Runtime
 
-_WIDTH = 38
+_WIDTH = 76  # characters of a fact
 _COMPARED = 64  # rows of an array
-_ROWS = 12  # of the table: the first differences say enough
 
 
 def check_ranks(runtime: Runtime, script: Path) -> None:
     """Compare script, library versions, threads and visible GPUs.
 
     Raises:
-        SharedError: a RunError with a table of who differs, on every rank.
+        SharedError: a RunError on every rank that says what differs.
     """
     compare(
         runtime,
@@ -99,25 +97,16 @@ def compare(runtime: Runtime, facts: Mapping[str, str]) -> None:
     """Gather every rank's `facts` and end the run where they differ.
 
     Raises:
-        SharedError: a RunError with a table of who differs, on every rank.
+        SharedError: a RunError on every rank, with the first fact that is not the same on all, and a rank that differs.
     """
-    gathered = runtime.collectives.gather({**facts, "host": os.uname().nodename}, "comparison before the first step")
-    table = differences(gathered)
-    if table:
-        raise SharedError(RunError(f"the ranks are about to train different things:\n{table}"))
-
-
-def differences(gathered: Sequence[Mapping[str, str]]) -> str:
-    """Return a table of the facts that are not the same on all ranks; empty when all are. Hosts may differ."""
-    names = list(dict.fromkeys(name for facts in gathered for name in facts if name != "host"))
-    lines = []
-    for name in names:
-        values = [facts.get(name, "none") for facts in gathered]
-        if len(set(values)) > 1:
-            common = max(set(values), key=values.count)
-            odd = [rank for rank, value in enumerate(values) if value != common] or list(range(len(values)))
-            first = values.index(common)
-            shown = [(first, common), *((rank, values[rank]) for rank in odd)]
-            lines += [f"  {name:22} rank {rank:<5} {value[: _WIDTH * 2]}" for rank, value in shown]
-    more = [f"  and {len(lines) - _ROWS} more lines"] if len(lines) > _ROWS else []
-    return "\n".join(lines[:_ROWS] + more)
+    gathered = runtime.collectives.gather(facts, "comparison before the first step")
+    for name in dict.fromkeys(name for each in gathered for name in each):
+        values = [each.get(name, "none") for each in gathered]
+        odd = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if odd is not None:
+            raise SharedError(
+                RunError(
+                    f"the ranks are about to train different things: {name} is {values[0][:_WIDTH]} on rank 0 and "
+                    f"{values[odd][:_WIDTH]} on rank {odd}"
+                )
+            )
