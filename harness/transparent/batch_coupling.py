@@ -46,13 +46,25 @@ def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) ->
 
     Where they change by themselves too much to tell, the witness is to judge.
     """
+    half = tf.keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
+    gap, length = _apart(seen, rows, summed=summed)
+    noise = float(np.linalg.norm(seen[0] - seen[3]))
+    return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
+
+
+def is_sum(seen: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | None:
+    """Tell from what `mixes` takes whether it is a sum over the rows of a batch, not a mean; None if it mixes them."""
+    summed = _apart(seen, rows, summed=True)[0] < _apart(seen, rows, summed=False)[0]
+    return None if mixes(seen, rows, summed=summed) else summed
+
+
+def _apart(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> tuple[float, float]:
+    """Return how far the batch's is from what its parts make up, and the greater length of the two."""
     whole, one, two, again = seen
     weight = first_part(rows) / rows
     parts = one + two if summed else weight * one + (1 - weight) * two
-    half = tf.keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
     length = max(float(np.linalg.norm(each)) for each in (whole, parts))
-    noise, gap = float(np.linalg.norm(whole - again)), float(np.linalg.norm(parts - (whole + again) / 2))
-    return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
+    return float(np.linalg.norm(parts - (whole + again) / 2)), length
 
 
 @contextlib.contextmanager

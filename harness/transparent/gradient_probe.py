@@ -1,7 +1,8 @@
-"""One step with which the ranks find out what a script's gradients and numbers are: means over its rows, or sums.
+"""Trials, with which the ranks find out what a script's gradients and numbers are: means over rows, sums, or neither.
 
-Rank 0 makes the step of the whole batch, which counts; the others the same step of the batch with every row twice,
-which does not. A mean over rows is the same for both, a sum twice as large.
+In the trial of a loop rank 0 makes the step of the whole batch, which counts; the others the same step of the batch
+with every row twice, which does not. A mean over rows is the same for both, a sum twice as large. A step of Keras's
+`fit` is made for observation only, of a batch and of its parts: see `batch_coupling.is_sum`.
 """
 
 import contextlib
@@ -17,37 +18,26 @@ import tensorflow as tf
 from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-from harness.transparent.batch_coupling import Shadow, mixes, steady, trial_batches, vector
+from harness.transparent.batch_coupling import Shadow, is_sum, steady, trial_batches, vector
 from harness.transparent.rows import leading, length, own_variable, some, together
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
-
-
 _PARALLEL = 0.9995  # cosine above which the two differ in length only: no random layer is at work
 _CLOSE = 0.03
 
 
 class DoubledBatch(NamedTuple):
-    """Of one owner's numbers on a doubled batch, against those of the batch: inner product and both squared norms.
-
-    `random`: whether layers with random numbers may be at work.
-    """
+    """Of one owner's numbers on a doubled batch, against those of the batch: inner product and both squared norms."""
 
     label: str
     product: float
     square: float
     own: float
-    random: bool = True
 
     @classmethod
-    def of(cls, label: str, doubled: Sequence[tf.Tensor], whole: Sequence[tf.Tensor]) -> "DoubledBatch":
+    def of(cls, label: str, doubled: Sequence[Any], whole: Sequence[Any]) -> "DoubledBatch":
         """Compare lists of tensors of equal shapes."""
-        return cls.plain(label, [_numbers(value) for value in doubled], [_numbers(value) for value in whole])
-
-    @classmethod
-    def plain(cls, label: str, doubled: Sequence[Any], whole: Sequence[Any]) -> "DoubledBatch":
-        """Compare lists of arrays of equal shapes."""
-        pairs = [(np.float64(a).ravel(), np.float64(b).ravel()) for a, b in zip(doubled, whole, strict=True)]
+        pairs = [(_numbers(a), _numbers(b)) for a, b in zip(doubled, whole, strict=True)]
         return cls(
             label,
             float(sum(a @ b for a, b in pairs)),
@@ -60,38 +50,30 @@ class DoubledBatch(NamedTuple):
         if not self.square or not self.own or not math.isfinite(self.product / self.square):
             return False  # nothing of it is of the rank's own rows
         ratio = self.product / self.square
-        parallel = self.product**2 > _PARALLEL**2 * self.square * self.own
-        exact = parallel and min(abs(ratio - 1), abs(ratio - 2)) < _CLOSE
-        noisy = self.random and not parallel
-        if (noisy or exact) and _MEANS[0] < ratio < _MEANS[1]:
+        noisy = self.product**2 <= _PARALLEL**2 * self.square * self.own
+        if (noisy or abs(ratio - 1) < _CLOSE) and _MEANS[0] < ratio < _MEANS[1]:
             return False
-        if (noisy or exact) and _SUMS[0] < ratio < _SUMS[1]:
+        if (noisy or abs(ratio - 2) < _CLOSE) and _SUMS[0] < ratio < _SUMS[1]:
             return True
         return None if self.label == "gradients" else False
 
 
 @dataclass(kw_only=True)
 class GradientProbe:
-    """What a step of Keras's `fit` does that is made for observation only: its gradients and the numbers it reports.
+    """What a step of Keras's `fit` does that is made for observation only, each with its owner (see `Trial`).
 
-    `rows` are those of the batch before it is doubled. None: only whether they are independent is watched, and
-    the losses that are known to be of all ranks' rows are left out. `whole`: the same of the whole batch, already made.
+    That is the gradients its tapes yield, and the numbers it reports. Losses that are known to be of all ranks' rows
+    are left out. `whole`: the same of the whole batch, already made.
     """
 
-    rows: int | None
     whole: "GradientProbe | None" = None
-    gradients: list[Any] = field(default_factory=list)
-    numbers: dict[int, Any] = field(default_factory=dict)
+    gradients: list[tuple[object, Sequence[Any]]] = field(default_factory=list)
+    numbers: dict[int, tuple[object, Any]] = field(default_factory=dict)
 
-    def applied(self, gradients: Sequence[Any]) -> None:
-        """Take note of what an optimizer is given."""
-        if self.rows is not None:
-            self.gradients += gradients
-
-    def taken(self, gradients: Sequence[Any]) -> list[Any]:
+    def taken(self, owner: object, gradients: Sequence[Any]) -> list[Any]:
         """Take note of what a tape yields; return those of the whole batch, which the script's next moves follow."""
-        self.gradients.append(gradients)
-        known = self.whole.gradients[len(self.gradients) - 1] if self.whole is not None else gradients
+        self.gradients.append((owner, gradients))
+        known = self.whole.gradients[len(self.gradients) - 1][1] if self.whole is not None else gradients
         return [
             own + tf.stop_gradient(other - own) if isinstance(own, tf.Tensor) else own
             for own, other in zip(gradients, known, strict=True)
@@ -118,9 +100,7 @@ class Trial:
 
         Batch normalisation, which takes the rows of all ranks, is then left out.
         """
-        if self.probe is not None:
-            return self.probe.rows is None
-        return self.shadow is not None and self.shadow.steady
+        return self.probe is not None or (self.shadow is not None and self.shadow.steady)
 
     def flag(self, owner: object) -> tf.Tensor:
         """Return whether the numbers of `owner` are sums, a boolean scalar, also for graphs built before the trial."""
@@ -167,59 +147,47 @@ class Trial:
             self._flags[id(owner)].assign(summed)
 
 
-_ROWS = 8  # of a batch are enough to see what doubling them does
-_MORE = 64  # and so many to see whether they are independent
+_ROWS = 64  # of a batch are enough
 
 
 def probe_step(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
 ) -> bool:
-    """Find out what a training or test step makes of the first rows of `data`, once and with every one twice.
+    """Find out what a training or test step makes of the first rows of `data`, of their two parts and of them again.
 
     Nothing of it stays. All ranks together; rank 0's findings count. Return whether the rows of a training step are
     independent.
     """
-    rows = min(_ROWS, int(length(leading(data))))
-    few = some(data, 0, rows)
-    twice = together([few, few])
+    few = some(data, 0, min(_ROWS, int(length(leading(data)))))
+    few = few if int(length(leading(few))) > 1 else together([few, few])
     if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
         try:
             trainer._symbolic_build(data_batch=few)
         except (RuntimeError, TypeError, ValueError):  # no `call`, or one that does not take the step's batch
-            _probed(trial, trainer, tf.function(step).get_concrete_function, few, None)
-    again, one, two = (_probed(trial, trainer, step, batch, rows) for batch in (few, few, twice))
-    owners = [owner for owner, _ in one.numbers.values()]
-    found = [
-        DoubledBatch.of("reported numbers", [two.numbers[key][1]], [value]) for key, (_, value) in one.numbers.items()
+            _probed(trial, trainer, tf.function(step).get_concrete_function, few)
+    rows = int(length(leading(few)))
+    batches = trial_batches(few, rows)
+    with steady():
+        whole = _probed(trial, trainer, step, batches[0])
+        probes = [whole, *(_probed(trial, trainer, step, batch, whole) for batch in batches[1:])]
+    gradients = [
+        (owner, is_sum([vector(probe.gradients[call][1]) for probe in probes], rows))
+        for call, (owner, _) in enumerate(whole.gradients)
     ]
-    trains = step.__name__ == "train_step" and bool(trainer.trainable_variables)
-    if trains:
-        pairs = [(a, b) for a, b in zip(one.gradients, two.gradients, strict=True) if a is not None]
-        random = any("seed_generator" in variable.path for variable in trainer.variables) or any(
-            not np.array_equal(_numbers(a), _numbers(b))
-            for a, b in zip(again.gradients, one.gradients, strict=True)
-            if a is not None
-        )
-        gradient = DoubledBatch.of("gradients", [b for _, b in pairs], [a for a, _ in pairs])
-        found.append(gradient._replace(random=random))
-        owners.append(trainer.trainable_variables[0])
-    sums = [seen.is_sum() for seen in gather(found)[0]]
-    for owner, summed in zip(owners, sums, strict=True):
+    numbers = [
+        (owner, is_sum([vector([probe.numbers[key][1]]) for probe in probes], rows))
+        for key, (owner, _) in whole.numbers.items()
+    ]
+    found = gather([summed for _, summed in (*gradients, *numbers)])
+    for (owner, _), summed in zip((*gradients, *numbers), found[0], strict=True):
         trial.note(owner, bool(summed))
-    if not trains or sums[-1] is None:
-        return not trains
-    return True not in gather(_mixes(trial, trainer, step, data, summed=sums[-1]))
+    return not any(None in each[: len(gradients)] for each in found)
 
 
 def _probed(
-    trial: Trial,
-    trainer: Any,
-    step: Callable[[Any], Any],
-    batch: Any,
-    rows: int | None,
-    whole: GradientProbe | None = None,
+    trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, whole: GradientProbe | None = None
 ) -> GradientProbe:
-    trial.probe = probe = GradientProbe(rows=rows, whole=whole)
+    trial.probe = probe = GradientProbe(whole=whole)
     with _unchanged(trainer):
         logs = step(batch)
     trial.probe = None
@@ -230,20 +198,8 @@ def _probed(
     return probe
 
 
-def _mixes(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, *, summed: bool) -> bool:
-    rows = min(_MORE, int(length(leading(data))))
-    if rows < 2:
-        return False
-    batches = trial_batches(some(data, 0, rows), rows)
-    with steady():
-        whole = _probed(trial, trainer, step, batches[0], None)
-        probes = [whole, *(_probed(trial, trainer, step, batch, None, whole) for batch in batches[1:])]
-    calls = zip(*(probe.gradients for probe in probes), strict=True)
-    return any(mixes([vector(gradients) for gradients in call], rows, summed=summed) for call in calls)
-
-
 def _numbers(value: Any) -> Any:
-    return tf.convert_to_tensor(value).numpy()
+    return np.float64(tf.convert_to_tensor(value).numpy()).ravel()
 
 
 @contextlib.contextmanager

@@ -46,14 +46,12 @@ class GradientAverager:
     ) -> Any:
         found = original(tape, target, sources, *args, **kwargs)
         runtime = self._runtime
-        probe = runtime.collectives.trial.probe
-        if probe is not None and probe.rows is None and any(map(_is_variable, tf.nest.flatten(sources))):
-            return tf.nest.pack_sequence_as(sources, probe.taken(tf.nest.flatten(found)))
-        if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients:
-            return found
         flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
         chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
-        if not chosen:
+        probe = runtime.collectives.trial.probe
+        if probe is not None and chosen:
+            return tf.nest.pack_sequence_as(sources, probe.taken(wanted[chosen[0]], flat))
+        if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients or not chosen:
             return found
         variables = [wanted[i] for i in chosen]
         see_loops(runtime)
@@ -100,7 +98,6 @@ class GradientAverager:
     ) -> Any:
         runtime, grads = self._runtime, list(grads)
         if runtime.collectives.trial.probe is not None:
-            runtime.collectives.trial.probe.applied(grads)
             return None
         if runtime.quiet or not grads:
             return original(optimizer, grads, trainable_variables)

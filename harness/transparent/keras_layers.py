@@ -60,14 +60,8 @@ class Layers:
         runtime = self._runtime
         if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, y_pred):
             return original(loss, y_true, y_pred, sample_weight)
-        probe = runtime.collectives.trial.probe
-        if probe is not None and probe.rows is None:
+        if runtime.collectives.trial.probe is not None:
             return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(y_pred)])
-        if probe is not None:  # a loss of all ranks' rows is the same however many of them are here
-            few = tree.map_structure(
-                lambda leaf: None if leaf is None else leaf[: probe.rows], (y_true, y_pred, sample_weight)
-            )
-            return original(loss, *few)
         if runtime.quiet:
             return original(loss, y_true, y_pred, sample_weight)
         runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")

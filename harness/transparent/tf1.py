@@ -14,8 +14,7 @@ from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED, first_part, mixes
-from harness.transparent.gradient_probe import DoubledBatch
+from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
@@ -88,9 +87,7 @@ class Sessions:
             part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
         ]
         kinds = {op.type for op in _upstream(taken)}
-        if any(
-            draw in kind for kind in kinds for draw in ("Random", "TruncatedNormal", "Multinomial", "CandidateSampler")
-        ):
+        if any(draw in kind for kind in kinds for draw in _DRAWS):
             self._runtime.witness.end(DRAWN)
         known = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, own=own)
@@ -184,10 +181,8 @@ class Sessions:
         first = first_part(rows)
         parts = [{key: value[chosen] for key, value in batch.items()} for chosen in (slice(first), slice(first, None))]
         found = [gradients(given) for given in (batch, *parts, batch)]
-        twice = gradients({key: np.concatenate([value] * 2) for key, value in batch.items()})
-        summed = DoubledBatch.plain("gradients", twice, found[0]).is_sum()
         vectors = [np.concatenate([np.float64(part).ravel() for part in each]) for each in found]
-        verdict = summed is not False or mixes(vectors, rows, summed=False)
+        verdict = is_sum(vectors, rows) is not False
         verdict = self._runtime.collectives.gather(verdict, "trial of the gradients")[0]
         if verdict and self._runtime.own.present:
             raise UserError(
