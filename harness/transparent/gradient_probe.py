@@ -79,6 +79,10 @@ class GradientProbe:
             for own, other in zip(gradients, known, strict=True)
         ]
 
+    def of(self, owner: object) -> list[Any]:
+        """Return all gradients of `owner`."""
+        return [each for one, gradients in self.gradients if one is owner for each in gradients]
+
 
 class Trial:
     """What is known of the numbers of every `owner`: a variable, a metric, a place in what a function returns."""
@@ -171,8 +175,8 @@ def probe_step(
         whole = _probed(trial, trainer, step, batches[0])
         probes = [whole, *(_probed(trial, trainer, step, batch, whole) for batch in batches[1:])]
     gradients = [
-        (owner, is_sum([vector(probe.gradients[call][1]) for probe in probes], rows))
-        for call, (owner, _) in enumerate(whole.gradients)
+        (owner, is_sum([vector(probe.of(owner)) for probe in probes], rows))
+        for owner in {id(owner): owner for owner, _ in whole.gradients}.values()
     ]
     numbers = [
         (owner, is_sum([vector([probe.numbers[key][1]]) for probe in probes], rows))
