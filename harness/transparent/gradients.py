@@ -1,7 +1,7 @@
 """Where gradients are averaged: as a tape yields them, or on their way into an optimizer; and weights after a step.
 
 What a script does to the gradients of its tape (clipping, say, or a step towards the steepest ascent) it then does to
-those of all ranks, as one process would. Keras's own training step does nothing to them before its optimizer.
+those of all ranks, as one process would. Keras's own training step takes them from a tape too.
 """
 
 import functools
@@ -51,7 +51,7 @@ class GradientAverager:
         probe = runtime.collectives.trial.probe
         if probe is not None and chosen:
             return tf.nest.pack_sequence_as(sources, probe.taken(wanted[chosen[0]], flat))
-        if runtime.quiet or runtime.in_own_step or not runtime.sync.shares_gradients or not chosen:
+        if runtime.quiet or not runtime.sync.shares_gradients or not chosen:
             return found
         variables = [wanted[i] for i in chosen]
         see_loops(runtime)
@@ -106,8 +106,8 @@ class GradientAverager:
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
-            runtime.start_equal([*variables, *(optimizer.variables if optimizer.built else [])], "initial weights")
-            runtime.remember(variables)
+            self._begin(variables)
+            runtime.start_equal(optimizer.variables if optimizer.built else [], "initial state of the optimizer")
         if not tf.executing_eagerly():
             runtime.traced += 1
         elif not runtime.in_trainer:
@@ -128,7 +128,6 @@ class GradientAverager:
         if not policy.shares_gradients:
             pass_turn(gradients)
             return policy.gradients(gradients, self._runtime.collectives.mean)
-        own = own or self._runtime.in_own_step
         present = [
             i
             for i, gradient in enumerate(gradients)

@@ -60,11 +60,9 @@ class Trainers:
         runtime, scalars = self._runtime, self._scalars
         if trainer.jit_compile:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
-        plain = type(trainer).train_step is TensorFlowTrainer.train_step and _steps_with_keras(trainer.optimizer)
 
         def step(data: Any) -> Any:
             rows = begin = None
-            own = runtime.own_step() if plain else contextlib.nullcontext()
             if isinstance(data, (BatchShare, EvenPart)):
                 rows, begin = (data.rows, data.begin) if isinstance(data, BatchShare) else (None, None)
                 data = data.data
@@ -76,7 +74,7 @@ class Trainers:
                     data = rows_of_all_ranks(runtime, data, "batch")
                 rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
                 shown = 0
-            with runtime.rows.given(rows, shown, begin), runtime.trainer(), own:
+            with runtime.rows.given(rows, shown, begin), runtime.trainer():
                 return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)
@@ -200,13 +198,6 @@ class Trainers:
             x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
         with runtime.trainer(), runtime.rows.given(None):
             return original(trainer, x, y, sample_weight, **kwargs)
-
-
-def _steps_with_keras(optimizer: Any) -> bool:
-    """Tell whether no class of the script's own, which may clip gradients, comes between them and the update."""
-    while optimizer is not None and is_keras_object(type(optimizer)):
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return optimizer is None
 
 
 def _may_sum(trainer: Any) -> bool:

@@ -87,7 +87,6 @@ class Runtime:
     _kept: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
-    _own_step: ContextVar[bool] = field(default_factory=lambda: ContextVar("own step", default=False))
 
     @classmethod
     def build(
@@ -133,15 +132,6 @@ class Runtime:
     def trainer(self) -> AbstractContextManager[None]:
         """Keras's own training, evaluation or prediction runs in the block."""
         return switched_on(self._trainer)
-
-    @property
-    def in_own_step(self) -> bool:
-        """Whether Keras's own training step is running, not one that the script has written."""
-        return self._own_step.get()
-
-    def own_step(self) -> AbstractContextManager[None]:
-        """Keras's own training step runs in the block."""
-        return switched_on(self._own_step)
 
     def whole(self, why: str) -> None:
         """Say that batches cannot be divided, and `why`: what every rank computes alike counts once."""
