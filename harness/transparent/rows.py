@@ -120,9 +120,7 @@ class Rows:
     def __init__(self, rank: int, own: OwnRows) -> None:
         self._rank = rank
         self._own = own
-        self._given: ContextVar[tf.Tensor | None] = ContextVar("rows", default=None)
-        self._even: ContextVar[bool] = ContextVar("even", default=False)
-        self._place: ContextVar[tuple[Any, Any]] = ContextVar("place", default=(0, 0))
+        self._given: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("rows, first, shown", default=None)
         self._variable: tf.Variable | None = None
         self._begin: tf.Variable | None = None
         self.shown = 0  # rows that a hand-written loop has taken last
@@ -130,7 +128,8 @@ class Rows:
     @property
     def even(self) -> bool:
         """Whether all ranks are known to have the same number of rows, above 0."""
-        return self._even.get()
+        given = self._given.get()
+        return given is not None and given[0] is None
 
     @contextlib.contextmanager
     def given(self, rows: tf.Tensor | None, shown: Any = 0, begin: Any = None) -> Iterator[None]:
@@ -138,27 +137,24 @@ class Rows:
 
         It shows so many, 0 if nobody knows, of which the first is number `begin` of the whole batch's.
         """
-        begin = shown * self._rank if begin is None else begin
-        given, place = self._given.set(rows), self._place.set((begin, shown))
-        even = self._even.set(rows is None)
+        token = self._given.set((rows, shown * self._rank if begin is None else begin, shown))
         try:
             yield
         finally:
-            self._even.reset(even)
-            self._place.reset(place)
-            self._given.reset(given)
+            self._given.reset(token)
 
     def count(self) -> tf.Tensor:
         """Return how many rows of the current batch this rank has, a float32 scalar; 0 where nobody knows."""
-        return tf.cast(self._place.get()[1], tf.float32) if self.even else self.now()
+        given = self._given.get()
+        return tf.cast(given[2], tf.float32) if given is not None and given[0] is None else self.now()
 
     def place(self) -> tuple[Any, Any, int | None]:
         """Return the first row's number in the whole batch, how many are shown here, and the same if it is known now.
 
         0 where the batch is not divided.
         """
-        if self.even or self._given.get() is not None:
-            begin, shown = self._place.get()
+        if (given := self._given.get()) is not None:
+            _, begin, shown = given
             return begin, shown, shown if isinstance(shown, int) else None
         if not self.shown:
             return 0, 0, 0
@@ -166,11 +162,8 @@ class Rows:
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
-        if self.even:
-            return tf.constant(1.0)
-        rows = self._given.get()
-        if rows is not None:
-            return rows
+        if (given := self._given.get()) is not None:
+            return tf.constant(1.0) if given[0] is None else given[0]
         if not tf.compat.v1.executing_eagerly_outside_functions():
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
         return self._shared().read_value()
@@ -187,7 +180,7 @@ class Rows:
         None where it cannot be told.
         """
         now = self._variable
-        if rows is None or now is None or self._given.get() is not None or self.even or rows == max(1, int(now)):
+        if rows is None or now is None or self._given.get() is not None or rows == max(1, int(now)):
             yield
             return
         with self.given(tf.constant(self.default)):
