@@ -171,13 +171,6 @@ class Collectives(GroupedSums):
         with self.watch.inside(f"broadcast of {label}", array.nbytes):
             self.world.comm.Bcast(array, root=0)
 
-    def total(self, array: "np.ndarray[Any, Any]", label: str) -> "np.ndarray[Any, Any]":
-        """Return the element-wise sum of every rank's `array` (contiguous). From Python, outside of graphs."""
-        result = np.empty_like(array)
-        with self.watch.inside(label, array.nbytes):
-            self.world.comm.Allreduce(array, result)
-        return result
-
     def gather(self, value: object, label: str) -> list[Any]:
         """Return every rank's `value`, in order of ranks. From Python, seldom: it pickles."""
         with self.watch.inside(label, 0):

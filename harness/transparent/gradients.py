@@ -169,10 +169,6 @@ class GradientAverager:
         if id(owner) not in self._counters:
             self._counters[id(owner)] = own_variable(0, "harness_steps")
         due = tf.equal(self._counters[id(owner)].assign_add(1) % period, 0)
-        if tf.executing_eagerly():
-            if due:
-                self._average(variables)
-            return
         tf.cond(due, lambda: self._average(variables), lambda: tf.constant(0))
 
     def _average(self, variables: Sequence[Any]) -> tf.Tensor:

@@ -200,10 +200,11 @@ class Runtime:
         """Average floating-point `variables` where the sync policy lets the ranks differ between two averages."""
         if self.sync.shares_gradients:
             return
-        for variable in variables:
-            value = np.array(variable.numpy(), order="C")
-            if np.issubdtype(value.dtype, np.floating):
-                variable.assign(self.collectives.total(value, "weights") / self.world.size)
+        floats = [variable for variable in variables if tf.as_dtype(variable.dtype).is_floating]
+        with self.rows.given(None):
+            means = self.collectives.mean([tf.convert_to_tensor(variable) for variable in floats], "weights")
+        for variable, mean in zip(floats, means, strict=True):
+            variable.assign(mean)
 
     def verify(self) -> str | None:
         """Return the hash that the remembered variables have on all ranks; None when there are none.
