@@ -18,7 +18,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from harness.base.errors import UserError
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import BatchShare, divide, leading, length
+from harness.transparent.rows import BatchShare, divide, in_order, leading, length
 from harness.transparent.runtime import Runtime
 
 
@@ -130,9 +130,7 @@ def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Datas
 
 def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: int) -> tf.data.Dataset:
     """Divide every batch of a data set that all ranks read alike; `batch`: regroup its rows first."""
-    options = tf.data.Options()
-    options.deterministic = True  # the ranks divide the same batches only if all see them in the same order
-    dataset = dataset.with_options(options)
+    dataset = in_order(dataset)
     if batch is not None:
         dataset = dataset.rebatch(batch)
     return untuned(map_elements(dataset, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)

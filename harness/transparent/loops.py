@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import BatchShare, divide, has_rows, leading, length, together
+from harness.transparent.rows import BatchShare, divide, has_rows, in_order, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
 
 
@@ -41,10 +41,7 @@ class Loops:
         self._runtime = runtime
         self._scalars = scalars
         self._training: dict[tuple[Any, ...], weakref.ref[Any]] = {}
-        self._tried: set[tuple[Any, ...]] = set()
-        self._shadows: dict[tuple[Any, ...], Shadow] = {}
-        self._known: set[tuple[Any, ...]] = set()
-        self._whole: set[tuple[Any, ...]] = set()
+        self._trials: dict[tuple[Any, ...], Shadow | bool | None] = {}  # by place; at the end, whether to divide
         self._given: dict[int, Any] = {}  # the compiled steps that are given arrays, by id
         self._place: tuple[Any, ...] = ()
         self._eagerly = False
@@ -75,17 +72,16 @@ class Loops:
             self._runtime.start_equal(shadow.kept, "statistics of rows")
             if shadow.done:
                 mixes = gather(shadow.verdict(trial.is_sum))[-1]
-                self._known.add(self._place)
-                del self._shadows[self._place]
+                self._trials[self._place] = True
         if mixes:
-            self._whole.add(self._place)
+            self._trials[self._place] = False
             self._runtime.whole(MIXED)
 
     def _init(
         self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
-        original(iterator, _deterministic(dataset) if divided else dataset, *args, **kwargs)
+        original(iterator, in_order(dataset) if divided else dataset, *args, **kwargs)
         if divided:
             place = script_lines(sys._getframe())
             known = self._training.get(place, lambda: ())()
@@ -98,8 +94,7 @@ class Loops:
         if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
             return original(iterator)
         batch = self._taken(original, iterator, loop)
-        rows = leading_or_none(batch)
-        runtime.rows.shown = 0 if rows is None else int(length(rows))
+        runtime.rows.shown = max(_lengths(batch), default=0)
         return batch
 
     def _taken(self, original: Callable[..., Any], iterator: Any, loop: Feeding) -> Any:
@@ -111,16 +106,14 @@ class Loops:
         self._taken_out.clear()
         if runtime.own.present:
             batch = original(iterator)
-            own = leading_or_none(batch)
-            rows = 1 if own is None else int(length(own))
+            rows = max(_lengths(batch), default=1)
             runtime.rows.set(rows, runtime.world.rank * rows)
             return batch
         if not loop.trains:
             return original(iterator)
         _refuse_idle(loop, runtime.steps + runtime.taped)
         self._training[loop.place] = weakref.ref(loop.dataset)
-        trying = runtime.sync.shares_gradients and loop.place not in self._known | self._whole
-        batch = original(iterator) if trying else self._batch(original, iterator)
+        batch = original(iterator) if self._is_tried(loop.place) else self._batch(original, iterator)
         if why := _indivisible(batch):
             runtime.whole(why)
             return batch
@@ -129,12 +122,15 @@ class Loops:
     def _part(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks, or what the trial of its `place` has it compute."""
         runtime, loop = self._runtime, self._runtime.feeding
-        if place in self._whole:
+        if self._trials.get(place) is False:
             return self._counted_once(batch)
         if loop is not None:
-            loop.divided, loop.behind = True, False
-        if runtime.sync.shares_gradients and place not in self._known:
-            return self._try(place, source, batch)
+            loop.behind = False
+        if self._is_tried(place):
+            part = self._try(place, source, batch)
+            if loop is not None:
+                loop.part, loop.tried = part, True
+            return part
         runtime.note(
             "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it takes out of "
             "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
@@ -149,6 +145,10 @@ class Loops:
             loop.part = part.data
         return part.data
 
+    def _is_tried(self, place: tuple[Any, ...]) -> bool:
+        """Tell whether the next step of `place` is one of its trial."""
+        return self._runtime.sync.shares_gradients and not isinstance(self._trials.get(place), bool)
+
     def _counted_once(self, batch: Any) -> Any:
         """Return a batch that every rank has whole: its rows are rank 0's."""
         self._runtime.rows.set(int(length(leading(batch))) * (self._runtime.world.rank == 0))
@@ -161,20 +161,18 @@ class Loops:
         """
         runtime, trial = self._runtime, self._runtime.collectives.trial
         self._counted_once(batch)
-        if runtime.feeding is not None:
-            runtime.feeding.tried = True
         self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
-        if place not in self._tried:
+        if place not in self._trials:
             check_rows(runtime, source)
-            self._tried.add(place)
+            self._trials[place] = None
             runtime.divided += 1
             trial.active = True
             return together([batch, batch]) if runtime.world.rank else batch
-        if place not in self._shadows:
-            self._shadows[place] = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
-        trial.shadow = self._shadows[place]
-        return trial.shadow.begin() if runtime.world.rank else batch
+        if not isinstance(shadow := self._trials[place], Shadow):
+            shadow = self._trials[place] = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
+        trial.shadow = shadow
+        return shadow.begin() if runtime.world.rank else batch
 
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""
@@ -255,7 +253,7 @@ class Loops:
         """Return the value of `tensor` as the script gets it: a single one of a divided batch is all ranks'."""
         value, runtime = original(tensor), self._runtime
         loop, trial = runtime.feeding, runtime.collectives.trial
-        if loop is None or not loop.divided or self._calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
+        if loop is None or loop.part is None or self._calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
             return value
         frame = sys._getframe(2)
         while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _CONVERTING):
@@ -306,24 +304,14 @@ def _refuse_idle(loop: Feeding, steps: int) -> None:
         loop.began = steps
 
 
-def _deterministic(dataset: Any) -> Any:
-    """Return `dataset` with its elements in one order: the ranks divide the same batches only if all see that."""
-    options = tf.data.Options()
-    options.deterministic = True
-    return dataset.with_options(options)
-
-
-def leading_or_none(batch: Any) -> Any:
-    """Return the first tensor of a batch that has rows, None when it is a single row."""
-    try:
-        return leading(batch)
-    except ValueError:
-        return None
+def _lengths(batch: Any) -> set[int]:
+    """Return how many rows the parts of a batch have, as far as they have any."""
+    return {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if has_rows(leaf)}
 
 
 def _indivisible(batch: Any) -> str:
     """Return why a batch has no rows to divide, if so."""
-    if leading_or_none(batch) is None:
+    rows = _lengths(batch)
+    if not rows:
         return "the script trains on single rows"
-    rows = {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if has_rows(leaf)}
     return f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows" if len(rows) > 1 else ""

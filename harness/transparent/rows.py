@@ -64,6 +64,13 @@ def together(batches: Sequence[Any]) -> Any:
     return tf.nest.map_structure(joined, *batches, expand_composites=False)
 
 
+def in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return `dataset` with its elements in one order: the ranks divide the same batches only if all see that."""
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
+
+
 def length(tensor: Any) -> Any:
     """Return the number of rows: an int where it is known, else an int64 scalar."""
     known = tensor.shape.as_list()[0] if tensor.shape.rank is not None else None  # TensorFlow 1 has Dimension objects

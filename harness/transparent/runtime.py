@@ -42,8 +42,8 @@ def switched_on(switch: ContextVar[bool]) -> Iterator[None]:
 class Feeding:
     """A Python loop over a data set: whether it trains, and `place`, where in the script it is.
 
-    `began`: the steps that had been made when its first divided batch was taken; `part`: this rank's of the last one.
-    `divided`: whether it gives the ranks other rows, `tried`: of the trial too, `behind`: whether it has ended.
+    `began`: the steps that had been made when its first divided batch was taken; `part`: this rank's of the last one
+    that was. `tried`: whether some of its batches were of the trial, `behind`: whether it has ended.
     """
 
     dataset: Any
@@ -51,7 +51,6 @@ class Feeding:
     trains: bool = False
     began: int | None = None
     part: Any = None
-    divided: bool = False
     tried: bool = False
     behind: bool = False
 
