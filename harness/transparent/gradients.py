@@ -61,8 +61,6 @@ class GradientAverager:
         if shadow is not None and runtime.world.rank:
             shadow.take(tape, variables, [flat[i] for i in chosen])
         losses = [target] if self._is_printable(tape, target) else []
-        if tape._persistent and tf.executing_eagerly():
-            runtime.note("what a step with a persistent tape prints of its loss is of rank 0's rows")
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
             _overwrite(target, means.pop())

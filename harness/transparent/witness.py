@@ -278,10 +278,11 @@ class Watched(Elsewhere):
         self._kinds |= kinds
 
     def share(self, value: Any) -> Any:
-        """Tell the witness."""
-        self._shared.append(value)
-        with contextlib.suppress(OSError):
-            self._line.send((value,))
+        """Tell the witness, as long as there is one."""
+        if not self._over:
+            self._shared.append(value)
+            with contextlib.suppress(OSError):
+                self._line.send((value,))
         return value
 
     def end(self, why: str = "") -> None:
@@ -289,6 +290,7 @@ class Watched(Elsewhere):
         if self._over:
             return
         self._over = True
+        self._shared.clear()
         with contextlib.suppress(OSError):
             self._line.send(None)
         if self._runtime is None:

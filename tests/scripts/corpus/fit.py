@@ -694,9 +694,7 @@ history = model.fit(x, r, validation_data=(x, r), validation_batch_size=300, epo
 report(loss=history['loss'] + history['val_error'])
 """,
 }  # fmt: skip
-_TOLD = {"persistent-tape": "a persistent tape"}
 _REFUSED = {"tape-and-on-batch": "give each a loop of its own", "second-model": "in step 12 the gradient"}
 SCRIPTS += [
-    Script(name=f"fit-free-{name}", source=HEAD + text, told=_TOLD.get(name, ""), refused=_REFUSED.get(name, ""))
-    for name, text in _FREE.items()
+    Script(name=f"fit-free-{name}", source=HEAD + text, refused=_REFUSED.get(name, "")) for name, text in _FREE.items()
 ]
