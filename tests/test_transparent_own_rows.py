@@ -17,7 +17,7 @@ def printed(ranks, folder):
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert ("replicas identical: yes" in finished.stdout) == (ranks > 1)
     lines = [line.partition(" ") for line in finished.stdout.splitlines()]
-    return [json.loads(rest) for key, _, rest in lines if key in ("HISTORY", "LOOP", "SESSION")]
+    return [json.loads(rest) for key, _, rest in lines if key in ("HISTORY", "LOOP", "BATCH", "SESSION")]
 
 
 def test_own_rows_of_all_ranks_train_as_the_rows_of_one(tmp_path):
@@ -26,10 +26,11 @@ def test_own_rows_of_all_ranks_train_as_the_rows_of_one(tmp_path):
     x = rows.normal(size=(42, 3)).astype("float32")
     np.savez(tmp_path / "data.npz", x=x, y=(x[:, 0] > 0).astype("int64"))
     alone, divided = printed(1, tmp_path), printed(3, tmp_path)
-    whole, steps, loop, session = range(4)
+    whole, steps, loop, batch, session = range(5)
     for key, values in alone[whole].items():
         assert divided[whole][key] == pytest.approx(values, rel=1e-5), key
     assert divided[loop] == pytest.approx(alone[loop], rel=1e-5)
+    assert divided[batch] == pytest.approx(alone[batch], rel=1e-5)
     assert divided[session] == pytest.approx(alone[session], rel=1e-5)
     assert divided[steps]["loss"][-1] < divided[steps]["loss"][0]
     assert len(divided[steps]["val_accuracy"]) == 6

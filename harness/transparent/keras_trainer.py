@@ -66,8 +66,9 @@ class Trainers:
             if isinstance(data, (BatchShare, EvenPart)):
                 rows, begin = (data.rows, data.begin) if isinstance(data, BatchShare) else (None, None)
                 data = data.data
-            elif trainer in self._whole:
-                rows, begin = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default, 0
+            elif runtime.own.present or trainer in self._whole:
+                rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
+                begin = None if runtime.own.present else 0
             shown = length(leading(data))
             if trainer in runtime.collectives.trial.mixing:
                 with runtime.rows.given(rows), runtime.trainer():
@@ -171,7 +172,7 @@ class Trainers:
         **kwargs: Any,
     ) -> Any:
         """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
-        runtime, size = self._runtime, self._runtime.world.size
+        runtime = self._runtime
         part = () if runtime.feeding is None else tf.nest.flatten(runtime.feeding.part)
         if any(given is own for given in tree.flatten((x, y)) for own in part if own is not None):
             raise UserError(
@@ -181,21 +182,14 @@ class Trainers:
         x, y, sample_weight = tree.map_structure(
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
         )
-        rows = int(length(leading(x)))
-        if runtime.own.present:
-            found = runtime.collectives.gather(rows, "comparison of rows")
-            if len(set(found)) > 1:
-                raise UserError(
-                    f"the ranks give batches of {min(found)} to {max(found)} rows of their own to train_on_batch or "
-                    "test_on_batch: give equally many on all, or use fit"
-                )
-        elif trainer not in self._whole and (why := self._asks_for_rows(trainer, rows)):
-            runtime.whole(why)
-            self._whole.add(trainer)
-            trainer.make_train_function(force=True)  # the one before was traced for parts
-            trainer.make_test_function(force=True)
-        elif trainer not in self._whole:
-            x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, size).data
+        if not runtime.own.present and trainer not in self._whole:
+            if why := self._asks_for_rows(trainer, int(length(leading(x)))):
+                runtime.whole(why)
+                self._whole.add(trainer)
+                trainer.make_train_function(force=True)  # the one before was traced for parts
+                trainer.make_test_function(force=True)
+            else:
+                x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, runtime.world.size).data
         with runtime.trainer(), runtime.rows.given(None):
             return original(trainer, x, y, sample_weight, **kwargs)
 

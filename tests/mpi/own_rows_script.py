@@ -35,6 +35,10 @@ for _ in range(10):
 losses.append(float(model.evaluate(x, y, verbose=0)) if model.compiled else float(np.sum(model.weights[0].numpy())))
 print("LOOP", json.dumps(losses))
 
+model = network()
+model.compile(optimizer=keras.optimizers.SGD(0.05), loss=cross_entropy)
+print("BATCH", json.dumps([float(np.ravel(model.train_on_batch(x, y))[0]) for _ in range(10)]))
+
 v1 = tf.compat.v1
 with tf.Graph().as_default():
     inputs, labels = v1.placeholder(tf.float32, [None, 3]), v1.placeholder(tf.float32, [None, 2])
