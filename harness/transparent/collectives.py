@@ -96,18 +96,6 @@ class Collectives(GroupedSums):
         values, indices = tf.cond(tf.cond(whole, shared, lambda: tf.constant(False)), added, lambda: [values, indices])
         return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
-    def mean_or_sum(self, values: Sequence[tf.Tensor], label: str, owners: Sequence[object]) -> list[tf.Tensor]:
-        """Return, eagerly and in one exchange, each value's mean over the ranks, or its sum if it is one over rows."""
-        rows = tf.cast(self.rows.now(), tf.float64)
-        summed = [self.trial.is_sum(owner) for owner in owners]
-        weights = [tf.cast(rows > 0, rows.dtype) if flag else rows for flag in summed]
-        scaled = [tf.math.multiply_no_nan(value, weight) for value, weight in zip(values, weights, strict=True)]
-        *sums, total = self.sum([*scaled, rows], label)
-        means = [part if flag else part / total for part, flag in zip(sums, summed, strict=True)]
-        for owner, value, mean in zip(owners, values, means, strict=True):
-            self.trial.observe(owner, label, [value], [mean])
-        return means
-
     def differentiable_mean(self, tensors: Sequence[tf.Tensor], label: str, owner: object = None) -> list[tf.Tensor]:
         """Return `mean`; what each rank's loss owes to the means flows back to all ranks.
 
@@ -216,17 +204,22 @@ class Scalars:
         Each is a mean or a sum over rows, whichever the trial has found; a whole number is a mean only if it is equal
         on all ranks, and stays.
         """
-        trial = self._collectives.trial
+        collectives, trial = self._collectives, self._collectives.trial
         leaves = tf.nest.flatten(structure)
         chosen = [i for i, leaf in enumerate(leaves) if _is_number(leaf)]
         if not chosen:
             return structure
-        wide = [tf.cast(leaves[i], tf.float64) for i in chosen]
+        rows = tf.cast(collectives.rows.now(), tf.float64)
         owners = [trial.position(function, i) for i in chosen]
-        means = self._collectives.mean_or_sum(wide, "reported numbers", owners)
-        for i, owner, value in zip(chosen, owners, means, strict=True):
+        values = [tf.cast(leaves[i], tf.float64) for i in chosen]
+        weights = [tf.cast(rows > 0, rows.dtype) if trial.is_sum(owner) else rows for owner in owners]
+        scaled = [tf.math.multiply_no_nan(value, weight) for value, weight in zip(values, weights, strict=True)]
+        *sums, total = collectives.sum([*scaled, rows], "reported numbers")
+        for i, owner, value, part in zip(chosen, owners, values, sums, strict=True):
+            found = part if trial.is_sum(owner) else part / total
+            trial.observe(owner, "reported numbers", [value], [found])
             if leaves[i].dtype.is_floating or trial.is_sum(owner):
-                leaves[i] = tf.cast(value, leaves[i].dtype)
+                leaves[i] = tf.cast(found, leaves[i].dtype)
         return tf.nest.pack_sequence_as(structure, leaves)
 
 

@@ -98,14 +98,6 @@ class Trial:
         self._sums: set[int] = set()
         self._seen: dict[int, DoubledBatch] = {}
 
-    @property
-    def without_statistics(self) -> bool:
-        """Whether the step at hand is only to show if rows are independent.
-
-        Batch normalisation, which takes the rows of all ranks, is then left out.
-        """
-        return self.probe is not None or (self.shadow is not None and self.shadow.steady)
-
     def flag(self, owner: object) -> tf.Tensor:
         """Return whether the numbers of `owner` are sums, a boolean scalar, also for graphs built before the trial."""
         if id(owner) not in self._flags:
