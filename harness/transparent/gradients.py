@@ -55,8 +55,8 @@ class GradientAverager:
             return found
         variables = [wanted[i] for i in chosen]
         see_loops(runtime)
-        self._begin(variables)
-        runtime.stepped_by_hand()
+        self.begin(variables)
+        runtime.stepped()
         shadow = runtime.collectives.trial.shadow
         if shadow is not None and runtime.world.rank:
             shadow.take(tape, variables, [flat[i] for i in chosen])
@@ -69,13 +69,14 @@ class GradientAverager:
         self.averaged(variables)
         return tf.nest.pack_sequence_as(sources, flat)
 
-    def _begin(self, variables: Sequence[Any]) -> None:
+    def begin(self, variables: Sequence[Any]) -> None:
         """Give `variables`, which the script may well update by hand, rank 0's values, and remember them for the proof.
 
         Those without values yet are new in the first trace of a `tf.function`, which is traced once more.
         """
         fresh = [variable for variable in variables if not _contains(self._begun, variable)]
         if fresh and initialised(fresh):
+            compare(self._runtime, model_facts(None, fresh))
             self._runtime.start_equal(fresh, "initial weights")
             self._runtime.remember(fresh)
             self._begun |= {id(variable): weakref.ref(variable) for variable in fresh}
@@ -104,12 +105,9 @@ class GradientAverager:
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
-            self._begin(variables)
+            self.begin(variables)
             runtime.start_equal(optimizer.variables if optimizer.built else [], "initial state of the optimizer")
-        if not tf.executing_eagerly():
-            runtime.traced += 1
-        elif not runtime.in_trainer:
-            runtime.stepped()
+        runtime.stepped()
         averaged = self.gradients(grads, variables)
         with runtime.quietly():
             result = original(optimizer, averaged, None if trainable_variables is None else variables)

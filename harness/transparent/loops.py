@@ -111,7 +111,7 @@ class Loops:
             return batch
         if not loop.trains:
             return original(iterator)
-        _refuse_idle(loop, runtime.steps + runtime.taped)
+        _refuse_idle(loop, runtime.steps)
         self._training[loop.place] = weakref.ref(loop.dataset)
         batch = original(iterator) if self._is_tried(loop.place) else self._batch(original, iterator)
         if why := _indivisible(batch):
@@ -230,7 +230,7 @@ class Loops:
     def _stepped(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
         """Call a compiled function; return what it returns, with the single numbers of a step those of all rows."""
         runtime = self._runtime
-        before = (runtime.steps, runtime.taped)
+        before = runtime.steps
         self._calls += 1  # those that go on: in a step of the trial, what is called inside is called from Python too
         try:
             outcome = original(function, *args, **kwargs)
@@ -244,7 +244,7 @@ class Loops:
                 rows = any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in tf.nest.flatten(outcome))
                 if not rows:
                     self._given[id(function)] = function
-        elif before == (runtime.steps, runtime.taped):
+        elif before == runtime.steps:
             return outcome
         outcome = self._scalars.combine(outcome, function)
         return outcome if self._calls else runtime.witness.numbers(function.__name__, outcome)

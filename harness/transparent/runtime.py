@@ -23,7 +23,7 @@ from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.witness import NoWitness
 
-_PATIENCE = 8  # steps after which a loop must have been seen to take batches that can be divided
+_PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided
 _KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
 
@@ -59,10 +59,9 @@ class Feeding:
 class Runtime:
     """The world, the switches, and what has been seen of the script so far.
 
-    `steps` counts the optimizer steps of hand-written loops, `taped` their gradients, `divided` the batches divided for
-    them, `traced` the optimizer steps that were built into graphs. `feeding` is the loop whose batch was taken last,
-    `takes_inside` whether one has been taken inside a compiled function; `undivided`: every rank takes Keras's batches
-    whole.
+    `steps` counts gradients and optimizer steps of hand-written loops, `divided` the batches divided for them, `traced`
+    those that were built into graphs. `feeding` is the loop whose batch was taken last, `takes_inside` whether one has
+    been taken inside a compiled function; `undivided`: every rank takes Keras's batches whole.
     """
 
     world: World
@@ -71,7 +70,6 @@ class Runtime:
     rows: Rows
     collectives: Collectives
     steps: int = 0
-    taped: int = 0
     divided: int = 0
     traced: int = 0
     synchronised: bool = False
@@ -137,24 +135,16 @@ class Runtime:
         self.note(f"{why}: every rank computes whole batches, which is right but no faster")
 
     def stepped(self) -> None:
-        """Count an optimizer step of a hand-written loop."""
-        self.steps += 1
-        self._seen_to_train(self.steps)
-
-    def stepped_by_hand(self) -> None:
-        """Take note of a gradient that the script has taken of variables, outside of Keras's own step."""
+        """Count a gradient or an optimizer's step of a hand-written loop, or one that is being built into a graph."""
         self.synchronised = True
         if not tf.executing_eagerly():
             self.traced += 1
         elif not self.in_trainer:
-            self.taped += 1
-            self._seen_to_train(0 if self.steps else self.taped)
-
-    def _seen_to_train(self, steps: int) -> None:
-        if self.feeding is not None:
-            self.feeding.trains = True
-        if steps >= _PATIENCE and not self.divided and not self.own.present:
-            self.whole("the training loop takes its batches neither from a tf.data.Dataset nor as arguments of a step")
+            self.steps += 1
+            if self.feeding is not None:
+                self.feeding.trains = True
+            if self.steps >= _PATIENCE and not self.divided and not self.own.present:
+                self.whole("the loop takes its batches neither from a tf.data.Dataset nor as a step's arguments")
 
     def starts(self, owner: object) -> bool:
         """Return True the first time that `owner` (an optimizer, a model) is seen."""

@@ -114,15 +114,10 @@ class Sessions:
         compare(self._runtime, model_facts(optimizer, variables))
         graph = tf.compat.v1.get_default_graph()
         gradients = [gradient for gradient, _ in pairs]
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or hasattr(graph, "captures"):
+            self._synchroniser.begin(variables)
             means = self._synchroniser.gradients(gradients, variables)
-            if self._runtime.starts(optimizer):
-                self._runtime.start_equal(variables, "initial weights")
-                self._runtime.remember(variables)
             self._runtime.stepped()
-        elif hasattr(graph, "captures"):
-            means = self._synchroniser.gradients(gradients, variables)
-            self._runtime.traced += 1
         else:
             means = self._averaged(gradients, variables)
         return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
