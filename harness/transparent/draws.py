@@ -13,8 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
-from harness.transparent.gradients import in_dataset
-from harness.transparent.runtime import Runtime
+from harness.transparent.runtime import Runtime, in_dataset
 from harness.transparent.witness import DRAWN
 
 _ROOMS = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")

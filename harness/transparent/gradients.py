@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from harness.base.errors import UserError
 from harness.comm.grouped_sums import pass_turn
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
@@ -54,9 +53,8 @@ class GradientAverager:
         if runtime.quiet or not runtime.sync.shares_gradients or not chosen:
             return found
         variables = [wanted[i] for i in chosen]
-        see_loops(runtime)
-        self.begin(variables)
         runtime.stepped()
+        self.begin(variables)
         shadow = runtime.collectives.trial.shadow
         if shadow is not None and runtime.world.rank:
             shadow.take(tape, variables, [flat[i] for i in chosen])
@@ -101,13 +99,12 @@ class GradientAverager:
         if runtime.quiet or not grads:
             return original(optimizer, grads, trainable_variables)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        see_loops(runtime)
+        runtime.stepped()
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
             self.begin(variables)
             runtime.start_equal(optimizer.variables if optimizer.built else [], "initial state of the optimizer")
-        runtime.stepped()
         averaged = self.gradients(grads, variables)
         with runtime.quietly():
             result = original(optimizer, averaged, None if trainable_variables is None else variables)
@@ -194,25 +191,3 @@ def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
     """
     with tf.device(number.device):
         tf.raw_ops.InplaceUpdate(x=tf.reshape(number, [1]), i=[0], v=tf.reshape(value, [1]))
-
-
-def see_loops(runtime: Runtime) -> None:
-    """Say so where a training step's batches are out of sight.
-
-    Raises:
-        UserError: its epochs are, and matter.
-    """
-    if runtime.sync.period is None and not runtime.in_trainer:
-        raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
-    inside = runtime.takes_inside or in_dataset(tf.compat.v1.get_default_graph())
-    if not runtime.in_trainer and not tf.executing_eagerly() and inside:
-        runtime.whole("the script trains in a loop inside a tf.function")
-
-
-def in_dataset(graph: Any) -> bool:
-    """Tell whether a function of a data set is being built: what a loop over one becomes inside a `tf.function`."""
-    while graph is not None:
-        if "Dataset" in str(getattr(graph, "name", "")):
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.base.errors import RunError, SharedError
+from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
@@ -135,10 +135,18 @@ class Runtime:
         self.note(f"{why}: every rank computes whole batches, which is right but no faster")
 
     def stepped(self) -> None:
-        """Count a gradient or an optimizer's step of a hand-written loop, or one that is being built into a graph."""
+        """Count a gradient or an optimizer's step of a hand-written loop, or one that is being built into a graph.
+
+        Raises:
+            UserError: the loop's epochs are out of sight, and matter.
+        """
         self.synchronised = True
+        if self.sync.period is None and not self.in_trainer:
+            raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
         if not tf.executing_eagerly():
             self.traced += 1
+            if not self.in_trainer and (self.takes_inside or in_dataset(tf.compat.v1.get_default_graph())):
+                self.whole("the script trains in a loop inside a tf.function")
         elif not self.in_trainer:
             self.steps += 1
             if self.feeding is not None:
@@ -218,6 +226,15 @@ class Runtime:
         if len(set(hashes)) == 1:
             return str(hashes[0][1])
         return verify_replicas(self.world, variables)
+
+
+def in_dataset(graph: Any) -> bool:
+    """Tell whether a function of a data set is being built: what a loop over one becomes inside a `tf.function`."""
+    while graph is not None:
+        if "Dataset" in str(getattr(graph, "name", "")):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def initialised(variables: Sequence[Any]) -> bool:
