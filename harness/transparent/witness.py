@@ -64,13 +64,12 @@ class Alone:
 class Seen(NamedTuple):
     """A gradient (`kind`) of several variables, or numbers: their `names`, and a row of float64 `measures` for each.
 
-    `weights`: the same of the variables themselves; `rows`: of the batch, of all ranks, 0 where they are not counted.
+    `rows`: of the batch, of all ranks, 0 where they are not counted.
     """
 
     kind: str
     names: tuple[str, ...]
     measures: npt.NDArray[np.float64]
-    weights: npt.NDArray[np.float64] = np.empty((0, 1 + _DIRECTIONS))
     rows: float = 0.0
 
 
@@ -143,7 +142,7 @@ class Elsewhere(NoWitness):
 
         def now() -> list[tf.Tensor]:
             counted = tf.zeros([]) if rows is None else rows
-            return [tf.convert_to_tensor(each) for each in (counted, *variables, *itertools.chain(*parts))]
+            return [tf.convert_to_tensor(each) for each in (counted, *itertools.chain(*parts))]
 
         if tf.executing_eagerly():
             look(*(each.numpy() for each in now()))
@@ -162,11 +161,10 @@ class Elsewhere(NoWitness):
             return [tf.identity(gradient) for gradient in gradients]
 
     def _look(self, names: tuple[str, ...], counts: Sequence[int], rows: Any, *arrays: Any) -> np.int64:
-        weights, rest = arrays[: len(names)], iter(arrays[len(names) :])
+        rest = iter(arrays)
         gradients = [measures(*(next(rest) for _ in range(count))) for count in counts]
         self._step += 1
-        measured = np.array(gradients), np.array([measures(value) for value in weights])
-        self.take(Seen("gradient", names, *measured, float(rows)))
+        self.take(Seen("gradient", names, np.array(gradients), float(rows)))
         return np.int64(0)
 
     def numbers(self, place: str, structure: Any) -> Any:
@@ -250,7 +248,6 @@ class Watched(Elsewhere):
         self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
         self._heard: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
         self._taken = self._agreed = 0
-        self._begun: set[str] = set()
         self._shared: list[Any] = []
         self._most = 0.0
         self._kinds: set[str] = set()  # of the operations of steps
@@ -319,10 +316,7 @@ class Watched(Elsewhere):
             self.end()
         elif not _comparable(other, seen):
             self.end(f"{self.told()}; then its steps were others than the ranks'")
-        elif not self._begun.issuperset(seen.names) and not alike(seen.weights, other.weights):
-            self.end("no witness has judged the training: its first weights are others, drawn without a seed")
         else:
-            self._begun.update(seen.names)
             apart, name = compared(seen, other)
             if apart > (_NUMBERS if seen.kind == "number" else _COARSE if self.coarse else _ROUNDING):
                 what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
@@ -331,7 +325,7 @@ class Watched(Elsewhere):
                     self._end_all(f"{what} what one process makes of the whole batch (itself rounded to {alone:.0e})")
                 self.end(
                     f"{self.told()}; then {what} the witness's, as the script alone is ({alone:.2g}) from itself with "
-                    "other kernels: what magnifies rounding so cannot be judged"
+                    "other kernels: what magnifies rounding so, or draws without a seed, cannot be judged"
                 )
                 return
             if abs(seen.rows - other.rows) > 0.5:
@@ -430,11 +424,6 @@ def measures(values: Any, indices: Any = None) -> npt.NDArray[np.float64]:
 @cache
 def _directions() -> npt.NDArray[np.float64]:
     return np.random.RandomState(0).choice([-1.0, 1.0], (_DIRECTIONS, _FOLD))
-
-
-def alike(weights: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
-    """Tell whether variables of which these are the measures have the same values."""
-    return bool((np.abs(weights - others) <= _ROUNDING * others[:, :1]).all())
 
 
 def compared(seen: Seen, other: Seen) -> tuple[float, str]:

@@ -236,7 +236,7 @@ report(found=found)
 """,
 }  # fmt: skip
 _TOLD = {
-    "magnified-rounding": "what magnifies rounding so cannot be judged",
+    "magnified-rounding": "what magnifies rounding so, or draws without a seed, cannot be judged",
     "later-loss": "no witness has judged what the script trains from script.py, line",
 }
 _REFUSED = {"rate-by-samples": "in step 7 the gradient", "session-two-tasks": "does not feed placeholder"}
