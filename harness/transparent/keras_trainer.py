@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -247,8 +246,7 @@ class Agreement(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Compare the number of steps: a rank with fewer of them would leave the others waiting."""
-        steps = self.params.get("steps")
-        compare(self._runtime, {"steps per epoch": "unknown" if steps is None else str(steps)})
+        compare(self._runtime, {"steps per epoch": str(self.params.get("steps"))})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
@@ -257,18 +255,14 @@ class Agreement(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
         if isinstance(rate, keras.Variable):
-            value = np.array(rate.numpy())
-            self._runtime.collectives.broadcast(value, "learning rate")
-            rate.assign(value)
+            rate.assign(self._runtime.collectives.gather(rate.numpy(), "learning rate")[0])
         every = self._runtime.settings.verify
         if every and (epoch + 1) % every == 0:
             self._runtime.remember(self.model.weights)
             self._runtime.verify()
 
     def _agree_to_stop(self) -> None:
-        stop = np.array([self.model.stop_training], dtype=np.int8)
-        self._runtime.collectives.broadcast(stop, "stop_training")
-        self.model.stop_training = bool(stop[0])
+        self.model.stop_training = self._runtime.collectives.gather(self.model.stop_training, "stop_training")[0]
 
 
 class BatchAgreement(Agreement):
