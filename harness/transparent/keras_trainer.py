@@ -20,7 +20,7 @@ from harness.transparent.gradient_probe import probe_step
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
-from harness.transparent.rows import BatchShare, EvenPart, divide, leading, length
+from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime, switched_on
 
 
@@ -62,9 +62,8 @@ class Trainers:
 
         def step(data: Any) -> Any:
             rows = begin = None
-            if isinstance(data, (BatchShare, EvenPart)):
-                rows, begin = (data.rows, data.begin) if isinstance(data, BatchShare) else (None, None)
-                data = data.data
+            if isinstance(data, BatchShare):
+                data, rows, begin = data
             elif runtime.own.present or trainer in self._whole:
                 rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
                 begin = None if runtime.own.present else 0
@@ -101,7 +100,7 @@ class Trainers:
                 raise StopIteration from end
             with runtime.quietly(), runtime.trainer():
                 gather = partial(runtime.collectives.gather, label="trial")
-                part = data.data if isinstance(data, (BatchShare, EvenPart)) else data
+                part = data.data if isinstance(data, BatchShare) else data
                 independent = probe_step(trial, trainer, written, part, gather)
             if written.__name__ == "train_step":
                 (trial.mixing.discard if independent else trial.mixing.add)(trainer)

@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import BatchShare, divide, has_rows, in_order, leading, length, together
+from harness.transparent.rows import divide, has_rows, in_order, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
 
 
@@ -136,14 +136,13 @@ class Loops:
             "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
             "else it computes of a batch is of rank 0's"
         )
-        part = divide(batch, runtime.world.rank, runtime.world.size)
+        part, rows, begin = divide(batch, runtime.world.rank, runtime.world.size)
         runtime.divided += 1
-        rows = int(part.rows) if isinstance(part, BatchShare) else int(length(leading(part.data)))
-        begin = int(part.begin) if isinstance(part, BatchShare) else runtime.world.rank * rows
-        runtime.rows.set(rows, begin)
+        rows = int(length(leading(part)) if rows is None else rows)
+        runtime.rows.set(rows, runtime.world.rank * rows if begin is None else int(begin))
         if loop is not None:
-            loop.part = part.data
-        return part.data
+            loop.part = part
+        return part
 
     def _is_tried(self, place: tuple[Any, ...]) -> bool:
         """Tell whether the next step of `place` is one of its trial."""

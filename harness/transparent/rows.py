@@ -13,18 +13,12 @@ from harness.transparent.patch import OwnRows
 class BatchShare(NamedTuple):
     """Some rows of a batch and how many they count for: 0 where a row had to stand in because there were too few.
 
-    `begin`: the number of the first of them in the batch.
+    `begin`: the number of the first of them in the batch. Both are None where every rank has as many.
     """
 
     data: Any
-    rows: Any
-    begin: Any
-
-
-class EvenPart(NamedTuple):
-    """As many rows of a batch as every other rank has."""
-
-    data: Any
+    rows: Any = None
+    begin: Any = None
 
 
 def bounds(total: Any, rank: int, size: int) -> tuple[Any, Any]:
@@ -83,7 +77,7 @@ def length(tensor: Any) -> Any:
     return tf.shape(tensor, out_type=tf.int64)[0]
 
 
-def divide(structure: Any, rank: int, size: int) -> BatchShare | EvenPart:
+def divide(structure: Any, rank: int, size: int) -> BatchShare:
     """Return `rank`'s rows of a batch, at least one: a row with weight 0 where there are fewer rows than ranks."""
     total = length(leading(structure))
     begin, count = bounds(total, rank, size)
@@ -93,7 +87,7 @@ def divide(structure: Any, rank: int, size: int) -> BatchShare | EvenPart:
         shown, start = tf.maximum(count, tf.ones_like(count)), tf.minimum(begin, total - 1)
     data = some(structure, start, shown)
     if isinstance(total, int) and total % size == 0:
-        return EvenPart(data)
+        return BatchShare(data)
     return BatchShare(data, tf.cast(count, tf.float32), tf.cast(start, tf.int64))
 
 
