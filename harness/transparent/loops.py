@@ -117,20 +117,19 @@ class Loops:
         if why := _indivisible(batch):
             runtime.whole(why)
             return batch
-        return self._part(loop.place, loop.dataset, batch)
+        loop.tried |= self._is_tried(loop.place)
+        part = self._part(loop.place, loop.dataset, batch)
+        if self._trials.get(loop.place) is not False:
+            loop.part, loop.behind = part, False
+        return part
 
     def _part(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks, or what the trial of its `place` has it compute."""
-        runtime, loop = self._runtime, self._runtime.feeding
+        runtime = self._runtime
         if self._trials.get(place) is False:
             return self._counted_once(batch)
-        if loop is not None:
-            loop.behind = False
         if self._is_tried(place):
-            part = self._try(place, source, batch)
-            if loop is not None:
-                loop.part, loop.tried = part, True
-            return part
+            return self._try(place, source, batch)
         runtime.note(
             "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it takes out of "
             "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
@@ -140,8 +139,6 @@ class Loops:
         runtime.divided += 1
         rows = int(length(leading(part)) if rows is None else rows)
         runtime.rows.set(rows, runtime.world.rank * rows if begin is None else int(begin))
-        if loop is not None:
-            loop.part = part
         return part
 
     def _is_tried(self, place: tuple[Any, ...]) -> bool:
