@@ -186,9 +186,9 @@ class Savers:
         replace(BackupAndRestore, "on_train_end", ("self", "logs"), _skip)
         for name in ("save", "save_weights", "export"):
             replace(Model, name, ("self", "filepath"), _skip)
-        replace(Saver, "save", ("self", "sess", "save_path"), partial(_skip_to_path, 2))
-        replace(Checkpoint, "write", ("self", "file_prefix"), partial(_skip_to_path, 1))
-        replace(Checkpoint, "save", ("self", "file_prefix"), partial(_skip_to_path, 1))
+        replace(Saver, "save", ("self", "sess", "save_path"), _skip)
+        replace(Checkpoint, "write", ("self", "file_prefix"), _skip)
+        replace(Checkpoint, "save", ("self", "file_prefix"), _skip)
         tf.saved_model.save = wrapped(tf.saved_model.save, _skip)
         # Keras and TensorBoard keep what makes event files: they go into the rank's own folder.
         replace(gen_summary_ops, "create_summary_file_writer", ("writer", "logdir"), _write_events)
@@ -248,15 +248,10 @@ def _make(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _skip(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Write nothing, but where no other rank does."""
+    """Write nothing, but where no other rank does; return the path, as what writes checkpoints does."""
     paths = [os.fspath(each) for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))]
-    return original(*args, **kwargs) if any(path.startswith(tuple(_made)) for path in paths) else None
-
-
-def _skip_to_path(position: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what the writer does: the path it is given as its argument at `position`."""
-    path = args[position] if len(args) > position else next(iter(kwargs.values()))
-    return _skip(original, *args, **kwargs) or path
+    own = any(path.startswith(tuple(_made)) for path in paths)
+    return original(*args, **kwargs) if own else next(iter(paths), None)
 
 
 def _cache(original: Callable[..., Any], dataset: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
