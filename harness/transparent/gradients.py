@@ -44,21 +44,21 @@ class GradientAverager:
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         found = original(tape, target, sources, *args, **kwargs)
-        runtime = self._runtime
+        runtime, trial = self._runtime, self._runtime.collectives.trial
         flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
         chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
-        probe = runtime.collectives.trial.probe
-        if probe is not None and chosen:
-            return tf.nest.pack_sequence_as(sources, probe.taken(wanted[chosen[0]], flat))
+        if trial.probe is not None and chosen:
+            return tf.nest.pack_sequence_as(sources, trial.probe.taken(wanted[chosen[0]], flat))
         if runtime.quiet or not runtime.sync.shares_gradients or not chosen:
             return found
         variables = [wanted[i] for i in chosen]
         runtime.stepped()
         self.begin(variables)
-        shadow = runtime.collectives.trial.shadow
-        if shadow is not None and runtime.world.rank:
-            shadow.take(tape, variables, [flat[i] for i in chosen])
-        losses = [target] if self._is_printable(tape, target) else []
+        if trial.shadow is not None and runtime.world.rank:
+            trial.shadow.take(tape, variables, [flat[i] for i in chosen])
+        printable = tf.executing_eagerly() and not (tape._persistent or trial.active or trial.shadow is not None)
+        number = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
+        losses = [target] if printable and number else []  # which an eager loop may print or add up
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
             _overwrite(target, means.pop())
@@ -78,13 +78,6 @@ class GradientAverager:
             self._runtime.start_equal(fresh, "initial weights")
             self._runtime.remember(fresh)
             self._begun |= {id(variable): weakref.ref(variable) for variable in fresh}
-
-    def _is_printable(self, tape: Any, target: Any) -> bool:
-        """Tell whether `target` is a loss that an eager loop may print or add up."""
-        trial = self._runtime.collectives.trial
-        if not tf.executing_eagerly() or tape._persistent or trial.active or trial.shadow is not None:
-            return False
-        return isinstance(target, tf.Tensor) and target.shape.rank == 0 and bool(target.dtype.is_floating)
 
     def _apply(
         self,

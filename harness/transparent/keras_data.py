@@ -66,9 +66,10 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
         if factor > 1 and batch is None:
             runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
             factor = 1
-        whole = adapter.get_tf_dataset()
+        whole = in_order(adapter.get_tf_dataset())
         check_rows(runtime, whole)
-        dataset = _of_batches(whole, batch * factor if batch else None, rank, size)
+        whole = whole.rebatch(batch * factor) if batch else whole
+        dataset = untuned(map_elements(whole, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)
         batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
 
     return _RankAdapter(adapter, dataset, batches, factor)
@@ -126,14 +127,6 @@ def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Datas
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False  # as Keras does for arrays
     return untuned(picked.with_options(options)).prefetch(tf.data.AUTOTUNE)
-
-
-def _of_batches(dataset: tf.data.Dataset, batch: int | None, rank: int, size: int) -> tf.data.Dataset:
-    """Divide every batch of a data set that all ranks read alike; `batch`: regroup its rows first."""
-    dataset = in_order(dataset)
-    if batch is not None:
-        dataset = dataset.rebatch(batch)
-    return untuned(map_elements(dataset, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -49,19 +49,17 @@ def check_rows(runtime: Runtime, source: Any) -> None:
         UserError: a rank has other rows, on every rank.
     """
     arrays = _sources(source) if isinstance(source, tf.data.Dataset) else tree.flatten(source)
-    chosen = [array for array in arrays if _has_rows(array)]
-    measures = [_measure(np.asarray(array[:_COMPARED])) for array in chosen]
+    known = [
+        each for each in arrays
+        if isinstance(each, np.ndarray) or (isinstance(each, tf.Tensor) and each.dtype != tf.variant)
+    ]  # fmt: skip
+    measures = [_measure(np.asarray(array[:_COMPARED])) for array in known if len(array.shape) > 0]
     for rank, other in enumerate(gathered := runtime.collectives.gather(measures, "comparison of rows")):
         if len(other) != len(gathered[0]) or not np.allclose(other, gathered[0], rtol=1e-4, atol=0):
             raise UserError(
                 f"rank {rank} has other rows of data than rank 0: give whatever draws or orders them a seed, as in "
                 "np.random.RandomState(0)"
             )
-
-
-def _has_rows(array: Any) -> bool:
-    known = isinstance(array, np.ndarray) or (isinstance(array, tf.Tensor) and array.dtype != tf.variant)
-    return known and len(array.shape) > 0
 
 
 def _sources(dataset: Any) -> list[Any]:
