@@ -123,7 +123,6 @@ class Rows:
         self._own = own
         self._given: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("rows, first, shown", default=None)
         self._variable: tf.Variable | None = None
-        self._begin: tf.Variable | None = None
         self.shown = 0  # rows that a hand-written loop has taken last
 
     @property
@@ -159,7 +158,8 @@ class Rows:
             return begin, shown, shown if isinstance(shown, int) else None
         if not self.shown:
             return 0, 0, 0
-        return self._first().read_value(), tf.maximum(self._shared().read_value(), 1), self.shown
+        rows, begin = tf.unstack(self._shared().read_value())
+        return begin, tf.maximum(rows, 1), self.shown
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
@@ -167,12 +167,11 @@ class Rows:
             return tf.constant(1.0) if given[0] is None else given[0]
         if not tf.compat.v1.executing_eagerly_outside_functions():
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
-        return self._shared().read_value()
+        return self._shared().read_value()[0]
 
     def set(self, rows: int, begin: int = 0) -> None:
         """Note that this rank has `rows` rows, from number `begin` on, of the batch that a hand-written loop takes."""
-        self._shared().assign(float(rows))
-        self._first().assign(begin)
+        self._shared().assign([float(rows), float(begin)])
 
     @contextlib.contextmanager
     def of(self, rows: int | None) -> Iterator[None]:
@@ -181,7 +180,7 @@ class Rows:
         None where it cannot be told.
         """
         now = self._variable
-        if rows is None or now is None or self._given.get() is not None or rows == max(1, int(now)):
+        if rows is None or now is None or self._given.get() is not None or rows == max(1, int(now[0])):
             yield
             return
         with self.given(tf.constant(self.default)):
@@ -197,18 +196,14 @@ class Rows:
         """What this rank's rows count where nothing was divided: rank 0's for all, or every rank's own alike."""
         return float(self._rank == 0 or self._own.present)
 
-    def _first(self) -> tf.Variable:
-        if self._begin is None:
-            self._begin = own_variable(0, "harness_begin")
-        return self._begin
-
     def _shared(self) -> tf.Variable:
+        """Return how many rows this rank has and the number of the first of them, as a loop has noted it."""
         if self._variable is None:
-            self._variable = own_variable(self.default, "harness_rows")
+            self._variable = own_variable([self.default, 0.0], "harness_rows")
         return self._variable
 
 
-def own_variable(value: float, name: str) -> tf.Variable:
+def own_variable(value: Any, name: str) -> tf.Variable:
     """Return a new variable in host memory and outside of all graphs, also in the trace of a `tf.function`."""
     from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
