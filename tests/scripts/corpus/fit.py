@@ -516,6 +516,7 @@ SCRIPTS += [
     for name, own, step, optimizers in (
         ("autoencoder", "", _DECODED, "optimizer=keras.optimizers.SGD(0.1)"),
         ("adversaries", _TWO, _AGAINST, "keras.optimizers.SGD(0.02), keras.optimizers.SGD(0.02)"),
+        ("sums", _TWO, _AGAINST.replace("_mean", "_sum"), "keras.optimizers.SGD(2e-4), keras.optimizers.SGD(2e-4)"),
     )
 ]
 _FREE = {
