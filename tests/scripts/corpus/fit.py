@@ -141,6 +141,7 @@ SCRIPTS = [
     ),
     _fit("eagerly", compile="run_eagerly=True"),
     _fit("bundled", compile="steps_per_execution=4"),
+    _fit("bundled-even", data="x[:288], c[:288], batch_size=32, shuffle=False", compile="steps_per_execution=4"),
     _fit("late", fit="initial_epoch=1"),
     _fit("jit", compile="jit_compile=True"),
     _fit("scaled", compile="auto_scale_loss=False"),
