@@ -97,7 +97,6 @@ class GradientAverager:
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
             self.begin(variables)
-            runtime.start_equal(optimizer.variables if optimizer.built else [], "initial state of the optimizer")
         averaged = self.gradients(grads, variables)
         with runtime.quietly():
             result = original(optimizer, averaged, None if trainable_variables is None else variables)

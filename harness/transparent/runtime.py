@@ -162,14 +162,15 @@ class Runtime:
         return True
 
     def start_equal(self, variables: Sequence[Any], label: str) -> None:
-        """Give `variables` rank 0's values on all ranks and remember them for the proof."""
+        """Give `variables` rank 0's values on all ranks, and in the witness."""
         with tf.init_scope():
-            for variable in variables:
-                value = np.array(variable.numpy(), order="C")
+            values = [np.array(variable.numpy(), order="C") for variable in variables]
+            for value in values:
                 self.collectives.broadcast(value, label)
+            for variable, value in zip(variables, self.witness.share(values), strict=True):
                 if self.witness.nudges and value.dtype == np.float32:
                     value *= 1 + np.finfo(np.float32).eps * np.resize((1, -1, -1, 1, 1), value.shape)
-                if self.world.rank or self.witness.nudges:
+                if self.world.rank or self.witness.beside:
                     variable.assign(value)
 
     def remember(self, variables: Sequence[Any]) -> None:

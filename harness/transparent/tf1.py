@@ -205,18 +205,10 @@ class Sessions:
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""
         with session.graph.as_default():
-            variables = tf.compat.v1.global_variables()
-        for variable in variables:
-            value = np.array(run(session, variable), order="C")  # the graph may be finalised: no new operation
-            if value.dtype.kind in "OSU":
-                continue
-            self._runtime.collectives.broadcast(value, "initial weights")
-            value = self._runtime.witness.share(value)  # no seed of TensorFlow's is agreed on
-            if self._runtime.world.rank or self._runtime.witness.beside:
-                with self._runtime.quietly():
-                    variable.load(value, session)
+            held = [_SessionVariable(variable, session, run) for variable in tf.compat.v1.global_variables()]
+        with self._runtime.quietly():  # the graph may be finalised: no new operation
+            self._runtime.start_equal([each for each in held if each.dtype != tf.string], "initial weights")
         self._equal.add(session)
-        held = [_SessionVariable(variable, session, run) for variable in variables]
         self._held[session] = held
         self._runtime.remember(held)
 
@@ -275,11 +267,15 @@ class _SessionVariable:
     """A variable together with the session that holds its value, for the proof."""
 
     def __init__(self, variable: Any, session: Any, run: Callable[..., Any]) -> None:
-        self.path = variable.name
+        self.path, self.dtype = variable.name, variable.dtype.base_dtype
         self._variable = variable
         self._session = session
         self._run = run
         self._last: Any = None
+
+    def assign(self, value: Any) -> None:
+        """Set the value, in an open session."""
+        self._variable.load(value, self._session)
 
     def numpy(self) -> Any:
         """Return the value, or the last one seen when the session has been closed."""

@@ -325,7 +325,7 @@ class Watched(Elsewhere):
                     self._end_all(f"{what} what one process makes of the whole batch (itself rounded to {alone:.0e})")
                 self.end(
                     f"{self.told()}; then {what} the witness's, as the script alone is ({alone:.2g}) from itself with "
-                    "other kernels: what magnifies rounding so, or draws without a seed, cannot be judged"
+                    "other kernels: what magnifies rounding so cannot be judged"
                 )
                 return
             if abs(seen.rows - other.rows) > 0.5:

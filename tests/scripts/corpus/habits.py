@@ -65,10 +65,6 @@ model.compile(keras.optimizers.SGD(1e-3), lambda s, p: keras.ops.sum(p * s, -1))
 model.fit(x.astype('float32'), s.astype('float32'), batch_size=50, epochs=2, shuffle=False, verbose=0)
 report(weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """,
-    "weights-unseeded": _FIT + """
-model.set_weights([np.random.RandomState().randn(*v.shape) for v in model.get_weights()])
-found = model.fit(x, r, batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
-""" + _END,
     "log-elsewhere": "import os, tempfile\n" + _FIT + """
 folder = tempfile.mkdtemp()
 class Log(keras.callbacks.Callback):
@@ -240,8 +236,7 @@ report(found=found)
 """,
 }  # fmt: skip
 _TOLD = {
-    "weights-unseeded": "or draws without a seed, cannot be judged",
-    "magnified-rounding": "what magnifies rounding so, or draws without a seed, cannot be judged",
+    "magnified-rounding": "what magnifies rounding so cannot be judged",
     "later-loss": "no witness has judged what the script trains from script.py, line",
 }
 _REFUSED = {"rate-by-samples": "in step 7 the gradient", "session-two-tasks": "does not feed placeholder"}
