@@ -106,7 +106,7 @@ class Trainers:
                 (trial.mixing.discard if independent else trial.mixing.add)(trainer)
             if not independent:
                 runtime.whole(MIXED)
-            single = step if trainer.run_eagerly else tf.function(step)
+            single = step if trainer.run_eagerly else tf.function(step, autograph=False)  # as Keras does
             outputs = single(data)
             for _ in range(trainer.steps_per_execution - 1):
                 outputs = single(iterator.get_next())

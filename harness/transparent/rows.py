@@ -153,7 +153,8 @@ class Rows:
 
         0 where the batch is not divided.
         """
-        if (given := self._given.get()) is not None:
+        given = self._given.get()
+        if given is not None:
             _, begin, shown = given
             return begin, shown, shown if isinstance(shown, int) else None
         if not self.shown:
@@ -163,7 +164,8 @@ class Rows:
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
-        if (given := self._given.get()) is not None:
+        given = self._given.get()
+        if given is not None:
             return tf.constant(1.0) if given[0] is None else given[0]
         if not tf.compat.v1.executing_eagerly_outside_functions():
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
