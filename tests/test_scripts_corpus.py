@@ -24,7 +24,8 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-positi
         "loop-rows-masked-normalised-eager", "step-rows-negatives", "free-rows-words", "free-rows-on-batch",
         "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager",
         "model-series-stateful", "session-optimizer-Adam", "take-arrays-uneven", "free-on-batch-mixed",
-        "free-on-batch-late", "habit-accumulating-step")  # fmt: skip
+        "free-on-batch-late", "habit-accumulating-step", "session-dropout", "drawn-stateful-generator",
+        "drawn-stateful-step")  # fmt: skip
 WHOLE = "every rank computes whole batches"
 
 

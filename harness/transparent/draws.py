@@ -1,7 +1,8 @@
-"""Random numbers of a divided batch: each rank draws its rows' part of what one process draws for all of them.
+"""Random numbers of a divided batch: each rank has its rows' part of what one process draws for all of them.
 
 A stateless draw follows from seed, counter and place alone (Salmon et al. 2011, "Parallel random numbers: as easy as 1,
-2, 3"): the counter is set to the rank's first row, and nothing is drawn for other ranks' rows.
+2, 3"): the counter is set to the rank's first row, and nothing is drawn for other ranks' rows. Where an operation keeps
+the state, every rank draws for all rows, which leaves the state as alone.
 """
 
 import importlib
@@ -13,14 +14,22 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
+from harness.transparent.patch import replace
+from harness.transparent.rows import Place
 from harness.transparent.runtime import Runtime, in_dataset
 from harness.transparent.witness import DRAWN
 
 _ROOMS = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
 _DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
 _BY_PLACE = tuple(f"stateless_random_{kind}_v2" for kind in ("uniform", "normal", "uniform_int", "uniform_full_int"))
+_FOR_ALL = (
+    "random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal",
+    "stateless_truncated_normal_v2",
+)  # fmt: skip
 _OTHERS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_random_get_alg")  # orders, and no draws
 _BYTES = 16  # of one step of Philox's counter
+DIVIDED = "harness_drawn"
+"""In the names of operations that draw for all rows."""
 
 
 class ScriptDraws:
@@ -39,11 +48,16 @@ class ScriptDraws:
                     continue
                 if name in _BY_PLACE:
                     setattr(room, name, partial(self._by_place, original))
+                elif name in _FOR_ALL:
+                    setattr(room, name, partial(self._for_all, original))
                 elif not name.startswith(_OTHERS):
                     setattr(room, name, partial(self._otherwise, original))
 
+        replace(tf.random.Generator, "__init__", ("self",), self._made)
+        replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)
+
     def _otherwise(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._in_training():
+        if self._trains():
             self._runtime.witness.end(DRAWN)
         return original(*args, **kwargs)
 
@@ -54,30 +68,74 @@ class ScriptDraws:
         graph = tf.compat.v1.get_default_graph()
         if in_dataset(graph) and any(op.type == "AssignVariableOp" for op in graph.get_operations()):
             self._runtime.witness.end(DRAWN)  # a layer's state, which the data set's threads take in any order
-        begin, rows, shown = self._runtime.rows.place() if self._in_training(by_place=True) else (0, 0, 0)
-        if shown == 0:
+        part = None if in_dataset(graph) else self._part(shape)
+        if part is None or self._runtime.world.rank == 0:
             return original(shape, key, counter, alg, *args, **kwargs)
-        known = constant_value_as_shape(tf.convert_to_tensor(shape))
-        lead = known[0] if known.rank else 0  # None: known when it is drawn
-        if lead and shown and lead != shown and lead % shown == 0:  # rows of rows, or a number that no batch has given
-            self._runtime.witness.end(DRAWN)
-        if self._runtime.world.rank == 0 or lead not in (None, shown):
-            return original(shape, key, counter, alg, *args, **kwargs)
-        dims, rows = tf.cast(shape, tf.int64), tf.cast(rows, tf.int64)
-        size = tf.reduce_prod(dims)
-        before = tf.where(dims[0] % rows == 0, tf.cast(begin, tf.int64) * (size // rows), 0)
+        size = tf.reduce_prod(tf.cast(shape, tf.int64))
+        before = part.first * (size // tf.maximum(part.rows, 1))
         words = _BYTES // max(tf.as_dtype(kwargs["minval"].dtype if "minval" in kwargs else kwargs["dtype"]).size, 4)
         steps = tf.stack([tf.cast(before // words, tf.uint64), tf.constant(0, tf.uint64)])
         drawn = original([before % words + size], key, counter + steps, alg, *args, **kwargs)
         return tf.reshape(drawn[before % words :], shape)
 
-    def _in_training(self, *, by_place: bool = False) -> bool:
-        """Tell whether a step draws; first weights, and `by_place` what data sets draw, are alike on all ranks."""
+    def _for_all(self, original: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
+        """Draw what all ranks' rows have of such numbers, and return this rank's."""
+        graph, trial = tf.compat.v1.get_default_graph(), self._runtime.collectives.trial
+        if self._trains() and (in_dataset(graph) or trial.active or trial.shadow is not None):
+            self._runtime.witness.end(DRAWN)  # by threads in any order, or eagerly what is else drawn in a graph
+            return original(shape, *args, **kwargs)
+        part = self._part(shape)
+        if part is None:
+            return original(shape, *args, **kwargs)
+        with tf.name_scope(DIVIDED):
+            whole = tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)
+            drawn = original(whole, *args, **kwargs)[part.first : part.first + part.rows]
+            return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
+
+    def _made(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
+        original(generator, *args, **kwargs)
+        self._runtime.keep(generator.state)
+
+    def _advance(self, original: Callable[..., Any], generator: Any, shape: Any) -> Any:
+        """Advance a generator's state by what all ranks' rows draw."""
+        part = self._part(shape)
+        if part is not None:
+            shape = tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)
+        return original(generator, shape)
+
+    def _part(self, shape: Any) -> Place | None:
+        """Return which part of a draw of this `shape` is this rank's, along its first dimension; None if all of it is.
+
+        Each row of the batch has equally many.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        session = not tf.compat.v1.executing_eagerly_outside_functions()
+        known = constant_value_as_shape(tf.convert_to_tensor(shape))
+        lead = known.as_list()[0] if known.rank else None  # None: known when it is drawn
+        outside = bool(lead) or graph.building_function if session else lead == 0 or not self._trains()
+        if known.rank == 0 or outside:
+            return None
+        place = self._runtime.rows.place()
+        if place.shown == 0:
+            return None
+        if known.rank is None:
+            self._runtime.witness.end(DRAWN)
+            return None
+        if lead and place.shown and lead != place.shown and lead % place.shown == 0:
+            self._runtime.witness.end(DRAWN)  # rows of rows, or a number that no batch has given
+        if lead not in (None, place.shown):
+            return None
+        first, rows, total = (tf.cast(each, tf.int64) for each in place[:3])
+        drawn = tf.cast(shape, tf.int64)[0]
+        each = tf.where(tf.equal(drawn % rows, 0) & (total > 0), drawn // rows, 0)
+        return Place(first * each, drawn, tf.where(each > 0, total * each, drawn))
+
+    def _trains(self) -> bool:
+        """Tell whether a step draws, or a data set; first weights are alike on all ranks."""
         if tf.executing_eagerly():
             trains = self._runtime.feeding is not None or self._runtime.in_trainer
         else:
-            graph = tf.compat.v1.get_default_graph()
-            trains = graph.building_function and not (by_place and in_dataset(graph))
+            trains = tf.compat.v1.get_default_graph().building_function
         frame: Any = sys._getframe(2)
         while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
             frame = frame.f_back

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+from tensorflow.python.eager import context
 
 from harness.transparent.batch_coupling import Shadow, is_sum, steady, trial_batches, vector
 from harness.transparent.rows import leading, length, own_variable, some, together
@@ -178,6 +179,18 @@ def probe_step(
     for (owner, _), summed in zip((*gradients, *numbers), found[0], strict=True):
         trial.note(owner, bool(summed))
     return not any(None in each[: len(gradients)] for each in found)
+
+
+@contextlib.contextmanager
+def undrawn(kept: Sequence[Any]) -> Iterator[None]:
+    """Put back what TensorFlow draws eagerly with states of its own, or of generators among the `kept` variables."""
+    eager, before = context.context(), [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in kept]
+    seeds = eager._rng.getstate()
+    yield
+    for variable, value in before:
+        variable.assign(value)
+    eager._rng.setstate(seeds)
+    eager.clear_kernel_cache()  # which keeps how far each seed's numbers have been drawn
 
 
 def _probed(

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import keras
@@ -16,7 +17,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
-from harness.transparent.gradient_probe import probe_step
+from harness.transparent.gradient_probe import probe_step, undrawn
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
@@ -61,31 +62,29 @@ class Trainers:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
 
         def step(data: Any) -> Any:
-            rows = begin = None
+            rows = place = None
             if isinstance(data, BatchShare):
-                data, rows, begin = data
+                data, rows, place = data
             elif runtime.own.present or trainer in self._whole:
                 rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
-                begin = None if runtime.own.present else 0
+                place = None if runtime.own.present else (0, 0)
             shown = length(leading(data))
             if trainer in runtime.collectives.trial.mixing:
                 with runtime.rows.given(rows), runtime.trainer():
                     data = rows_of_all_ranks(runtime, data, "batch")
                 rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
                 shown = 0
-            with runtime.rows.given(rows, shown, begin), runtime.trainer():
+            with runtime.rows.given(rows, shown, place), runtime.trainer():
                 return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
         tried = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
         if tried and (step_function.__name__ == "train_step" or own):
-            function = self._tried(trainer, step_function, step, function)
+            function = self._tried(trainer, step_function, function)
         return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
-    def _tried(
-        self, trainer: Any, written: Callable[..., Any], step: Callable[..., Any], function: Callable[..., Any]
-    ) -> Callable[..., Any]:
+    def _tried(self, trainer: Any, written: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the compiled function; before its first step comes the trial of what the script has `written`."""
         runtime = self._runtime
         trial, pending = runtime.collectives.trial, [True]
@@ -98,7 +97,7 @@ class Trainers:
                 data = next(iterator)  # a generator in `train_on_batch`
             except tf.errors.OutOfRangeError as end:
                 raise StopIteration from end
-            with runtime.quietly(), runtime.trainer():
+            with runtime.quietly(), runtime.trainer(), undrawn(runtime.kept):
                 gather = partial(runtime.collectives.gather, label="trial")
                 part = data.data if isinstance(data, BatchShare) else data
                 independent = probe_step(trial, trainer, written, part, gather)
@@ -106,11 +105,14 @@ class Trainers:
                 (trial.mixing.discard if independent else trial.mixing.add)(trainer)
             if not independent:
                 runtime.whole(MIXED)
-            single = step if trainer.run_eagerly else tf.function(step, autograph=False)  # as Keras does
-            outputs = single(data)
-            for _ in range(trainer.steps_per_execution - 1):
-                outputs = single(iterator.get_next())
-            return outputs
+            batches = [data, *islice(iterator, trainer.steps_per_execution - 1)]
+            if not isinstance(iterator, tf.data.Iterator):
+                return function(iter(batches))
+            with runtime.trainer():  # batches of the same kind: another trace would draw its first numbers again
+                given = iterator._dataset.take(0)
+                for batch in reversed(batches):
+                    given = tf.data.Dataset.from_tensors(batch).concatenate(given)
+                return function(iter(given))
 
         return first
 

@@ -107,7 +107,7 @@ class Loops:
         if runtime.own.present:
             batch = original(iterator)
             rows = max(_lengths(batch), default=1)
-            runtime.rows.set(rows, runtime.world.rank * rows)
+            runtime.rows.set(rows, (runtime.world.rank * rows, runtime.world.size * rows))
             return batch
         if not loop.trains:
             return original(iterator)
@@ -135,10 +135,11 @@ class Loops:
             "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
             "else it computes of a batch is of rank 0's"
         )
-        part, rows, begin = divide(batch, runtime.world.rank, runtime.world.size)
+        rank, size = runtime.world.rank, runtime.world.size
+        part, rows, at = divide(batch, rank, size)
         runtime.divided += 1
         rows = int(length(leading(part)) if rows is None else rows)
-        runtime.rows.set(rows, runtime.world.rank * rows if begin is None else int(begin))
+        runtime.rows.set(rows, (rank * rows, size * rows) if at is None else at.numpy())
         return part
 
     def _is_tried(self, place: tuple[Any, ...]) -> bool:

@@ -13,12 +13,25 @@ from harness.transparent.patch import OwnRows
 class BatchShare(NamedTuple):
     """Some rows of a batch and how many they count for: 0 where a row had to stand in because there were too few.
 
-    `begin`: the number of the first of them in the batch. Both are None where every rank has as many.
+    `place`: the number of the first of them in the batch of all ranks, and that batch's rows. Both fields are None
+    where every rank has as many.
     """
 
     data: Any
     rows: Any = None
-    begin: Any = None
+    place: Any = None
+
+
+class Place(NamedTuple):
+    """Where this rank's rows are in the batch of all ranks: the number of the first, how many, and the batch's rows.
+
+    Integers or scalar tensors, 0 where the batch is not divided. `shown` is `rows` if it is known now, else None.
+    """
+
+    first: Any = 0
+    rows: Any = 0
+    total: Any = 0
+    shown: int | None = 0
 
 
 def bounds(total: Any, rank: int, size: int) -> tuple[Any, Any]:
@@ -88,7 +101,7 @@ def divide(structure: Any, rank: int, size: int) -> BatchShare:
     data = some(structure, start, shown)
     if isinstance(total, int) and total % size == 0:
         return BatchShare(data)
-    return BatchShare(data, tf.cast(count, tf.float32), tf.cast(start, tf.int64))
+    return BatchShare(data, tf.cast(count, tf.float32), tf.cast(tf.stack([start, total]), tf.int64))
 
 
 def some(structure: Any, start: Any, count: Any) -> Any:
@@ -107,7 +120,7 @@ def _rows(leaf: Any, start: Any, count: Any) -> Any:
     return leaf[start : start + count]
 
 
-_PLACEHOLDER = "harness_rows"
+_PLACEHOLDER, PLACE = "harness_rows", "harness_place"
 
 
 class Rows:
@@ -118,10 +131,10 @@ class Rows:
     what every rank computes alike counts once.
     """
 
-    def __init__(self, rank: int, own: OwnRows) -> None:
-        self._rank = rank
+    def __init__(self, rank: int, size: int, own: OwnRows) -> None:
+        self._rank, self._size = rank, size
         self._own = own
-        self._given: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("rows, first, shown", default=None)
+        self._given: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("rows, shown, place", default=None)
         self._variable: tf.Variable | None = None
         self.shown = 0  # rows that a hand-written loop has taken last
 
@@ -132,12 +145,12 @@ class Rows:
         return given is not None and given[0] is None
 
     @contextlib.contextmanager
-    def given(self, rows: tf.Tensor | None, shown: Any = 0, begin: Any = None) -> Iterator[None]:
+    def given(self, rows: tf.Tensor | None, shown: Any = 0, place: Any = None) -> Iterator[None]:
         """Within the block the batch has `rows` (float32 scalar); None for equally many on all ranks.
 
-        It shows so many, 0 if nobody knows, of which the first is number `begin` of the whole batch's.
+        It shows so many, 0 if nobody knows; `place` as `BatchShare` has it.
         """
-        token = self._given.set((rows, shown * self._rank if begin is None else begin, shown))
+        token = self._given.set((rows, shown, (shown * self._rank, shown * self._size) if place is None else place))
         try:
             yield
         finally:
@@ -146,21 +159,21 @@ class Rows:
     def count(self) -> tf.Tensor:
         """Return how many rows of the current batch this rank has, a float32 scalar; 0 where nobody knows."""
         given = self._given.get()
-        return tf.cast(given[2], tf.float32) if given is not None and given[0] is None else self.now()
+        return tf.cast(given[1], tf.float32) if given is not None and given[0] is None else self.now()
 
-    def place(self) -> tuple[Any, Any, int | None]:
-        """Return the first row's number in the whole batch, how many are shown here, and the same if it is known now.
-
-        0 where the batch is not divided.
-        """
+    def place(self) -> Place:
+        """Return where the rows of the batch at hand are in that of all ranks."""
         given = self._given.get()
         if given is not None:
-            _, begin, shown = given
-            return begin, shown, shown if isinstance(shown, int) else None
+            _, shown, place = given
+            return Place(place[0], shown, place[1], shown if isinstance(shown, int) else None)
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            first, total = tf.unstack(placeholder(tf.compat.v1.get_default_graph(), [0, 0], PLACE))
+            return Place(first, tf.maximum(self.now(), 1), total, None)
         if not self.shown:
-            return 0, 0, 0
-        rows, begin = tf.unstack(self._shared().read_value())
-        return begin, tf.maximum(rows, 1), self.shown
+            return Place()
+        rows, first, total = tf.unstack(self._shared().read_value())
+        return Place(first, tf.maximum(rows, 1), total, self.shown)
 
     def now(self) -> tf.Tensor:
         """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
@@ -171,9 +184,9 @@ class Rows:
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
         return self._shared().read_value()[0]
 
-    def set(self, rows: int, begin: int = 0) -> None:
-        """Note that this rank has `rows` rows, from number `begin` on, of the batch that a hand-written loop takes."""
-        self._shared().assign([float(rows), float(begin)])
+    def set(self, rows: int, place: Any = (0, 0)) -> None:
+        """Note that this rank has `rows` rows at `place` of the batch that a hand-written loop takes."""
+        self._shared().assign([float(each) for each in (rows, *place)])
 
     @contextlib.contextmanager
     def of(self, rows: int | None) -> Iterator[None]:
@@ -199,9 +212,9 @@ class Rows:
         return float(self._rank == 0 or self._own.present)
 
     def _shared(self) -> tf.Variable:
-        """Return how many rows this rank has and the number of the first of them, as a loop has noted it."""
+        """Return how many rows this rank has and their place, as a loop has noted it."""
         if self._variable is None:
-            self._variable = own_variable([self.default, 0.0], "harness_rows")
+            self._variable = own_variable([self.default, 0.0, 0.0], "harness_rows")
         return self._variable
 
 
@@ -213,10 +226,11 @@ def own_variable(value: Any, name: str) -> tf.Variable:
         return ResourceVariable(value, trainable=False, name=name)
 
 
-def placeholder(graph: tf.Graph, default: float) -> tf.Tensor:
-    """Return the tensor that takes the rows of a run of a TensorFlow-1 `graph`; made on first use."""
+def placeholder(graph: tf.Graph, default: Any, name: str = _PLACEHOLDER) -> tf.Tensor:
+    """Return the tensor that takes the rows, or their place, of a run of a TensorFlow-1 `graph`; made on first use."""
     try:
-        return graph.get_tensor_by_name(f"{_PLACEHOLDER}:0")
+        return graph.get_tensor_by_name(f"{name}:0")
     except KeyError:
-        with graph.as_default(), tf.name_scope(""):
-            return tf.compat.v1.placeholder_with_default(tf.constant(default), (), name=_PLACEHOLDER)
+        with graph.as_default(), tf.name_scope(""), tf.control_dependencies(None):
+            value = tf.constant(default)
+            return tf.compat.v1.placeholder_with_default(value, value.shape, name=name)

@@ -90,7 +90,7 @@ class Runtime:
         cls, world: World, settings: RunSettings, watch: HangWatch, own: OwnRows, witness: NoWitness
     ) -> "Runtime":
         """Return the state of a script that is about to start."""
-        rows = Rows(world.rank, own)
+        rows = Rows(world.rank, world.size, own)
         collectives = Collectives(world, rows, watch)
         return cls(world=world, settings=settings, own=own, rows=rows, collectives=collectives, witness=witness)
 

@@ -1,5 +1,6 @@
 """TensorFlow-1 graphs: gradients are averaged in the graph, what is fed is divided at `Session.run`."""
 
+import contextlib
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,16 @@ from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, first_part, is_sum
+from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
-from harness.transparent.rows import bounds, placeholder
+from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
 from harness.transparent.witness import DRAWN
 
 _DRAWS = ("Random", "TruncatedNormal", "Multinomial", "CandidateSampler")
+_STATEFUL = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
 _WRITES = ("Assign", "AssignV2", "AssignVariableOp", "RestoreV2")
 
 
@@ -86,8 +89,8 @@ class Sessions:
         taken = [
             part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
         ]
-        kinds = {op.type for op in _upstream(taken)}
-        if any(draw in kind for kind in kinds for draw in _DRAWS):
+        kinds = {op.type for op in _upstream(taken) if DIVIDED not in op.name}
+        if not self._runtime.witness.beside and any(draw in kind for kind in kinds for draw in _DRAWS):
             self._runtime.witness.end(DRAWN)
         known = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, own=own)
@@ -170,8 +173,15 @@ class Sessions:
             return
         batch = {key: value for key, value in arrays.items() if _of_batch(key, value, rows)}
 
+        drawing = [op for op in _upstream([each.op for each in raw]) if op.type in _STATEFUL]
+        draws = [op for op in drawing if graph.is_feedable(op.outputs[0])]  # a state that the trial must not advance
+
         def gradients(given: Mapping[Any, Any]) -> list[Any]:
-            return list(run(session, raw, {**arrays, **given}))
+            fed = {**arrays, **given}
+            for op, shape in zip(draws, run(session, [op.inputs[0] for op in draws], fed), strict=True):
+                drawn = np.random.RandomState(0).uniform(0.02, 0.98, shape[1:])  # for each row: nothing is really drawn
+                fed[op.outputs[0]] = np.broadcast_to(drawn, shape)
+            return list(run(session, raw, fed))
 
         first = first_part(rows)
         parts = [{key: value[chosen] for key, value in batch.items()} for chosen in (slice(first), slice(first, None))]
@@ -239,6 +249,8 @@ class Sessions:
         }
         self._runtime.divided += 1
         divided[placeholder(graph, self._runtime.rows.default)] = float(count)
+        with contextlib.suppress(KeyError):  # nothing that draws has asked for it
+            divided[graph.get_tensor_by_name(f"{PLACE}:0")] = (begin, total)
         return divided, int(count)
 
     def _fed(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:

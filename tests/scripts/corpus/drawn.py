@@ -50,7 +50,39 @@ def step(v, t):
     return loss
 report(loss=[float(step(v, t)) for e in range(4) for v, t in {_ROWS}.shuffle(300).batch(40)])
 """
+_STATEFUL = """
+class Path(keras.layers.Layer):
+    def call(self, v): return v * tf.floor(0.7 + tf.random.uniform((tf.shape(v)[0], 1)))
+class Noise(keras.layers.Layer):
+    generator = tf.random.Generator.from_seed(3)
+    def call(self, v): return v + 0.3 * self.generator.normal(tf.shape(v)) + 0.1 * self.generator.truncated_normal(tf.shape(v)[:1])[:, None]
+class Drop(keras.layers.Layer):
+    def call(self, v): return tf.nn.dropout(v, 0.4)
+class Latent(keras.Model):
+    def train_step(self, data):
+        v, t = data
+        with tf.GradientTape() as tape:
+            drawn = tf.random.normal([tf.shape(v)[0], 12]) + 0.1 * tf.random.normal([12])
+            loss = tf.reduce_mean(tf.square(self(v + drawn, training=True) - t))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
+        return dict(loss=loss)
+model = {model}
+model.compile(keras.optimizers.Adam(0.01), 'mse', jit_compile=False)
+report(loss=model.fit(x, r, epochs=3, batch_size=45, verbose=0).history['loss'])
+"""
+_LATENT = (
+    "Latent(*(lambda i: (i, keras.layers.Dense(1)(keras.layers.Dense(8, activation='tanh')(i))))(keras.Input((12,))))"
+)
 SCRIPTS = [
+    *(
+        Script(name=f"drawn-stateful-{name}", source=_MODELS + _STATEFUL.format(model=model))
+        for name, model in (
+            ("path", "plain_model(Path())"),
+            ("generator", "plain_model(Noise())"),
+            ("dropout", "plain_model(Drop())"),
+            ("step", _LATENT),
+        )
+    ),
     *(
         Script(name=f"drawn-{name}", source=_MODELS + _FIT.format(model=model, data=data), rtol=rtol)
         for name, (model, data, rtol) in _FITS.items()

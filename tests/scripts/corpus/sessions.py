@@ -56,6 +56,7 @@ SCRIPTS = [
     _session("two-losses", train="train = optimizer.minimize(loss)\nother = optimizer.minimize(tf.reduce_mean(tf.square(logits - Y)))", run="_, l = session.run([train, loss], {X: x[i:i + 40], Y: y[i:i + 40]}); out.append(float(l)); session.run(other, {X: x[i:i + 40], Y: y[i:i + 40]})"),
     _session("step-count", train="count = tf.train.get_or_create_global_step()\ntrain = optimizer.minimize(loss, global_step=count)"),
     _session("hidden", model="h = tf.tanh(tf.matmul(X, tf.get_variable('h', [6, 4], initializer=tf.constant_initializer(0.1))))\nlogits = logits + tf.reduce_sum(h, 1, keepdims=True)"),
+    _session("dropout", model="h = tf.nn.dropout(tf.tanh(tf.matmul(X, tf.get_variable('h', [6, 8], initializer=tf.constant_initializer(0.1)))), rate=0.4)\nlogits = logits + tf.reduce_sum(h, 1, keepdims=True)"),
     _session("sum", loss="0.02 * tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(labels=Y, logits=logits))"),
     _session("decay", optimizer="GradientDescentOptimizer(tf.train.exponential_decay(0.1, tf.train.get_or_create_global_step(), 5, 0.9))", train="train = optimizer.minimize(loss, global_step=tf.train.get_global_step())"),
     _session("dependencies", train="update = optimizer.minimize(loss)\nwith tf.control_dependencies([update]): train = tf.no_op()"),
