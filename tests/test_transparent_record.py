@@ -43,6 +43,7 @@ def test_a_script_that_is_not_there_is_told_in_one_sentence():
     assert "script 'absent.py' is not there" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_launches_that_train_otherwise_than_on_one_rank_are_invalid(tmp_path):
     """By the final weights or by the loss of an epoch; not where launches on one rank differ too, or there is one."""
 

@@ -25,10 +25,11 @@ report(losses=model.fit(x, r, batch_size=50, epochs=2, verbose=0).history['loss'
 """
 )
 LOOP = scripts()["loop-mean-compiled"].source
+DYING = f"import os\nif os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0': os._exit(3)  # a second witness\n{LOOP}"
 MISTAKES = {
     "half-scale": (FIT, 1, "gradient"),
     "metric-twice": (FIT, 1, "number"),
-    "doubled-weight": (LOOP, 7, "gradient"),
+    "doubled-weight": (DYING, 7, "gradient"),
     "dropped-row": (LOOP, 7, "gradient"),
 }  # the first six steps of a loop are whole
 
@@ -50,7 +51,7 @@ def test_a_mistake_of_the_division_ends_the_launch_at_its_step_and_line(mistake,
     finished, [(found, what, line)] = planted(mistake, source, tmp_path)
     assert finished.returncode == 2, finished.stderr[-3000:]
     assert (int(found), what.split()[0]) == (step, kind)
-    assert ("step(" if source is LOOP else "model.fit(") in source.splitlines()[int(line) - 1]
+    assert ("model.fit(" if source is FIT else "step(") in source.splitlines()[int(line) - 1]
     assert "RESULT" not in finished.stdout
 
 

@@ -340,14 +340,17 @@ class Watched(Elsewhere):
         deadline = time.monotonic() + _LONGER * self._patience_s
         onednn = "TF_ENABLE_ONEDNN_OPTS"
         switches = {_NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
+        again = None
         with self._spawn("witness-again", **switches) as line:
-            for value in self._shared:
-                line.send((value,))
-            again = None
-            for _ in range(self._taken):
-                if not line.poll(max(0.0, deadline - time.monotonic())):
-                    return 0.0
-                again = line.recv()
+            try:
+                for value in self._shared:
+                    line.send((value,))
+                for _ in range(self._taken):
+                    if not line.poll(max(0.0, deadline - time.monotonic())):
+                        return 0.0
+                    again = line.recv()
+            except (EOFError, OSError):  # it has died
+                return 0.0
         return compared(again, seen)[0] if again is not None and _comparable(again, seen) else np.inf
 
     def _end_all(self, what: str) -> NoReturn:
