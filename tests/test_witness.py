@@ -139,6 +139,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
     from tensorflow.python.ops import gen_stateless_random_ops_v2 as room
 
     from harness.transparent.draws import ScriptDraws
+    from harness.transparent.rows import Place
 
     def drawn(rows):
         shape, seed = (rows, 3, 5), (7, 9)
@@ -149,13 +150,13 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
         return tf.random.stateless_uniform(shape, seed, 0, 100, kind)
 
     whole, compiled = drawn(10), tf.function(drawn)
-    place = (4, 3, 3)
+    place = Place(4, 3, 10, 3)
     rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
     runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), feeding=True, in_trainer=False)
     for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
         monkeypatch.setattr(room, name, partial(ScriptDraws(runtime)._by_place, getattr(room, name)))
     np.testing.assert_array_equal(drawn(3), whole[4:7])
-    place = (tf.constant(6), tf.constant(4), None)  # known when it runs
+    place = Place(tf.constant(6), tf.constant(4), tf.constant(10), None)  # known when it runs
     np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])
 
 
