@@ -52,7 +52,6 @@ class ScriptDraws:
                     setattr(room, name, partial(self._for_all, original))
                 elif not name.startswith(_OTHERS):
                     setattr(room, name, partial(self._otherwise, original))
-
         replace(tf.random.Generator, "__init__", ("self",), self._made)
         replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)
 
@@ -88,8 +87,7 @@ class ScriptDraws:
         if part is None:
             return original(shape, *args, **kwargs)
         with tf.name_scope(DIVIDED):
-            whole = tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)
-            drawn = original(whole, *args, **kwargs)[part.first : part.first + part.rows]
+            drawn = original(_of_all(part, shape), *args, **kwargs)[part.first : part.first + part.rows]
             return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
 
     def _made(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
@@ -99,9 +97,7 @@ class ScriptDraws:
     def _advance(self, original: Callable[..., Any], generator: Any, shape: Any) -> Any:
         """Advance a generator's state by what all ranks' rows draw."""
         part = self._part(shape)
-        if part is not None:
-            shape = tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)
-        return original(generator, shape)
+        return original(generator, shape if part is None else _of_all(part, shape))
 
     def _part(self, shape: Any) -> Place | None:
         """Return which part of a draw of this `shape` is this rank's, along its first dimension; None if all of it is.
@@ -140,3 +136,8 @@ class ScriptDraws:
         while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
             frame = frame.f_back
         return trains and frame is None
+
+
+def _of_all(part: Place, shape: Any) -> Any:
+    """Return the shape of a draw of all ranks' rows, of which this rank's is `shape`."""
+    return tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)

@@ -225,7 +225,7 @@ def figure(found: dict[tuple[int, str], dict[float, list[Found]]], file: Path) -
     """Draw a panel for every number of hosts (row) and workload (column)."""
     rows, columns = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     with matplotlib.rc_context(_STYLE):
-        whole = Figure(figsize=(max(5.0, 2.4 * len(columns)), 0.7 + 2.1 * len(rows)), layout="constrained")
+        whole = Figure(figsize=(max(6.4, 2.4 * len(columns)), 0.7 + 2.1 * len(rows)), layout="constrained")
         panels = whole.subplots(len(rows), len(columns), squeeze=False, sharex=True)
         panels[-1, len(columns) // 2].set_xlabel("Network between the hosts, Gbit/s")
         for axes, (count, name) in zip(panels.flat, itertools.product(rows, columns), strict=True):
