@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
 from harness.transparent.patch import replace
@@ -53,6 +54,7 @@ class ScriptDraws:
                 elif not name.startswith(_OTHERS):
                     setattr(room, name, partial(self._otherwise, original))
         replace(tf.random.Generator, "__init__", ("self",), self._made)
+        replace(SeedGenerator, "__init__", ("self",), self._made)
         replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)
 
     def _otherwise(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -68,6 +70,8 @@ class ScriptDraws:
         if in_dataset(graph) and any(op.type == "AssignVariableOp" for op in graph.get_operations()):
             self._runtime.witness.end(DRAWN)  # a layer's state, which the data set's threads take in any order
         part = None if in_dataset(graph) else self._part(shape)
+        if part is not None and _stacked(shape):
+            return _rows_of_all(original, part, shape, key, counter, alg, *args, **kwargs)
         if part is None or self._runtime.world.rank == 0:
             return original(shape, key, counter, alg, *args, **kwargs)
         size = tf.reduce_prod(tf.cast(shape, tf.int64))
@@ -84,15 +88,13 @@ class ScriptDraws:
             self._runtime.witness.end(DRAWN)  # by threads in any order, or eagerly what is else drawn in a graph
             return original(shape, *args, **kwargs)
         part = self._part(shape)
-        if part is None:
-            return original(shape, *args, **kwargs)
-        with tf.name_scope(DIVIDED):
-            drawn = original(_of_all(part, shape), *args, **kwargs)[part.first : part.first + part.rows]
-            return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
+        return (
+            original(shape, *args, **kwargs) if part is None else _rows_of_all(original, part, shape, *args, **kwargs)
+        )
 
     def _made(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
         original(generator, *args, **kwargs)
-        self._runtime.keep(generator.state)
+        (self._runtime.seeds.append if isinstance(generator, SeedGenerator) else self._runtime.keep)(generator.state)
 
     def _advance(self, original: Callable[..., Any], generator: Any, shape: Any) -> Any:
         """Advance a generator's state by what all ranks' rows draw."""
@@ -102,7 +104,7 @@ class ScriptDraws:
     def _part(self, shape: Any) -> Place | None:
         """Return which part of a draw of this `shape` is this rank's, along its first dimension; None if all of it is.
 
-        Each row of the batch has equally many.
+        Each row of the batch has equally many: so many the last field says, 0 if the draw is not one of rows.
         """
         graph = tf.compat.v1.get_default_graph()
         session = not tf.compat.v1.executing_eagerly_outside_functions()
@@ -124,7 +126,7 @@ class ScriptDraws:
         first, rows, total = (tf.cast(each, tf.int64) for each in place[:3])
         drawn = tf.cast(shape, tf.int64)[0]
         each = tf.where(tf.equal(drawn % rows, 0) & (total > 0), drawn // rows, 0)
-        return Place(first * each, drawn, tf.where(each > 0, total * each, drawn))
+        return Place(first * each, drawn, tf.where(each > 0, total * each, drawn), each)
 
     def _trains(self) -> bool:
         """Tell whether a step draws, or a data set; first weights are alike on all ranks."""
@@ -136,6 +138,34 @@ class ScriptDraws:
         while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
             frame = frame.f_back
         return trains and frame is None
+
+
+def _rows_of_all(original: Callable[..., Any], part: Place, shape: Any, *args: Any, **kwargs: Any) -> Any:
+    """Draw for all ranks' rows, and return this rank's."""
+    with tf.name_scope(DIVIDED):
+        batches = tf.maximum(part.shown, 1) if _stacked(shape) else tf.constant(1, tf.int64)
+        first, rows, total = (each // batches for each in part[:3])
+        own = tf.reshape(tf.range(batches)[:, None] * total + tf.range(first, first + rows), [-1])
+        drawn = tf.gather(original(_of_all(part, shape), *args, **kwargs), own)
+        return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
+
+
+def _stacked(shape: Any) -> bool:
+    """Tell whether a draw is for batches one behind another (a GAN's made and real rows), not for parts of each row."""
+    op = None if tf.executing_eagerly() else tf.convert_to_tensor(shape).op
+    while op is not None and op.type != "Shape":  # of what has it
+        op = op.inputs[0].op if op.inputs else None
+    while op is not None and op.inputs and "Call" not in op.type and op.type not in ("While", "If", "Transpose"):
+        if op.type == "ConcatV2" and tf.get_static_value(op.inputs[-1]) == 0:
+            return True
+        if op.type == "Reshape" and len({_row_size(op.inputs[0]), _row_size(op.outputs[0])}) > 1:
+            return False
+        op = op.inputs[0].op
+    return False
+
+
+def _row_size(value: Any) -> int | None:
+    return value.shape[1:].num_elements() if value.shape.rank else None
 
 
 def _of_all(part: Place, shape: Any) -> Any:

@@ -158,15 +158,16 @@ def probe_step(
     few = some(data, 0, min(_ROWS, int(length(leading(data)))))
     few = few if int(length(leading(few))) > 1 else together([few, few])
     if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
-        try:
-            trainer._symbolic_build(data_batch=few)
-        except (RuntimeError, TypeError, ValueError):  # no `call`, or one that does not take the step's batch
-            _probed(trial, trainer, tf.function(step).get_concrete_function, few)
+        _probed(trial, trainer, tf.function(step).get_concrete_function, few)
     rows = int(length(leading(few)))
     batches = trial_batches(few, rows)
     with steady():
         whole = _probed(trial, trainer, step, batches[0])
-        probes = [whole, *(_probed(trial, trainer, step, batch, whole) for batch in batches[1:])]
+        try:
+            probes = [whole, *(_probed(trial, trainer, step, batch, whole) for batch in batches[1:])]
+        except (tf.errors.InvalidArgumentError, ValueError):  # on every rank: to the step a part is not a batch
+            trial.probe = None
+            return False
     gradients = [
         (owner, is_sum([vector(probe.of(owner)) for probe in probes], rows))
         for owner in {id(owner): owner for owner, _ in whole.gradients}.values()

@@ -22,7 +22,7 @@ from harness.transparent.keras_layers import along_rows, is_keras_object, rows_o
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, divide, leading, length
-from harness.transparent.runtime import Runtime, switched_on
+from harness.transparent.runtime import Runtime, initialised, switched_on
 
 
 class Trainers:
@@ -97,7 +97,8 @@ class Trainers:
                 data = next(iterator)  # a generator in `train_on_batch`
             except tf.errors.OutOfRangeError as end:
                 raise StopIteration from end
-            with runtime.quietly(), runtime.trainer(), undrawn(runtime.kept):
+            seeds = [state for state in runtime.seeds if initialised([state])]
+            with runtime.quietly(), runtime.trainer(), undrawn([*runtime.kept, *seeds]):
                 gather = partial(runtime.collectives.gather, label="trial")
                 part = data.data if isinstance(data, BatchShare) else data
                 independent = probe_step(trial, trainer, written, part, gather)

@@ -82,6 +82,7 @@ class Runtime:
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _kept: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))
+    seeds: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))  # the states of Keras's seed generators
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
 

@@ -322,7 +322,8 @@ class Watched(Elsewhere):
                 what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
                 alone = self._from_itself(other)
                 if apart > _LIKE * alone:
-                    self._end_all(f"{what} what one process makes of the whole batch (itself rounded to {alone:.0e})")
+                    rounds = f"itself rounded to {alone:.0e}" if alone else "how far it rounds was not found in time"
+                    self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
                 self.end(
                     f"{self.told()}; then {what} the witness's, as the script alone is ({alone:.2g}) from itself with "
                     "other kernels: what magnifies rounding so cannot be judged"

@@ -66,12 +66,31 @@ class Latent(keras.Model):
             loss = tf.reduce_mean(tf.square(self(v + drawn, training=True) - t))
         self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
         return dict(loss=loss)
+class Stacked(keras.Model):  # made and real rows one behind another, as GANs have them
+    def train_step(self, data):
+        v, t = data
+        both, wanted = tf.concat([v + tf.random.normal([tf.shape(v)[0], 12]), v], 0), tf.concat([-t, t], 0)
+        wanted += 0.5 * tf.random.uniform(tf.shape(wanted))
+        with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(self(both, training=True) - wanted))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
+        return dict(loss=loss)
+flip = keras.Sequential([keras.layers.RandomFlip()])
+class Outside(keras.Model):  # draws in layers that are not its own, and is built by its first step
+    def build(self, shape):
+        self.first, self.last, self.shift = keras.layers.Dense(8), keras.layers.Dense(1), self.add_weight(shape=(1,))
+        super().build(shape)
+    def call(self, v):
+        return self.last(self.first(tf.reshape(flip(tf.reshape(v, (-1, 4, 3, 1))), (-1, 12)))) + self.shift
 model = {model}
 model.compile(keras.optimizers.Adam(0.01), 'mse', jit_compile=False)
 report(loss=model.fit(x, r, epochs=3, batch_size=45, verbose=0).history['loss'])
 """
 _LATENT = (
     "Latent(*(lambda i: (i, keras.layers.Dense(1)(keras.layers.Dense(8, activation='tanh')(i))))(keras.Input((12,))))"
+)
+_STACKED = (
+    "Stacked(*(lambda i: (i, keras.layers.Dense(1)(Drop()(keras.layers.Dropout(0.3)(keras.layers.Dense(8)(i))))))"
+    "(keras.Input((12,))))"
 )
 SCRIPTS = [
     *(
@@ -81,6 +100,8 @@ SCRIPTS = [
             ("generator", "plain_model(Noise())"),
             ("dropout", "plain_model(Drop())"),
             ("step", _LATENT),
+            ("stacked", _STACKED),
+            ("outside", "Outside()"),
         )
     ),
     *(
