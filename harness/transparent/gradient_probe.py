@@ -168,10 +168,9 @@ def probe_step(
         except (tf.errors.InvalidArgumentError, ValueError):  # on every rank: to the step a part is not a batch
             trial.probe = None
             return False
-    gradients = [
-        (owner, is_sum([vector(probe.of(owner)) for probe in probes], rows))
-        for owner in {id(owner): owner for owner, _ in whole.gradients}.values()
-    ]
+    owners = {id(owner): owner for owner, _ in whole.gradients}.values()
+    seen = [(owner, [vector(probe.of(owner)) for probe in probes]) for owner in owners]
+    gradients = [(owner, is_sum(each, rows) if np.any(each[0]) else None) for owner, each in seen]  # a hinge has none
     numbers = [
         (owner, is_sum([vector([probe.numbers[key][1]]) for probe in probes], rows))
         for key, (owner, _) in whole.numbers.items()
