@@ -88,9 +88,9 @@ class ScriptDraws:
             self._runtime.witness.end(DRAWN)  # by threads in any order, or eagerly what is else drawn in a graph
             return original(shape, *args, **kwargs)
         part = self._part(shape)
-        return (
-            original(shape, *args, **kwargs) if part is None else _rows_of_all(original, part, shape, *args, **kwargs)
-        )
+        if part is None:
+            return original(shape, *args, **kwargs)
+        return _rows_of_all(original, part, shape, *args, **kwargs)
 
     def _made(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
         original(generator, *args, **kwargs)
