@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+from keras.src.random import seed_generator
 from tensorflow.python.eager import context
 
 from harness.transparent.batch_coupling import Shadow, is_sum, steady, trial_batches, vector
@@ -214,18 +214,20 @@ def _numbers(value: Any) -> Any:
 @contextlib.contextmanager
 def _unchanged(trainer: Any) -> Iterator[None]:
     """Put back the variables of a model, its metrics, optimizer and attributes, and of Keras's draws without a seed."""
-    generator, drawn = get_global_attribute(GLOBAL_SEED_GENERATOR), random.getstate()
+    generator, seeds = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR), random.Random()
+    seeds.setstate(random.getstate())
     held = [value for layer in trainer._flatten_layers() for value in vars(layer).values()]
     listed = [part for value in held for part in (value if isinstance(value, (list, tuple)) else [value])]
     own = [part for part in listed if isinstance(part, tf.Variable)]
     own += [generator.state] if generator else []
     variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own)}
     before = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables.values()]
+    seed_generator.python_random = seeds  # of which first seeds are; Python's own a thread of the data may draw
     try:
         yield
     finally:
-        set_global_attribute(GLOBAL_SEED_GENERATOR, generator)  # its first seed is one of Python's numbers
-        random.setstate(drawn)
+        set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, generator)
+        seed_generator.python_random = random
         for variable, value in before:
             variable.assign(value)
         for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before
