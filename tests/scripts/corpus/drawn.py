@@ -27,7 +27,7 @@ _FITS = {  # what is trained on what, and how far the losses may part
     "dropout-normalised": ("plain_model(keras.layers.BatchNormalization(), keras.layers.Dropout(0.5))", "x, r, epochs=3", 2e-3),
     "augmented": ("image_model(keras.layers.RandomFlip(), keras.layers.RandomRotation(0.1), keras.layers.RandomZoom(0.1))", "images, labels, epochs=3", 2e-3),
     "augmented-data": ("image_model()", "tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(160).map(change).batch(32), epochs=3", 0.3),
-    "own-numbers": ("plain_model()", "Numbered(), epochs=2", 2e-3),
+    "own-numbers": ("plain_model(keras.layers.Lambda(abs))", "Numbered(), epochs=2", 2e-3),
     "mixed-rows": ("plain_model()", "Mixed(), epochs=3", 0.1),
     "recurrent-dropout": ("keras.Sequential([keras.layers.Reshape((4, 3)), keras.layers.LSTM(5, dropout=0.2, recurrent_dropout=0.2), keras.layers.Dense(1)])", "x, r, epochs=3", 2e-3),
 }  # fmt: skip
