@@ -118,8 +118,8 @@ def test_a_healthy_script_ends_well_whatever_its_seed(name, tmp_path):
 def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_path):
     """On the cores of both ranks, each of which has its own: the launch waits for it. Weights need no seed."""
     drawn = "model.set_weights([np.random.RandomState().randn(*v.shape) for v in model.get_weights()])\nmodel.compile"
-    cores = "import os\nprint('CORES', *sorted(os.sched_getaffinity(0)))\n"
-    (tmp_path / "script.py").write_text(FIT.replace("model.compile", drawn) + cores)
+    cores = "import os\nprint('CORES', *sorted(os.sched_getaffinity(0)), flush=True)\n"
+    (tmp_path / "script.py").write_text(cores + FIT.replace("model.compile", drawn))
     words = (sys.executable, "-m", "harness", "run", "-n", "2", "--witness", "all", "script.py")
     finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
@@ -179,6 +179,9 @@ def test_a_difference_is_found_among_rounding():
     apart, name = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
     assert name == "b"
     assert apart > 0.1
+    gone, rounded = gradient([noise[0]]), gradient([noise[1]])
+    assert compared(gone, rounded)[0] > 1
+    assert compared(gone, rounded, least=0.1)[0] < 1e-3
 
 
 def test_what_a_session_reads_while_it_is_written_is_not_compared():

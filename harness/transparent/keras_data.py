@@ -33,7 +33,7 @@ def divide_adapters(runtime: Runtime) -> None:
 
     def get_data_adapter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         adapter = original(*args, **kwargs)
-        if runtime.quiet:
+        if runtime.quiet or (runtime.witness.beside and not grows):  # as alone, so that Keras traces no step anew
             return adapter
         if runtime.own.present:
             return _own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
@@ -59,8 +59,10 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
     rank, size = runtime.world.rank, runtime.world.size
     if isinstance(adapter, ArrayDataAdapter):
         check_rows(runtime, adapter._inputs)
-        dataset = _of_arrays(adapter, factor, rank, size)
-        batches = -(-adapter._num_samples // (adapter._batch_size * factor))
+        batch = adapter._batch_size * factor
+        runtime.uneven |= adapter._num_samples % batch > 0 or batch % size > 0
+        dataset = _of_arrays(adapter, batch, rank, size, even=not runtime.uneven)
+        batches = -(-adapter._num_samples // batch)
     else:
         batch = rows_per_batch(adapter) if factor > 1 else None
         if factor > 1 and batch is None:
@@ -100,16 +102,16 @@ class _RankAdapter(DataAdapter):
         self._adapter.on_epoch_end()
 
 
-def _of_arrays(adapter: Any, factor: int, rank: int, size: int) -> tf.data.Dataset:
+def _of_arrays(adapter: Any, batch: int, rank: int, size: int, *, even: bool) -> tf.data.Dataset:
     """Divide the row numbers of each batch, in Keras's own order, before any row is copied."""
-    samples, batch = adapter._num_samples, adapter._batch_size * factor
+    samples = adapter._num_samples
     numbers = ArrayDataAdapter(np.arange(samples), batch_size=batch, shuffle=adapter._shuffle).get_tf_dataset()
     sources = tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
-    even = samples % batch == 0 and batch % size == 0
 
     def own(element: Any) -> Any:
         indices = tree.flatten(element)[0]
-        return divide(tf.ensure_shape(indices, [batch]) if even else indices, rank, size)
+        shown = tf.ensure_shape if even else tf.compat.v1.placeholder_with_default
+        return divide(shown(indices, [batch if even else None]), rank, size)
 
     def pick(part: Any, data: Any) -> Any:
         def gather(leaf: Any) -> Any:

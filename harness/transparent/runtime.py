@@ -24,6 +24,7 @@ from harness.transparent.run_settings import RunSettings
 from harness.transparent.witness import NoWitness
 
 _PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided
+_NUDGE = 64  # roundings: one of them moves too few units across a bound, as dividing a batch does
 _KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
 
@@ -61,7 +62,8 @@ class Runtime:
 
     `steps` counts gradients and optimizer steps of hand-written loops, `divided` the batches divided for them, `traced`
     those that were built into graphs. `feeding` is the loop whose batch was taken last, `takes_inside` whether one has
-    been taken inside a compiled function; `undivided`: every rank takes Keras's batches whole.
+    been taken inside a compiled function; `undivided`: every rank takes Keras's batches whole; `uneven`: they have had
+    arrays with batches without equal parts, and a step that was traced for these is to take later ones without a trace.
     """
 
     world: World
@@ -75,6 +77,7 @@ class Runtime:
     synchronised: bool = False
     feeding: "Feeding | None" = None
     takes_inside: bool = False
+    uneven: bool = False
     at_end: Callable[[], None] = lambda: None
     witness: NoWitness = field(default_factory=NoWitness)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
@@ -170,7 +173,7 @@ class Runtime:
                 self.collectives.broadcast(value, label)
             for variable, value in zip(variables, self.witness.share(values), strict=True):
                 if self.witness.nudges and value.dtype == np.float32:
-                    value *= 1 + np.finfo(np.float32).eps * np.resize((1, -1, -1, 1, 1), value.shape)
+                    value *= 1 + _NUDGE * np.finfo(np.float32).eps * np.resize((1, -1, -1, 1, 1), value.shape)
                 if self.world.rank or self.witness.beside:
                     variable.assign(value)
 

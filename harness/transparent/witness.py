@@ -35,6 +35,7 @@ _NUDGES = "HARNESS_NUDGES"  # set for a second witness
 _FOLD, _DIRECTIONS = 65521, 4
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
+_GONE = 1e-3  # of the greatest length they have had: a loss that has gone to 0 leaves rounding
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
 _LONGER = 1.6  # patience with a second one: less than the others' with rank 0
@@ -77,7 +78,7 @@ class NoWitness:
     """Neither is a witness beside this process, nor is it one. `beside`: whether it is; `ranks`: those it is beside.
 
     `coarse`: whether some of the script's layers compute in types of 16 bits; `nudges`: whether first weights are moved
-    by a rounding.
+    by some roundings.
     """
 
     beside, ranks = False, 0
@@ -250,6 +251,7 @@ class Watched(Elsewhere):
         self._taken = self._agreed = 0
         self._shared: list[Any] = []
         self._most = 0.0
+        self._longest: dict[tuple[str, ...], float] = {}  # gradients of all these variables so far
         self._kinds: set[str] = set()  # of the operations of steps
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -317,10 +319,13 @@ class Watched(Elsewhere):
         elif not _comparable(other, seen):
             self.end(f"{self.told()}; then its steps were others than the ranks'")
         else:
-            apart, name = compared(seen, other)
+            lengths = np.nan_to_num(other.measures[:, 0], posinf=0.0)
+            self._longest[seen.names] = max(self._longest.get(seen.names, 0.0), float(np.linalg.norm(lengths)))
+            least = _GONE * self._longest[seen.names]
+            apart, name = compared(seen, other, least)
             if apart > (_NUMBERS if seen.kind == "number" else _COARSE if self.coarse else _ROUNDING):
                 what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
-                alone = self._from_itself(other)
+                alone = self._from_itself(other, least)
                 if apart > _LIKE * alone:
                     rounds = f"itself rounded to {alone:.0e}" if alone else "how far it rounds was not found in time"
                     self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
@@ -336,7 +341,7 @@ class Watched(Elsewhere):
             if self._agreed >= self._steps:
                 self.end()
 
-    def _from_itself(self, seen: Seen) -> float:
+    def _from_itself(self, seen: Seen, least: float) -> float:
         """Return how far a second witness, which rounds otherwise, is from what the first one has `seen` last."""
         deadline = time.monotonic() + _LONGER * self._patience_s
         onednn = "TF_ENABLE_ONEDNN_OPTS"
@@ -352,7 +357,7 @@ class Watched(Elsewhere):
                     again = line.recv()
             except (EOFError, OSError):  # it has died
                 return 0.0
-        return compared(again, seen)[0] if again is not None and _comparable(again, seen) else np.inf
+        return compared(again, seen, least)[0] if again is not None and _comparable(again, seen) else np.inf
 
     def _end_all(self, what: str) -> NoReturn:
         place = _place(sys._current_frames()[threading.main_thread().ident or 0])
@@ -430,14 +435,17 @@ def _directions() -> npt.NDArray[np.float64]:
     return np.random.RandomState(0).choice([-1.0, 1.0], (_DIRECTIONS, _FOLD))
 
 
-def compared(seen: Seen, other: Seen) -> tuple[float, str]:
-    """Return the greatest difference as a share of the size of what differs, and its name."""
+def compared(seen: Seen, other: Seen, least: float = 0.0) -> tuple[float, str]:
+    """Return the greatest difference as a share of the size of what differs, and its name.
+
+    A gradient has `least` for its size at least.
+    """
     both = np.stack([seen.measures, other.measures])
     with np.errstate(invalid="ignore"):
         gap = np.abs(both[0] - both[1]).max(1)
     gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
     size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
-    size = np.maximum(size, _LEAST) if seen.kind == "number" else size + _SMALL * np.linalg.norm(size)
+    size = np.maximum(size, _LEAST) if seen.kind == "number" else size + max(_SMALL * np.linalg.norm(size), least)
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
     return float(shares[worst]), seen.names[worst]
