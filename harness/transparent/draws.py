@@ -9,14 +9,13 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
 from harness.transparent.patch import replace
-from harness.transparent.rows import Place
 from harness.transparent.runtime import Runtime, in_dataset
 from harness.transparent.witness import DRAWN
 
@@ -31,6 +30,18 @@ _OTHERS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_rand
 _BYTES = 16  # of one step of Philox's counter
 DIVIDED = "harness_drawn"
 """In the names of operations that draw for all rows."""
+
+
+class Part(NamedTuple):
+    """Which numbers of a draw for all ranks' rows are this rank's; int64 scalars.
+
+    The first of them, how many, all ranks', and how many each row of the batch has, 0 if the draw is not one of rows.
+    """
+
+    first: Any
+    count: Any
+    total: Any
+    each: Any
 
 
 class ScriptDraws:
@@ -75,7 +86,7 @@ class ScriptDraws:
         if part is None or self._runtime.world.rank == 0:
             return original(shape, key, counter, alg, *args, **kwargs)
         size = tf.reduce_prod(tf.cast(shape, tf.int64))
-        before = part.first * (size // tf.maximum(part.rows, 1))
+        before = part.first * (size // tf.maximum(part.count, 1))
         words = _BYTES // max(tf.as_dtype(kwargs["minval"].dtype if "minval" in kwargs else kwargs["dtype"]).size, 4)
         steps = tf.stack([tf.cast(before // words, tf.uint64), tf.constant(0, tf.uint64)])
         drawn = original([before % words + size], key, counter + steps, alg, *args, **kwargs)
@@ -101,10 +112,10 @@ class ScriptDraws:
         part = self._part(shape)
         return original(generator, shape if part is None else _of_all(part, shape))
 
-    def _part(self, shape: Any) -> Place | None:
+    def _part(self, shape: Any) -> Part | None:
         """Return which part of a draw of this `shape` is this rank's, along its first dimension; None if all of it is.
 
-        Each row of the batch has equally many: so many the last field says, 0 if the draw is not one of rows.
+        Each row of the batch has equally many.
         """
         graph = tf.compat.v1.get_default_graph()
         session = not tf.compat.v1.executing_eagerly_outside_functions()
@@ -126,7 +137,7 @@ class ScriptDraws:
         first, rows, total = (tf.cast(each, tf.int64) for each in place[:3])
         drawn = tf.cast(shape, tf.int64)[0]
         each = tf.where(tf.equal(drawn % rows, 0) & (total > 0), drawn // rows, 0)
-        return Place(first * each, drawn, tf.where(each > 0, total * each, drawn), each)
+        return Part(first * each, drawn, tf.where(each > 0, total * each, drawn), each)
 
     def _trains(self) -> bool:
         """Tell whether a step draws, or a data set; first weights are alike on all ranks."""
@@ -140,12 +151,12 @@ class ScriptDraws:
         return trains and frame is None
 
 
-def _rows_of_all(original: Callable[..., Any], part: Place, shape: Any, *args: Any, **kwargs: Any) -> Any:
+def _rows_of_all(original: Callable[..., Any], part: Part, shape: Any, *args: Any, **kwargs: Any) -> Any:
     """Draw for all ranks' rows, and return this rank's."""
     with tf.name_scope(DIVIDED):
-        batches = tf.maximum(part.shown, 1) if _stacked(shape) else tf.constant(1, tf.int64)
-        first, rows, total = (each // batches for each in part[:3])
-        own = tf.reshape(tf.range(batches)[:, None] * total + tf.range(first, first + rows), [-1])
+        batches = tf.maximum(part.each, 1) if _stacked(shape) else tf.constant(1, tf.int64)
+        first, count, total = (each // batches for each in part[:3])
+        own = tf.reshape(tf.range(batches)[:, None] * total + tf.range(first, first + count), [-1])
         drawn = tf.gather(original(_of_all(part, shape), *args, **kwargs), own)
         return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
 
@@ -168,6 +179,6 @@ def _row_size(value: Any) -> int | None:
     return value.shape[1:].num_elements() if value.shape.rank else None
 
 
-def _of_all(part: Place, shape: Any) -> Any:
+def _of_all(part: Part, shape: Any) -> Any:
     """Return the shape of a draw of all ranks' rows, of which this rank's is `shape`."""
     return tf.concat([[part.total], tf.cast(shape, tf.int64)[1:]], 0)

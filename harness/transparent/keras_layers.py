@@ -1,5 +1,6 @@
 """Keras layers and losses that look beyond a rank's own rows."""
 
+import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
@@ -15,7 +16,7 @@ from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.compile_utils import CompileLoss
 
 from harness.models.ranks import batch_moments
-from harness.transparent.patch import replace
+from harness.transparent.patch import replace, wrapped
 from harness.transparent.runtime import Runtime, switched_on
 
 _MIXING = {"Dice", "dice", "Tversky", "tversky", "Circle", "circle"}  # Keras's own that are no mean over rows
@@ -33,6 +34,7 @@ class Layers:
         replace(Layer, "add_weight", ("self", "args"), self._add_weight)
         replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), self._moments)
         replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), self._loss)
+        Loss.__init_subclass__ = classmethod(self._subclassed)
 
     def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         variable = original(*args, **kwargs)
@@ -55,19 +57,23 @@ class Layers:
             mean, variance = batch_moments(layer, original, means, seen, mask)
         return (0 * mean, 0 * variance + 1) if unseen else (mean, variance)
 
-    def _loss(
-        self, original: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> Any:
+    def _subclassed(self, kind: Any) -> None:
+        """Treat a loss of the script's own alike that has a `__call__` in the place of `call`."""
+        if "__call__" in vars(kind):
+            kind.__call__ = wrapped(kind.__call__, self._loss)
+
+    def _loss(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
         runtime = self._runtime
-        if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, y_pred):
-            return original(loss, y_true, y_pred, sample_weight)
+        _, *given = inspect.signature(original).bind(loss, *args, **kwargs).args  # targets, predictions, weights
+        if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, given[1:]):
+            return original(loss, *given)
         if runtime.collectives.trial.probe is not None:
-            return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(y_pred)])
+            return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(given[1])])
         if runtime.quiet:
-            return original(loss, y_true, y_pred, sample_weight)
+            return original(loss, *given)
         runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")
         with switched_on(self._in_loss):
-            return original(loss, *rows_of_all_ranks(runtime, (y_true, y_pred, sample_weight), "loss"))
+            return original(loss, *rows_of_all_ranks(runtime, given, "loss"))
 
 
 def of_rows(loss: Any, y_pred: Any) -> bool:
