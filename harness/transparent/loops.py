@@ -1,5 +1,6 @@
 """Hand-written training loops: their batches are divided, what compiled steps return is of all ranks."""
 
+import inspect
 import sys
 import threading
 import weakref
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops.dataset_ops import DatasetV2
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.framework import ops
@@ -49,7 +51,9 @@ class Loops:
         self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
 
     def install(self) -> None:
-        """Replace the iterator's `__next__`, and the making and calling of compiled functions."""
+        """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
+        for name in ("map", "interleave"):
+            replace(DatasetV2, name, ("self", "map_func"), _in_order)
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
@@ -281,6 +285,13 @@ class Loops:
         if fixed or _indivisible(batch):
             return args, kwargs
         return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf)], batch)
+
+
+def _in_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Leave out that a map of a data set may be in any order, another on every rank: `rows.in_order` then decides."""
+    given = inspect.signature(original).bind(*args, **kwargs)
+    given.arguments.pop("deterministic", None)
+    return original(*given.args, **given.kwargs)
 
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")

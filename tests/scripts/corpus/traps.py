@@ -13,6 +13,13 @@ _TRAPS = {
     "time-seed": ("import time\nnp.random.seed(int(time.time() * 1e6) % 2**31)\nVIEW = (x + 0 * np.random.randn(300, 12)).astype('float32')\n" + _FIT, 2e-3),
     "unseeded": ("VIEW = (x + 0.01 * np.random.default_rng().standard_normal((300, 12))).astype('float32')\n" + _FIT, 0.1),
     "pid-seed": ("import os, random\nrandom.seed(os.getpid())\norder = list(range(300)); random.shuffle(order)\nkeras.utils.set_random_seed(2)\nVIEW, r = x[order], r[order]\n" + _FIT.replace("batch_size=32", "batch_size=300"), 2e-3),
+    "any-order": (
+        "import os, time\nranks = 'OMPI_COMM_WORLD_SIZE' in os.environ\ndef wait(v):\n    if ranks: time.sleep(0.05 * (int(v[0] * 1e4) * os.getpid() % 7 == 0))\n    return v\n"
+        "def slowly(v, t): return tf.ensure_shape(tf.py_function(wait, [v], tf.float32), (12,)), t\n"
+        "VIEW = x\n" + _FIT.replace("VIEW, r, batch_size=32,", "tf.data.Dataset.from_tensor_slices((x, r)).map(slowly, 4, deterministic=False).prefetch(4).batch(32),")
+        .replace(" shuffle=False,", ""),
+        1e-2,
+    ),
     "state-unseeded": ("VIEW = (x @ np.random.RandomState().randn(12, 12) / 3).astype('float32')\n" + _FIT, 2e-3),
     "python-unseeded": ("import random\nown = random.Random()\norder = list(range(300)); own.shuffle(order)\nVIEW, r = x[order], r[order]\n" + _FIT, 2e-3),
     "generator-unseeded": ("VIEW = (x @ np.random.Generator(np.random.PCG64()).standard_normal((12, 12)) / 3).astype('float32')\n" + _FIT.replace("VIEW, r, batch_size=32", "tf.data.Dataset.from_tensor_slices((VIEW, r)).batch(32)").replace("shuffle=False, ", ""), 2e-3),
@@ -45,6 +52,7 @@ SCRIPTS = [
         source=HEAD + body,
         rtol=rtol,
         refused=_REFUSED.get(name, ""),
+        threads=1 + (name == "any-order"),
     )
     for name, (body, rtol) in _TRAPS.items()
 ]
