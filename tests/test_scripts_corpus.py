@@ -25,7 +25,8 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-positi
         "session-rows-masked", "loop-healthy-dropout-compiled", "loop-healthy-normalised-eager",
         "model-series-stateful", "session-optimizer-Adam", "take-arrays-uneven", "free-on-batch-mixed",
         "free-on-batch-late", "habit-accumulating-step", "session-dropout", "drawn-stateful-generator",
-        "drawn-stateful-step", "drawn-stateful-stacked", "drawn-stateful-outside", "habit-resting-hinge")  # fmt: skip
+        "drawn-stateful-step", "drawn-stateful-stacked", "drawn-stateful-outside", "habit-resting-hinge",
+        "drawn-own-numbers", "fit-own-loss-called", "trap-any-order")  # fmt: skip
 WHOLE = "every rank computes whole batches"
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.dataset_ops import DatasetV2
+from tensorflow.python.data.ops.interleave_op import _ParallelInterleaveDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.data.ops.map_op import _ParallelMapDataset
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.framework import ops
 
@@ -52,8 +53,8 @@ class Loops:
 
     def install(self) -> None:
         """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
-        for name in ("map", "interleave"):
-            replace(DatasetV2, name, ("self", "map_func"), _in_order)
+        for parallel in (_ParallelMapDataset, _ParallelInterleaveDataset):
+            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), _in_order)
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
@@ -287,11 +288,11 @@ class Loops:
         return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf)], batch)
 
 
-def _in_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _in_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Leave out that a map of a data set may be in any order, another on every rank: `rows.in_order` then decides."""
     given = inspect.signature(original).bind(*args, **kwargs)
-    given.arguments.pop("deterministic", None)
-    return original(*given.args, **given.kwargs)
+    given.arguments["deterministic"] = None
+    original(*given.args, **given.kwargs)
 
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
