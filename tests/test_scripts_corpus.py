@@ -14,7 +14,7 @@ from tests.scripts.corpus.__main__ import compare
 
 ROOM = Path(__file__).parents[1] / "harness" / "transparent"
 PAGE = (Path(__file__).parents[1] / "docs/own-script.md").read_text()
-SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-position-Adam", "step-clipped",
+SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-position-repeated-Adam", "step-clipped",
         "model-rows-operation", "step-without-call-adversaries", "fit-free-compiled-again",
         "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
         "session-clipped-tight", "session-gradients-clipped", "session-two-losses", "trap-set-vocabulary",

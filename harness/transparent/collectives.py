@@ -13,6 +13,8 @@ from harness.comm.world import World
 from harness.transparent.gradient_probe import Trial
 from harness.transparent.rows import Rows
 
+_READS = ("ReadVariableOp", "VarHandleOp", "VariableV2", "Variable")  # stateful operations that only read variables
+
 
 class Collectives(GroupedSums):
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
@@ -73,7 +75,8 @@ class Collectives(GroupedSums):
     def slices(self, gradient: tf.IndexedSlices, label: str, owner: object) -> tf.IndexedSlices:
         """Return the mean over all ranks of a sparse gradient, as one process would have it: the slices of all rows.
 
-        What is looked up once whatever the rows, positions say, has one slice there: an optimizer may square it.
+        What is looked up once whatever the rows, positions say, has one slice there: an optimizer may square it. Where
+        no graph shows that it is so, it is where all ranks look up the same, each once.
         """
         if self.rows.even:
             weight = tf.constant(1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
@@ -82,6 +85,8 @@ class Collectives(GroupedSums):
             total = self.sum([weight], f"{label}, rows")[0]
             weight = weight / total if summed is None else tf.where(summed, weight, weight / total)
         scaled = tf.math.multiply_no_nan(gradient.values, tf.cast(weight, gradient.values.dtype))
+        if not _varies(gradient.indices):
+            return tf.IndexedSlices(self.sum([scaled], label)[0], gradient.indices, gradient.dense_shape)
         values, indices = self.whole([scaled, gradient.indices], label)
         parts, count = self.world.size, tf.size(indices) // self.world.size
 
@@ -225,3 +230,27 @@ class Scalars:
 
 def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, tf.Tensor) and leaf.shape.rank == 0 and (leaf.dtype.is_floating or leaf.dtype.is_integer)
+
+
+def upstream(ops: Sequence[Any]) -> list[Any]:
+    """Return `ops` and everything that they wait for."""
+    waiting, seen = list(ops), {op.name: op for op in ops}
+    while waiting:
+        current = waiting.pop()
+        for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
+            if other.name not in seen:
+                seen[other.name] = other
+                waiting.append(other)
+    return list(seen.values())
+
+
+def _varies(tensor: Any) -> bool:
+    """Tell whether `tensor` may follow from a batch, or be drawn; also where no graph shows it."""
+    if tf.executing_eagerly():
+        return True
+    held = {inner.op.name for _, inner in getattr(tensor.graph, "captures", ())}
+    return any(
+        op.type == "Placeholder" or (op.op_def.is_stateful and op.type not in _READS)
+        for op in upstream([tensor.op])
+        if op.name not in held
+    )

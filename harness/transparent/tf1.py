@@ -16,6 +16,7 @@ from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, first_part, is_sum
+from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import replace
@@ -89,7 +90,7 @@ class Sessions:
         taken = [
             part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
         ]
-        kinds = {op.type for op in _upstream(taken) if DIVIDED not in op.name}
+        kinds = {op.type for op in upstream(taken) if DIVIDED not in op.name}
         if not self._runtime.witness.beside and any(draw in kind for kind in kinds for draw in _DRAWS):
             self._runtime.witness.end(DRAWN)
         known = {op.name for op in graph.get_operations()}
@@ -146,7 +147,7 @@ class Sessions:
         names = {op.name for op in operations}
         if not names <= self._tried.setdefault(graph, set()):
             self._tried[graph] |= names
-            self._try(session, original, feed_dict or {}, {op.name for op in _upstream(operations)})
+            self._try(session, original, feed_dict or {}, {op.name for op in upstream(operations)})
             feed, rows = self._divide(graph, feed_dict or {})
         feed |= self._runtime.witness.off(graph)
         outcome = self._average(original(session, fetches, feed, *args, **kwargs), rows)
@@ -173,7 +174,7 @@ class Sessions:
             return
         batch = {key: value for key, value in arrays.items() if _of_batch(key, value, rows)}
 
-        drawing = [op for op in _upstream([each.op for each in raw]) if op.type in _STATEFUL]
+        drawing = [op for op in upstream([each.op for each in raw]) if op.type in _STATEFUL]
         draws = [op for op in drawing if graph.is_feedable(op.outputs[0])]  # a state that the trial must not advance
 
         def gradients(given: Mapping[Any, Any]) -> list[Any]:
@@ -331,19 +332,7 @@ def _of_batch(key: Any, value: Any, rows: int) -> bool:
 
 def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
     """Return what running `op` does: see `Sessions._kinds_of`. Operations in `averaging` train."""
-    found = _upstream([op])
+    found = upstream([op])
     trains = {"trains"} if any(each.name in averaging for each in found) else set()
     fed = {"fed"} if any(each.type.startswith("Placeholder") for each in found) else set()
     return frozenset(trains | fed | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
-
-
-def _upstream(ops: Sequence[Any]) -> list[Any]:
-    """Return `ops` and everything that they wait for."""
-    waiting, seen = list(ops), {op.name: op for op in ops}
-    while waiting:
-        current = waiting.pop()
-        for other in [*(tensor.op for tensor in current.inputs), *current.control_inputs]:
-            if other.name not in seen:
-                seen[other.name] = other
-                waiting.append(other)
-    return list(seen.values())

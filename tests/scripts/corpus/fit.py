@@ -372,14 +372,17 @@ SCRIPTS += [
     ),
     *(
         _model(
-            f"position-{o.split('(')[0]}",
+            f"position-{repeated}{o.split('(')[0]}",
             _WORDS + "a = keras.Input((s.shape[1],)); h = keras.layers.Embedding(30, 8)(a)\n"
-            "class Places(keras.layers.Layer):\n    def __init__(self):\n        super().__init__()\n        self.p = keras.layers.Embedding(s.shape[1], 8)\n    def call(self, v): return v + self.p(tf.range(s.shape[1]))\n"
+            "class Places(keras.layers.Layer):\n    def __init__(self):\n        super().__init__()\n        self.p = keras.layers.Embedding(s.shape[1], 8)\n    def call(self, v): return v + self.p("
+            + places
+            + ")\n"
             "model = keras.Model(a, keras.layers.Dense(1, activation='sigmoid')(keras.layers.Flatten()(Places()(h))))",
             "s, t",
             "'binary_crossentropy'",
             optimizer=o,
         )
+        for repeated, places in (("", "tf.range(s.shape[1])"), ("repeated-", "tf.range(s.shape[1]) // 2"))
         for o in ("Adam(0.01)", "SGD(0.1)")
     ),
     _model(
