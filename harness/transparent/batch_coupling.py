@@ -15,7 +15,7 @@ from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
 from harness.transparent.rows import some
 
-MIXED = "the loss has not proved a mean or sum over independent rows, so that training on parts of a batch may differ"
+MIXED = "the loss is not shown to be a mean or sum over independent rows, and parts of a batch may train otherwise"
 _ROUNDING, _HALF = 2e-3, 0.03  # of the gradient's length, in float32 and in types of 16 bits
 _FLOATS = {
     gen_random_ops: ("random_standard_normal", "random_uniform", "truncated_normal", "parameterized_truncated_normal"),

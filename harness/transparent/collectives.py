@@ -75,8 +75,8 @@ class Collectives(GroupedSums):
     def slices(self, gradient: tf.IndexedSlices, label: str, owner: object) -> tf.IndexedSlices:
         """Return the mean over all ranks of a sparse gradient, as one process would have it: the slices of all rows.
 
-        What is looked up once whatever the rows, positions say, has one slice there: an optimizer may square it. Where
-        no graph shows that it is so, it is where all ranks look up the same, each once.
+        What is looked up whatever the rows, positions say, has its slices once there: an optimizer may square them. It
+        is so where all ranks look up the same, if a graph shows that this is not of a batch, or each but once.
         """
         if self.rows.even:
             weight = tf.constant(1.0 if self.trial.is_sum(owner) else 1 / self.world.size)
@@ -85,14 +85,14 @@ class Collectives(GroupedSums):
             total = self.sum([weight], f"{label}, rows")[0]
             weight = weight / total if summed is None else tf.where(summed, weight, weight / total)
         scaled = tf.math.multiply_no_nan(gradient.values, tf.cast(weight, gradient.values.dtype))
-        if not _varies(gradient.indices):
-            return tf.IndexedSlices(self.sum([scaled], label)[0], gradient.indices, gradient.dense_shape)
         values, indices = self.whole([scaled, gradient.indices], label)
         parts, count = self.world.size, tf.size(indices) // self.world.size
+        varies = _varies(gradient.indices)
 
         def shared() -> tf.Tensor:
             each = tf.reshape(indices, [parts, -1])
-            return tf.reduce_all(each == each[:1]) & tf.equal(tf.size(tf.unique(each[0]).y), count)
+            once = not varies or tf.equal(tf.size(tf.unique(each[0]).y), count)
+            return tf.reduce_all(each == each[:1]) & once
 
         def added() -> list[tf.Tensor]:
             return [tf.reduce_sum(tf.reshape(values, [parts, count, *values.shape[1:]]), 0), indices[:count]]
@@ -250,7 +250,7 @@ def _varies(tensor: Any) -> bool:
         return True
     held = {inner.op.name for _, inner in getattr(tensor.graph, "captures", ())}
     return any(
-        op.type == "Placeholder" or (op.op_def.is_stateful and op.type not in _READS)
+        op.type.startswith("Placeholder") or (op.op_def.is_stateful and op.type not in _READS)
         for op in upstream([tensor.op])
         if op.name not in held
     )
