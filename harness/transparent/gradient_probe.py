@@ -222,12 +222,12 @@ def _unchanged(trainer: Any) -> Iterator[None]:
     own += [generator.state] if generator else []
     variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own)}
     before = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables.values()]
-    seed_generator.python_random = seeds  # of which first seeds are; Python's own a thread of the data may draw
+    vars(seed_generator)["python_random"] = seeds  # first seeds: from Python's own, a thread of the data may draw
     try:
         yield
     finally:
         set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, generator)
-        seed_generator.python_random = random
+        vars(seed_generator)["python_random"] = random
         for variable, value in before:
             variable.assign(value)
         for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before
