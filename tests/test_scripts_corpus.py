@@ -14,7 +14,7 @@ from tests.scripts.corpus.__main__ import compare
 
 ROOM = Path(__file__).parents[1] / "harness" / "transparent"
 PAGE = (Path(__file__).parents[1] / "docs/own-script.md").read_text()
-SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-position-repeated-Adam", "step-clipped",
+SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-position-Adam", "step-clipped",
         "model-rows-operation", "step-without-call-adversaries", "fit-free-compiled-again",
         "loop-sum-object-compiled", "loop-global-clip-eager", "take-stop", "free-second-order", "session-old",
         "session-clipped-tight", "session-gradients-clipped", "session-two-losses", "trap-set-vocabulary",
@@ -26,7 +26,7 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-positi
         "model-series-stateful", "session-optimizer-Adam", "take-arrays-uneven", "free-on-batch-mixed",
         "free-on-batch-late", "habit-accumulating-step", "session-dropout", "drawn-stateful-generator",
         "drawn-stateful-step", "drawn-stateful-stacked", "drawn-stateful-outside", "habit-resting-hinge",
-        "drawn-own-numbers", "fit-own-loss-called", "trap-any-order")  # fmt: skip
+        "drawn-own-numbers", "fit-own-loss-called", "trap-any-order", "model-position-repeated-Adam")  # fmt: skip
 WHOLE = "every rank computes whole batches"
 
 

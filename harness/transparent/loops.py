@@ -54,7 +54,7 @@ class Loops:
     def install(self) -> None:
         """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
         for parallel in (_ParallelMapDataset, _ParallelInterleaveDataset):
-            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), _in_order)
+            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), _keep_order)
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
@@ -288,7 +288,7 @@ class Loops:
         return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf)], batch)
 
 
-def _in_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Leave out that a map of a data set may be in any order, another on every rank: `rows.in_order` then decides."""
     given = inspect.signature(original).bind(*args, **kwargs)
     given.arguments["deterministic"] = None
