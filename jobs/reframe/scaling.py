@@ -51,8 +51,9 @@ class Scaling(rfm.RunOnlyRegressionTest):
         if self.job.exitcode:
             raise SanityError(f"exit code {self.job.exitcode}: {' '.join(said[-1:])}")
         if not self._point():
-            why = [line for line in said if line.startswith("not run")]
-            raise SanityError(" ".join(why) or f"{self.ranks} ranks were not measured")
+            unmeasured = f"{self.ranks} ranks were not measured"
+            why = [line for line in said if line.startswith("not run") or "times not valid" in line]
+            raise SanityError("; ".join([unmeasured, *why]))
         for text in self._answer().get("warnings", ()):
             getlogger().warning(f"{self.display_name}: {text}")
         return True
