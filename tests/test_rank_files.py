@@ -5,9 +5,11 @@ import tempfile
 import threading
 from pathlib import Path
 
+import h5py
 import pytest
 
 from harness.transparent import rank_files
+from harness.transparent.patch import wrapped
 from harness.transparent.rank_files import PrivateFiles
 
 
@@ -46,3 +48,16 @@ def test_a_folder_is_listed_when_rank_0_has_written_there_what_this_rank_has(
     files._open(open, "c", "w").close()
     monkeypatch.setattr(rank_files, "_PATIENCE_S", 0.1)
     assert sorted(files._list(os.listdir)) == ["a", "b"]  # rank 0 has no such file: nobody waits for ever
+
+
+def test_a_rank_writes_an_hdf5_file_that_rank_0_has_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDF5 opens files on its own, and locks them."""
+    monkeypatch.chdir(tmp_path)
+    opens = wrapped(h5py.File.__init__, PrivateFiles(tmp_path / "logs")._open_h5)
+    with h5py.File("data.h5", "w") as first:
+        first["x"] = [1]
+        monkeypatch.setattr(h5py.File, "__init__", opens)
+        with h5py.File("data.h5", "w") as mine:
+            mine["x"] = [2]
+        with h5py.File("data.h5") as mine:
+            assert (mine["x"][0], first["x"][0]) == (2, 1)

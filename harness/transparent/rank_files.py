@@ -51,7 +51,10 @@ class PrivateFiles:
         self._left = tuple(Path(place).resolve() for place in no_results)
 
     def install(self) -> None:
-        """Replace `open` and the functions that make, rename and delete files."""
+        """Replace `open`, HDF5's too, and the functions that make, rename and delete files."""
+        import h5py
+
+        replace(h5py.File, "__init__", ("self", "name", "mode"), self._open_h5)
         builtins.open = io.open = partial(self._open, builtins.open)
         os.mkdir = partial(self._mkdir, os.mkdir)
         for name in ("remove", "unlink", "rmdir"):
@@ -78,9 +81,18 @@ class PrivateFiles:
         return self._written.get(full) or self._private / ".elsewhere" / full.relative_to("/")
 
     def _open(self, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        return original(self._kept(file, mode), mode, *args, **kwargs)
+
+    def _open_h5(
+        self, original: Callable[..., Any], opened: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any
+    ) -> None:
+        original(opened, self._kept(name, mode), mode, *args, **kwargs)
+
+    def _kept(self, file: Any, mode: str) -> Any:
+        """Return what to open in the place of `file`."""
         private = self.private(file)
         if private is None:
-            return original(file, mode, *args, **kwargs)
+            return file
         full = _full(file)
         if set(mode) & set("wax+"):
             private.parent.mkdir(parents=True, exist_ok=True)
@@ -88,8 +100,8 @@ class PrivateFiles:
                 shutil.copyfile(full, private)
             self._written[full] = private
         elif full not in self._written:
-            return original(file, mode, *args, **kwargs)
-        return original(private, mode, *args, **kwargs)
+            return file
+        return private
 
     def _list(self, original: Callable[..., Any], path: Any = ".") -> Any:
         """List a folder once rank 0 has written there what this rank has."""
