@@ -575,16 +575,10 @@ def step(v, t):
     return loss
 report(losses=[float(step(v, t)) for e in range(2) for v, t in tf.data.Dataset.from_tensor_slices((x, r)).batch(50)], weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """,
-    "strategy": """
-with tf.distribute.MirroredStrategy(['CPU:0']).scope():
-    model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(1)])
-    model.compile(optimizer='sgd', loss='mse')
-    report(loss=model.fit(x, r, verbose=0).history['loss'])
-""",
     "nothing": "report(mean=float(tf.reduce_mean(x)))\n",
 }
 _REFUSED = {"graph-clipped": "tf.gradients inside a tf.function", "own-statistics": "in step 8 the gradient", "hidden-state": "another number of rows", "carried-state": "another number of rows",
-            "carried-layer": "another number of rows", "strategy": "tf.distribute strategy", "nothing": "made no optimizer step"}  # fmt: skip
+            "carried-layer": "another number of rows", "nothing": "made no optimizer step"}  # fmt: skip
 SCRIPTS += [
     Script(
         name=f"free-{name}",
