@@ -136,7 +136,7 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_the_first_steps_of_later_epochs_are_compared_and_a_later_compile_is_told(tmp_path):
-    """On two ranks, as the parts of a batch are gathered for the witness: its last one has none that are equal."""
+    """On two ranks: the parts of each batch, the last one's unequal, are gathered for the witness."""
     again = "model.compile(optimizer='sgd', loss='mse')\nmodel.fit(x, r, batch_size=50, verbose=0)\n"
     (tmp_path / "script.py").write_text(FIT.replace("50, epochs=2", "47, epochs=7") + again)
     words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "script.py")

@@ -95,12 +95,12 @@ class Trainers:
         def made(iterator: Any) -> Any:
             return witness.numbers(name, function(iterator))
 
-        def fitted(iterator: Any) -> Any:
+        def followed(iterator: Any) -> Any:
             batches: list[Any] = []
 
             def ahead() -> list[Any]:
                 batches.extend([next(iterator), *islice(iterator, trainer.steps_per_execution - 1)])
-                return [runtime.of_all_ranks(*self._part(trainer, batch))[0] for batch in batches]
+                return [runtime.of_all_ranks(*self._own_rows(trainer, batch))[0] for batch in batches]
 
             def again(evaluates: bool, *whole: Any) -> None:
                 if evaluates:
@@ -108,7 +108,7 @@ class Trainers:
                     trainer.make_test_function()
                     trainer.test_function(iter(whole))
                 else:
-                    made(_again(iterator, whole))
+                    made(_like(iterator, whole))
 
             if trains:
                 runtime.look(compiled, ahead)
@@ -117,20 +117,20 @@ class Trainers:
                 if self._evaluates_alike(trainer, compiled):
                     runtime.look(self._training[trainer], ahead, evaluates=True)
             with witness.step(compiled, again):
-                return made(_again(iterator, batches) if batches else iterator)
+                return made(_like(iterator, batches) if batches else iterator)
 
-        return fitted
+        return followed
 
     def _evaluates_alike(self, trainer: Any, test: CompiledStep) -> bool:
         """Tell whether a step of an evaluation follows from what the last step that trains has, and from metrics."""
         step = self._training.get(trainer) if trainer.train_function is not None else None
-        if test.graph is None or step is None or step.graph is None or not isinstance(self._runtime.witness, Elsewhere):
+        if not isinstance(self._runtime.witness, Elsewhere) or step is None or step.graph is None or not test.follows():
             return False
         metrics = [variable._value for metric in trainer.metrics for variable in metric.variables]
         known = {id(variable) for variable in (*step.variables(), *metrics)}
-        return test.follows() and known >= {id(variable) for variable in test.variables()}
+        return known >= {id(variable) for variable in test.variables()}
 
-    def _part(self, trainer: Any, batch: Any) -> tuple[Any, int]:
+    def _own_rows(self, trainer: Any, batch: Any) -> tuple[Any, int]:
         """Return a batch's data, and how many of its rows are this rank's."""
         data, rows, _ = batch if isinstance(batch, BatchShare) else BatchShare(batch)
         data = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data)
@@ -161,7 +161,7 @@ class Trainers:
             if not independent:
                 runtime.whole(MIXED)
             batches = [data, *islice(iterator, trainer.steps_per_execution - 1)]
-            return function(_again(iterator, batches))
+            return function(_like(iterator, batches))
 
         return first
 
@@ -245,16 +245,15 @@ class Trainers:
             return original(trainer, x, y, sample_weight, **kwargs)
 
 
-def _again(iterator: Any, batches: Sequence[Any]) -> Any:
+def _like(iterator: Any, batches: Sequence[Any]) -> Any:
     """Return an iterator over `batches`, of `iterator`'s kind: another trace would draw its first numbers again."""
     if not isinstance(iterator, tf.data.Iterator):
         return iter(batches)
-    given = iterator._dataset.take(0)
-    kind = iterator.element_spec
+    given, kind = iterator._dataset.take(0), iterator.element_spec
+    counted = isinstance(kind, BatchShare) and isinstance(kind.rows, tf.TensorSpec)
     for batch in reversed(batches):
         if isinstance(kind, BatchShare) and not isinstance(batch, BatchShare):
             rows = int(length(leading(batch)))
-            counted = isinstance(kind.rows, tf.TensorSpec)
             batch = BatchShare(batch, *((float(rows), tf.constant([0, rows], tf.int64)) if counted else ()))
         given = tf.data.Dataset.from_tensors(batch).concatenate(given)
     return iter(given)

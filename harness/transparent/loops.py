@@ -227,9 +227,9 @@ class Loops:
         runtime.rows.whole()
         feeding, runtime.feeding = runtime.feeding, None
         try:
-            given = self._arguments(function, args, kwargs)
-            runtime.rows.shown = max(_lengths(given), default=0)
-            outcome = self._compared(original, function, *given)
+            arguments = self._arguments(function, args, kwargs)
+            runtime.rows.shown = max(_lengths(arguments), default=0)
+            outcome = self._compared(original, function, *arguments)
             self.end_trial()
             return outcome
         finally:

@@ -210,10 +210,12 @@ class Runtime:
         It may be the first of an epoch; where none are seen, the 32nd, the 64th, the 128th and so on. With `evaluates`,
         what comes next is a step of an evaluation, of the model that `step` trains.
         """
+        if not isinstance(self.witness, Elsewhere):
+            return
         self._made[step] += not evaluates
         made = self._made[step]
         chosen = evaluates or (made == 1 if self._epoch else made > STEPS and made & (made - 1) == 0)
-        if not (chosen and step.graph is not None and isinstance(self.witness, Elsewhere)):
+        if not chosen or step.graph is None:
             return
         if self.collectives.gather(self.witness.due(step), "witness")[0]:
             when = f"the first step of epoch {self._epoch}" if self._epoch else f"compiled step {made}"

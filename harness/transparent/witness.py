@@ -119,7 +119,7 @@ class NoWitness:
     """
 
     beside, ranks = False, 0
-    _later = ""
+    _later, _evaluates = "", False  # the step behind the first ones that is being compared, and whether it evaluates
     coarse = nudges = False
     making: CompiledStep | None = None
 
@@ -188,7 +188,6 @@ class Elsewhere(NoWitness):
     def __init__(self, *, over: bool = True) -> None:
         self._step = 0
         self._over = over
-        self._later, self._evaluates = "", False  # the step behind the first ones that is being compared
         self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
         self._fed: list[Any] = []  # the switches of sessions' graphs
 
@@ -484,7 +483,7 @@ class Watched(Elsewhere):
             self._most = max(self._most, apart)
             self._agreed += seen.kind == "gradient" and not self._later
             if self._agreed >= self._steps and not self._later:
-                if self.making is not None and self.making.graph is not None and self.making.follows():
+                if self.making is not None and self.making.follows():
                     self._waits, self._others = self.making, self.making.others
                 (self.end if self._waits is None else self._pause)()
 
