@@ -1,9 +1,7 @@
-"""What keeps the house small, for `make lint`: a budget of modules and lines a room, and one name for one thing.
+"""One name for one thing in the whole package, for `make lint`; and what the tree measures.
 
     python -m tests.house            check, exit code 1 and a line for each fault
     python -m tests.house --measure  what docs and reviews quote of the tree: sizes, helpers, parameters only passed on
-
-Budgets are in pyproject.toml, [tool.house]. A commit that raises one says why.
 """
 
 import ast
@@ -15,7 +13,6 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parent.parent
-LEAST = 60  # lines of a module outside of plug-in folders: what is shorter belongs to the idea that it serves
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -25,33 +22,17 @@ def modules() -> dict[Path, str]:
 
 
 def faults() -> Iterator[str]:
-    """Yield a sentence for every budget that is exceeded and every name that stands for two things."""
+    """Yield a sentence for every name of a class or module that stands for two things."""
     house = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
-    sources = modules()
-    sizes: dict[str, list[int]] = defaultdict(list)
     places: dict[str, list[str]] = defaultdict(list)
-    for path, text in sources.items():
+    for path, text in modules().items():
         name = path.relative_to(ROOT).as_posix()
-        sizes[path.relative_to(ROOT / "harness").parts[0] if path.parent.name != "harness" else "harness"].append(
-            text.count("\n")
-        )
-        plugin = any(name.startswith(f"harness/{folder}/") for folder in house["plugins"])
         if path.stem.startswith("__"):
             continue
         places[f"module {path.stem}"].append(name)
-        if text.count("\n") < LEAST and not plugin and name.removeprefix("harness/") not in house["short"]:
-            yield f"{name} has {text.count(chr(10))} lines: merge it with the idea that it serves"
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef) and node.name not in house["shared"]:
                 places[f"class {node.name}"].append(name)
-    for room, (most_modules, most_lines) in house["rooms"].items():
-        found = sizes.pop(room, [])
-        if len(found) > most_modules or sum(found) > most_lines:
-            yield (
-                f"harness/{room} has {len(found)} modules and {sum(found)} lines, its budget is {most_modules} and "
-                f"{most_lines}: take something away, or raise it in pyproject.toml and say why"
-            )
-    yield from (f"room '{room}' has no budget in pyproject.toml" for room in sizes)
     yield from (f"{thing} stands twice: {', '.join(files)}" for thing, files in places.items() if len(files) > 1)
 
 
@@ -112,5 +93,5 @@ if __name__ == "__main__":
         print("\n".join(measures()))
     else:
         found = list(faults())
-        print("\n".join(found) or "The house keeps its budget.")
+        print("\n".join(found) or "Every name stands for one thing.")
         sys.exit(bool(found))

@@ -37,5 +37,5 @@ def test_every_place_of_the_page_where_is_it_is_there():
         assert symbol in defined, f"{path} does not define {symbol}"
 
 
-def test_the_house_keeps_its_budget_and_one_name_for_one_thing():
+def test_a_name_stands_for_one_thing():
     assert list(faults()) == []
