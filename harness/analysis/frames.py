@@ -53,6 +53,10 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     skew_seconds and wire_seconds, and input_seconds = means over ranks; parted = whether the record has the parts (else
     all counts as wire, see `sweep_facts.doubts`); trained_s and rows_seen = totals up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
+
+    `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns, and adds
+    recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, with what others took of the
+    machine; turn_block, the launch's `turn_blocks.TurnBlock`.
     """
     counts = [len(part["epoch"]) for part in parts]
     whose = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
@@ -124,8 +128,10 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
     inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
     metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
-    finite. rounds = the `stats.BlockRounds` of a launch in turns, None without. `outlier` marks valid launches far
-    from the others of their layout (`outliers`).
+    finite. Of launches that trained in turns all times of epochs are those of their turns on undisturbed cores;
+    ran_seconds, recorded_seconds and turn_block as in `epoch_frame`, where other launches have NaN, their seconds and
+    None. disturbed = whether all of its block met other work, where other blocks did not: its times are as they ran.
+    `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     groups = epochs.groupby("run", sort=False)
     timed = groups[["seconds", *PARTS]].median()
@@ -148,13 +154,25 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     frame["step_seconds"] = frame["seconds"] / frame["steps"]
     parts = frame[[*_TIMED, "trained_s"]].sum(axis=1)
     frame["overhead_s"] = (frame["inside_s"] - parts).clip(lower=0.0)
-    frame["rounds"] = None
-    if "rounds" in epochs:
-        frame["rounds"] = epochs.drop_duplicates("run").set_index("run")["rounds"]
+    frame["recorded_seconds"] = frame["seconds"]
+    frame["ran_seconds"] = np.nan
+    frame["turn_block"] = None
+    if "turn_block" in epochs:
+        frame["recorded_seconds"] = groups["recorded_seconds"].median()
+        for column in ("ran_seconds", "turn_block"):
+            frame[column] = epochs.drop_duplicates("run").set_index("run")[column]
+    frame["disturbed"] = _disturbed(frame)
     frame["outlier"] = False
     for _, group in frame[frame["valid"]].groupby("layout", sort=False):
         frame.loc[group.index, "outlier"] = outliers(group["seconds"])
     return frame.reset_index(drop=True)
+
+
+def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which launches trained in a block without a time on undisturbed cores, where others have one."""
+    disturbed = np.array([block is not None and not block.undisturbed for block in frame["turn_block"]], dtype=bool)
+    every_block = bool(disturbed[frame["valid"]].all())
+    return disturbed & (not every_block)
 
 
 def middle_launch(launches: pd.DataFrame) -> str:
@@ -357,8 +375,23 @@ def median_launches(
     count = drawn.shape[1]
     middle = order[:, count // 4 : count - count // 4]
     median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
-    means = np.stack([part[middle].mean(axis=1) for part in parts.T], axis=1)
-    return median, means * (median / seconds[middle].mean(axis=1))[:, None]
+    return median, _parts_of(median, seconds, parts, middle)
+
+
+def mean_launches(
+    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
+) -> tuple[Array, Array]:
+    """Return what `median_launches` does, of geometric means: of launches in turns, whose times are over blocks."""
+    seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
+    mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))
+    return mean, _parts_of(mean, seconds, parts, drawn)
+
+
+def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:
+    """Return the means of `parts` [launches, columns] over the drawn `launches` [draws, launches], parts of `whole`."""
+    means = np.stack([part[launches].mean(axis=1) for part in parts.T], axis=1)
+    scaled: Array = means * (whole / seconds[launches].mean(axis=1))[:, None]
+    return scaled
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

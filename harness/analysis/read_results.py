@@ -23,13 +23,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.analysis.frames import METRICS, Columns, SlowRank, epoch_columns, epoch_frame, epoch_times, slow_rank
+from harness.analysis.frames import (
+    METRICS,
+    Columns,
+    SlowRank,
+    epoch_columns,
+    epoch_frame,
+    epoch_times,
+    slow_rank,
+)
 from harness.analysis.numbers import percent, plural
-from harness.analysis.stats import BlockRounds, block_rounds, launch_layout
+from harness.analysis.turn_times import read_turn_blocks, with_turn_times, without_untimed
 from harness.base.errors import UserError
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, REPLACED, ROUNDS, STUDY_FILE, Account, Failure, Study, sweep_folders
+from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Study, sweep_folders
 from harness.schema.workload import Workload, batch_mode, is_script
 
 T = TypeVar("T")
@@ -110,7 +118,10 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     code = study.sweep.code if study and not every_code else None
     every = read
     read, unwitnessed = _beside_one_rank([one for one in read if code in (None, one.run.point.code)])
-    runs = tuple(one.run for one in read)
+    runs = tuple(launch.run for launch in read)
+    turn_blocks = read_turn_blocks(folder, runs)
+    runs = without_untimed(runs, turn_blocks)
+    epochs = epoch_frame(runs, [launch.epochs for launch in read]) if read else pd.DataFrame()
     finished = {run.point.folder for run in runs}
     failed = tuple(  # a point's last failure last: `-attempt1.json` comes before `.json`
         failure
@@ -121,7 +132,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         folder=folder,
         study=study,
         runs=runs,
-        epochs=_with_rounds(folder, runs, epoch_frame(runs, [one.epochs for one in read])) if read else pd.DataFrame(),
+        epochs=with_turn_times(epochs, runs, turn_blocks),
         slow=tuple(one.slow for one in read if one.slow),
         damaged=tuple(damaged),
         failures=tuple({one.point.folder: one for one in failed if one.point.folder not in finished}.values()),
@@ -137,23 +148,6 @@ def _replaced(folder: Path) -> Iterator[RunRecord]:
     for path in sorted((folder / REPLACED).glob(f"*/{RUN_FILE}")):
         with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
             yield replace(read_run(path.parent), epochs=())
-
-
-def _with_rounds(folder: Path, runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return `epochs` with the rounds of the blocks in which `runs` trained in turns."""
-    found = {block: read_rounds(folder, block) for block in {run.block for run in runs} if block}
-    of_run = {run.point.folder: found.get(run.block) for run in runs}
-    return epochs.assign(rounds=epochs["run"].map(of_run)) if found else epochs
-
-
-def read_rounds(folder: Path, block: str) -> BlockRounds | None:
-    """Return the rounds of a `block` of the sweep in `folder`, its launches by their layouts; None without them."""
-    path = folder / ROUNDS / f"{block}.parquet"
-    try:
-        turns = pd.read_parquet(path)
-        return block_rounds(turns.assign(launch=turns["launch"].map(launch_layout)))
-    except (OSError, ValueError, KeyError):  # a file that is missing, cut or another program's
-        return None
 
 
 def _decoded(path: Path, kind: type[T], damaged: list[str]) -> T | None:

@@ -4,7 +4,7 @@ accuracy; and sweeps side by side in both.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from harness.analysis.frames import between, final_frame
 from harness.analysis.stats import (
     FEWEST_BLOCKS,
     NEEDED,
+    BlockMean,
     Interval,
-    layout_ratio,
     median_interval,
+    over_blocks,
     ratio_interval,
+    ratio_over_blocks,
     sessions,
 )
+from harness.analysis.turn_blocks import TurnBlock, launch_layout
 from harness.base.errors import UserError
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
@@ -31,14 +34,18 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 class PointScaling:
     """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 6 launches.
 
+    Launches in turns have two times, on undisturbed cores (`seconds`) and as they ran (`ran_seconds`), and a speedup of
+    each; the ratio of the base's time to the point's is the speedup (strong scaling). The `ran_` fields are None for
+    launches one after the other, whose times are as they ran.
+
     `speedup` is relative to the base (scaled speedup under weak scaling) and None where the work differs
     from the base's, `ideal` the ratio of the ranks, `efficiency` speedup over the ratio of the cores, which is the
     same where all ranks have as many threads. `step_seconds` is a launch's
     epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
     `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
     that stand out. `other_session`: launched in other sessions than the base, so that its speedup has no interval.
-    `blocks`: in how many it trained in turns with the base, so that speedup and interval are of their rounds
-    (`stats.layout_ratio`), else 0.
+    `blocks`: in how many it trained in turns with the base, so that speedup and interval are of these (Student's t from
+    3 blocks on), else 0.
     `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
     """
 
@@ -67,6 +74,10 @@ class PointScaling:
     other_session: bool
     blocks: int
     flags: tuple[str, ...]
+    ran_seconds: float | None = None
+    ran_speedup: float | None = None
+    ran_speedup_interval: Interval | None = None
+    ran_efficiency: float | None = None
 
     @property
     def rows_interval(self) -> Interval | None:
@@ -77,11 +88,20 @@ class PointScaling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """All points with a valid launch, in order of ranks, and the one they are compared with."""
+    """All points with a valid launch, in order of ranks, and the one they are compared with.
+
+    Of launches in turns: `unequal_cores` is the part of the time of one rank that its slowest core takes longer than
+    its cores on average, over blocks; None where it trained on one core or in fewer than 3 blocks. `left_out` is the
+    part of the rounds that other work met, `disturbed_blocks` counts the blocks that had too few other rounds, whose
+    times are as they ran.
+    """
 
     scaling: str
     base: PointScaling
     points: tuple[PointScaling, ...]
+    unequal_cores: BlockMean | None = None
+    left_out: float = 0.0
+    disturbed_blocks: int = 0
 
     @property
     def repeats(self) -> tuple[int, int]:
@@ -116,60 +136,171 @@ def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling |
             raise UserError(f"base {base_ranks} has no valid launch: choose one of {have}")
         base = bases[0]
     excluded = launches[~launches["valid"]]["layout"].value_counts()
-    points = tuple(_point(group, base, excluded) for group in groups)
+    in_turns = bool(valid["ran_seconds"].notna().all())
+    points = tuple(_point(group, base, excluded, in_turns=in_turns) for group in groups)
     own = next(point for point in points if point.layout == base["layout"].iloc[0])
-    return Scaling(scaling=str(base["scaling"].iloc[0]), base=own, points=points)
+    scaling = Scaling(scaling=str(base["scaling"].iloc[0]), base=own, points=points)
+    return _with_blocks(scaling, valid, base) if in_turns else scaling
 
 
-def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series) -> PointScaling:
+def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> Scaling:
+    """Return `scaling` with what the blocks of its launches say of cores and of other work."""
+    blocks = list({id(block): block for block in valid["turn_block"]}.values())
+    own_layout = launch_layout(base["run"].iloc[0])
+    excesses = [
+        math.expm1(block.slowest_core)
+        for block in blocks
+        if block.slowest_core is not None and block.base == own_layout
+    ]
+    return replace(
+        scaling,
+        unequal_cores=over_blocks(excesses),
+        left_out=float(np.mean([block.left_out for block in blocks])),
+        disturbed_blocks=sum(not block.undisturbed for block in blocks),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PointTimes:
+    """The base's epoch time over a point's (`ratio`, None where the work differs), the point's time, and intervals.
+
+    `blocks` as in `PointScaling`.
+    """
+
+    seconds: float
+    seconds_interval: Interval | None
+    ratio: float | None
+    interval: Interval | None
+    blocks: int = 0
+
+
+def _times_of_launches(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> _PointTimes:
+    """Return the times of launches one after the other: medians, and their ratio."""
+    seconds = float(group["seconds"].median())
+    return _PointTimes(
+        seconds=seconds,
+        seconds_interval=median_interval(group["seconds"]),
+        ratio=float(base["seconds"].median()) / seconds if compared else None,
+        interval=paired_ratio(base, group) if compared and not same else None,
+    )
+
+
+def _times_in_turns(
+    group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool, as_it_ran: bool
+) -> _PointTimes:
+    """Return the times of launches in turns: geometric means over launches, and the ratio over their blocks.
+
+    The point's time is the base's over the ratio, so that both are of the same moments also where blocks are missing.
+    """
+    column = "ran_seconds" if as_it_ran else "seconds"
+    if not as_it_ran:
+        group, base = undisturbed_launches(group), undisturbed_launches(base)
+    log_seconds = np.log(group[column].to_numpy(dtype=float))
+    seconds, ratio = float(np.exp(log_seconds.mean())), 1.0 if same else None
+    interval, block_count = None, 0
+    if compared and not same:
+        base_seconds = float(np.exp(np.log(base[column].to_numpy(dtype=float)).mean()))
+        log_ratios = block_log_ratios(base, group, as_it_ran=as_it_ran)
+        mean = ratio_over_blocks(log_ratios)
+        ratio, block_count = base_seconds / seconds, len(log_ratios)
+        if log_ratios:
+            ratio = math.exp(float(np.mean(log_ratios)))
+            seconds = base_seconds / ratio
+        interval = mean.interval if mean else None
+    spread = over_blocks(log_seconds.tolist())
+    return _PointTimes(
+        seconds=seconds,
+        seconds_interval=_around(seconds, spread.reach) if spread else None,
+        ratio=ratio,
+        interval=interval,
+        blocks=block_count,
+    )
+
+
+def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `launches` (`frames.launch_frame`) whose times are on undisturbed cores, all where none is."""
+    undisturbed = launches[~launches["disturbed"].astype(bool)]
+    return launches if undisturbed.empty else undisturbed
+
+
+def _around(value: float, log_reach: float) -> Interval:
+    return Interval(low=value * math.exp(-log_reach), high=value * math.exp(log_reach))
+
+
+def block_log_ratios(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool = False) -> list[float]:
+    """Return the logarithm of the base's epoch time over the group's in every block in which both trained in turns.
+
+    `base` and `group` are rows of `frames.launch_frame` of one layout each. A block in which the base's launch was not
+    valid does not count.
+    """
+    base_layout, group_layout = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
+    log_steps = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
+    valid_launches, valid_blocks = set(base["run"]), {id(block) for block in base["turn_block"]}
+    log_ratios = []
+    for block in group["turn_block"]:
+        if not isinstance(block, TurnBlock) or not block.has(base_layout):
+            continue
+        valid = block.base_launch in valid_launches if block.base == base_layout else id(block) in valid_blocks
+        if valid:
+            times = block.as_it_ran if as_it_ran else None
+            base_step = times[base_layout] if times else block.step_seconds(base_layout)
+            group_step = times[group_layout] if times else block.step_seconds(group_layout)
+            log_ratios.append(math.log(base_step / group_step) + log_steps)
+    return log_ratios
+
+
+def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series, *, in_turns: bool) -> PointScaling:
     first = {str(name): value for name, value in group.iloc[0].items()}
     ideal = first["ranks"] / int(base["ranks"].iloc[0])
     different = _different_work(group, base)
-    ratio = None if different else float(base["seconds"].median() / group["seconds"].median())
     same = group["layout"].iloc[0] == base["layout"].iloc[0]
-    in_turns = None if different or same else layout_ratio(base, group)
-    interval = None if different or same else paired_ratio(base, group)
+    ran = None
     if in_turns:
-        ratio, interval = in_turns.ratio, in_turns.interval
+        times = _times_in_turns(group, base, compared=not different, same=same, as_it_ran=False)
+        ran = _times_in_turns(group, base, compared=not different, same=same, as_it_ran=True)
+    else:
+        times = _times_of_launches(group, base, compared=not different, same=same)
+    ratio, interval = times.ratio, times.interval
     # Strong: the same rows in less time. Weak: more rows in the same time.
-    strong = first["scaling"] == "strong"
-    cores = int(first["cores"]) / int(base["cores"].iloc[0])
-    to_speedup = 1.0 if strong else ideal
-    to_efficiency = to_speedup / cores
+    to_speedup = 1.0 if first["scaling"] == "strong" else ideal
+    to_efficiency = to_speedup / (int(first["cores"]) / int(base["cores"].iloc[0]))
     efficiency = None if ratio is None else ratio * to_efficiency
     bounds = interval.scaled(to_efficiency) if interval else None
-    elsewhere = (
-        not (different or same or in_turns) and min(len(base), len(group)) >= NEEDED and comparable(base, group) is None
-    )
+    enough = not (different or same or in_turns) and min(len(base), len(group)) >= NEEDED
+    elsewhere = enough and comparable(base, group) is None
     flags = [
         different,
         _OTHER_SESSION if elsewhere else "",
         _superlinear(efficiency, bounds),
-        _shared(in_turns.left_out) if in_turns else "",
         *_indivisible(first),
     ]
-    seconds, within = float(group["seconds"].median()), float(group["within"].median())
+    within = float(group["within"].median())
+    steps = float(first["steps"])
     facts = ("layout", "nodes", "ranks", "threads", "epochs", "rows", "global_batch")
     return PointScaling(
         **{name: first[name] for name in facts},
         launches=len(group),
         excluded=int(excluded.get(first["layout"], 0)),
-        seconds=seconds,
-        seconds_interval=median_interval(group["seconds"]),
-        step_seconds=float(group["step_seconds"].median()),
-        step_interval=median_interval(group["step_seconds"]),
-        between=between(group["seconds"]),
+        seconds=times.seconds,
+        seconds_interval=times.seconds_interval,
+        step_seconds=times.seconds / steps,
+        step_interval=times.seconds_interval.scaled(1 / steps) if times.seconds_interval else None,
+        between=between(undisturbed_launches(group)["seconds"]),
         within=None if math.isnan(within) else within,
         outliers=int(group["outlier"].sum()),
-        rows_per_second=first["rows"] / seconds,
+        rows_per_second=first["rows"] / times.seconds,
         ideal=ideal,
         speedup=None if ratio is None else ratio * to_speedup,
         speedup_interval=interval.scaled(to_speedup) if interval else None,
         efficiency=efficiency,
         efficiency_interval=bounds,
         other_session=elsewhere,
-        blocks=in_turns.blocks if in_turns else 0,
+        blocks=times.blocks,
         flags=tuple(flag for flag in flags if flag),
+        ran_seconds=ran.seconds if ran else None,
+        ran_speedup=ran.ratio * to_speedup if ran and ran.ratio is not None else None,
+        ran_speedup_interval=ran.interval.scaled(to_speedup) if ran and ran.interval else None,
+        ran_efficiency=ran.ratio * to_efficiency if ran and ran.ratio is not None else None,
     )
 
 
@@ -224,15 +355,6 @@ def _different_work(group: pd.DataFrame, base: pd.DataFrame) -> str:
     return f"{own:,.0f} {what} against the base's {its:,.0f}: not the same work, no speedup"
 
 
-def _shared(part: float) -> str:
-    if not part:
-        return ""
-    return (
-        f"{part:.1%} of the rounds are left out: there the machine, a virtual one, had two ranks on one physical core, "
-        "by the way between cores that was then shortest and steps that took far longer"
-    )
-
-
 def _superlinear(efficiency: float | None, interval: Interval | None) -> str:
     if efficiency is None or efficiency <= 1 + 1e-12:
         return ""
@@ -263,20 +385,32 @@ def needed_launches(scaling: Scaling) -> int:
 
 
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the valid rows of `launches` with speedup and efficiency of each: base median over its time.
+    """Return the valid rows of `launches` with speedup and efficiency of each.
 
-    Points whose work differs from the base's get NaN.
+    In turns it is that of the launch's block, else the base's median over the launch's time. Points whose work differs
+    from the base's get NaN.
     """
     points = {point.layout: point for point in scaling.points}
     valid = launches[launches["valid"]]
     valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
     ideal = valid["layout"].map(lambda layout: points[layout].ideal)
-    cores = valid.loc[valid["layout"] == scaling.base.layout, "cores"].iloc[0]
+    base = valid[valid["layout"] == scaling.base.layout]
     known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
-    speedup = (scaling.base.seconds / valid["seconds"]).where(known)
+    speedup = scaling.base.seconds / valid["seconds"]
+    for layout, group in valid.groupby("layout", sort=False):
+        if points[str(layout)].blocks:
+            ratios = [block_log_ratios(base, group.iloc[[place]]) for place in range(len(group))]
+            speedup[group.index] = [math.exp(of_launch[0]) if of_launch else math.nan for of_launch in ratios]
+    speedup = speedup.where(known)
     if scaling.scaling != "strong":
         speedup *= ideal
-    return valid.assign(speedup=speedup, efficiency=speedup / (valid["cores"] / cores))
+    return valid.assign(speedup=speedup, efficiency=speedup / (valid["cores"] / base["cores"].iloc[0]))
+
+
+def parts_of_points(scaling: Scaling, parts: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Return `parts` (`frames.breakdown_frame`), those `columns` scaled to sum to the time of their point."""
+    seconds = parts["layout"].map({point.layout: point.seconds for point in scaling.points})
+    return parts.assign(**parts[list(columns)].mul(seconds / parts[list(columns)].sum(axis=1), axis=0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

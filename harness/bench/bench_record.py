@@ -7,9 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
+import numpy as np
 import pandas as pd
 
-from harness.analysis.stats import FEWEST_ROUNDS, BlockRounds, Interval, ratio_over_blocks, winsorise
+from harness.analysis.stats import Interval, ratio_over_blocks
+from harness.analysis.turn_blocks import LEAST_ROUNDS, winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
 from harness.schema.record import decode
@@ -193,9 +195,10 @@ def block_ratios(
     if core_ns is not None:
         low, high = core_ns
         kept = [[ns > 0 and low <= ns < high for ns in block.core_ns] for block in blocks]
-        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= FEWEST_ROUNDS]
-    rounds = [BlockRounds(frame).log_ratios(bottom, top) for frame in frames]
-    return [float(winsorise(one).mean()) + work for one in rounds if len(one)]
+        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= LEAST_ROUNDS]
+    both = [frame.reindex(columns=[bottom, top]).dropna() for frame in frames]
+    logs = [np.log(frame[bottom].to_numpy() / frame[top].to_numpy()) for frame in both]
+    return [float(winsorise(ratios).mean()) + work for ratios in logs if len(ratios)]
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:

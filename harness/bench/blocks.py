@@ -19,7 +19,8 @@ from pathlib import Path
 import msgspec
 
 from harness import datasets
-from harness.analysis.stats import FEWEST_BLOCKS, block_rounds
+from harness.analysis.stats import FEWEST_BLOCKS
+from harness.analysis.turn_blocks import step_table, undisturbed_rounds
 from harness.base import __version__, turns
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet
@@ -191,7 +192,7 @@ def _run(
         except RunError as error:
             return replace(result, failed=dict.fromkeys((one.name for one in contenders), str(error)))
         outputs = {one.name: read_output(maker.log(one)) for one in contenders}
-    rounds = block_rounds(end.turns).steps
+    rounds = step_table(undisturbed_rounds(end.turns, alike=False))
     core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
     steps = {str(one): tuple(None if step != step else float(step) for step in rounds[one]) for one in rounds}
     return replace(

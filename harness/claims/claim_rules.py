@@ -97,7 +97,7 @@ def count_ratio(
     frame = one.launches if launches is None else launches
     frame = frame.assign(seconds=frame[column])
     if column != "seconds":
-        frame["rounds"] = None
+        frame["ran_seconds"] = math.nan
     scaling = scale(frame, base_ranks=over)
     assert scaling is not None
     point = next(point for point in scaling.points if point.ranks == count)

@@ -29,7 +29,8 @@ from scipy.stats import t as student
 
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import load_sweep
-from harness.analysis.stats import Interval, block_rounds, winsorise
+from harness.analysis.stats import Interval
+from harness.analysis.turn_blocks import step_table, undisturbed_rounds, winsorise
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock, Scratch
@@ -149,7 +150,8 @@ def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[Bl
 def _seconds(turns: pd.DataFrame, places: Iterable[int], *, disturbed: bool = False) -> Values:
     """Return the seconds of a step [rounds, old and new, places] of the rounds in which both had turns at `places`."""
     names = [f"{side}-{place}" for side in SIDES for place in places]
-    steps = block_rounds(turns, disturbed=disturbed).steps.reindex(columns=names).dropna()
+    counted = turns if disturbed else undisturbed_rounds(turns)
+    steps = step_table(counted).reindex(columns=names).dropna()
     found: Values = steps.to_numpy().reshape(len(steps), 2, len(names) // 2)
     return found
 

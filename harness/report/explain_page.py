@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from harness.analysis import numbers
+from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
@@ -17,7 +18,7 @@ from harness.report.figures.breakdown import EPOCH
 from harness.report.publish import sweeps_origin
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
-from harness.report.sweep_tables import causes_table
+from harness.report.sweep_tables import causes_table, unequal_cores
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, TREE, Efficiency, Explanation, PointEfficiencies, PointOverheads
 from harness.why.proof import CONFIRMED, REFUTED, Proofs
@@ -46,7 +47,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     return Answer(
         question=f"Why does {subject} not scale better?",
         sentence=f"{_sentence(found)}{confirmed}",
-        table=_overheads_table(found.main, found.network) if found.main else None,
+        table=_overheads_table(found.main, found) if found.main else None,
         banners=sweep_warnings(found.loaded, found.scaling, found.detail.launches),
         data={
             "trees": found.efficiencies,
@@ -84,11 +85,11 @@ def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Findin
             headings=headings,
             rows=rows,
             texts=(),
-            note="POP's standard metrics, of means over the middle half of launches: the factors of each multiply up "
-            "to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The ratio of a "
-            "point's global efficiency to the base's is its efficiency in the report.",
+            note="POP's standard metrics, of means over launches (in turns all, else the middle half): the factors of "
+            "each multiply up to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The "
+            "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
-        *([_overheads_table(found.main, found.network)] if found.main else []),
+        *([_overheads_table(found.main, found)] if found.main else []),
         *([proof_table(proofs)] if proofs else []),
         _over_ranks("Overheads of an epoch over rank counts", found.overheads[:-1] and found.overheads, "the epoch"),
         _over_ranks("Overheads of a whole launch", found.launch_overheads, "the launch"),
@@ -151,7 +152,18 @@ def tree_table(points: Sequence[PointEfficiencies], *, most: int | None = None) 
     return headings, rows
 
 
-def _overheads_table(point: PointOverheads, network: str) -> Table:
+def _as_it_ran(point: PointScaling | None) -> str:
+    """Return what others took of an epoch of launches in turns, a sentence and a blank; else an empty text."""
+    if point is None or point.ran_seconds is None:
+        return ""
+    taken = point.ran_seconds / point.seconds - 1
+    return (
+        f"Times are those on undisturbed cores; with what others took of the machine an epoch took "
+        f"{numbers.seconds(point.ran_seconds)} ({'+' if taken >= 0 else MINUS}{numbers.percent(abs(taken), 1)}). "
+    )
+
+
+def _overheads_table(point: PointOverheads, found: Explanation) -> Table:
     """Return a line for every cause that costs or saves 0.1 % of the measured time, and their sum."""
     rows: Rows = [
         (
@@ -174,7 +186,7 @@ def _overheads_table(point: PointOverheads, network: str) -> Table:
         headings=("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead", "Lowers"),
         rows=rows,
         wide=(5,),
-        note=f"{_IDEAL} {network}.",
+        note=f"{_IDEAL} {_as_it_ran(found.point_of(point))}{unequal_cores(found.scaling)}{found.network}.",
     )
 
 

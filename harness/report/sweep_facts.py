@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
 
 DISTURBED = (
-    "trained in turns beside other work: ratios, which are formed turn by turn, leave out what that disturbed; times "
-    "in seconds and what rests on them do not."
+    "trained in turns beside other work: times on undisturbed cores leave out the rounds that it met, times as they "
+    "ran contain what it took."
 )
 _BRIEF_S, _ENOUGH_S = 1.0, 5.0  # of a launch's epochs
 DOUBTFUL = 1.25  # efficiency beyond which a rank's rows that fit a cache are hardly the reason

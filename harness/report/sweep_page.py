@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import breakdown_frame, curve_frame, final_frame, launch_frame
+from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, curve_frame, final_frame, launch_frame
 from harness.analysis.growth import fit_laws
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import (
@@ -20,6 +20,7 @@ from harness.analysis.scaling import (
     TimeToAccuracy,
     default_accuracy,
     needed_launches,
+    parts_of_points,
     ratios_frame,
     scale,
     speedups_to_accuracy,
@@ -138,9 +139,7 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
         name=target.name,
         machine=sweep_facts.machine_words(used[0].provenance.machine) if used else "",
         trained_on=sweep_facts.data_words(used[0]) if used else "",
-        files={}
-        if launches is None
-        else {LAUNCHES: launches.to_csv(index=False, lineterminator="\n"), EXACB: exacb(loaded, launches)},
+        files={} if launches is None else {LAUNCHES: launches_csv(launches), EXACB: exacb(loaded, launches)},
         origin=sweeps_origin(drawn_by, [loaded]),
         **content,
     )
@@ -184,7 +183,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
-        parts=breakdown_frame(launches),
+        parts=parts_of_points(scaling, breakdown_frame(launches), EPOCH_PARTS),
         curves=curve_frame(loaded.epochs),
         final=final,
         scaling=scaling,
@@ -374,6 +373,11 @@ def _tiles(view: SweepView) -> Iterator[Fact]:
     detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded" if invalid else ""
     detail += f"; {numbers.plural(strange, 'outlier')}, counted and marked" if strange else ""
     yield Fact(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)
+
+
+def launches_csv(launches: pd.DataFrame) -> str:
+    """Return `launches` (`frames.launch_frame`) as CSV: every cell one number, one word or one sentence."""
+    return launches.drop(columns="turn_block").to_csv(index=False, lineterminator="\n")
 
 
 EXACB = "exacb.json"

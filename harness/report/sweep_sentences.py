@@ -6,6 +6,7 @@ from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, TimeToAccuracy, needed_launches
 from harness.analysis.stats import NEEDED
+from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import info, names
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.report.answer import distinct
@@ -49,7 +50,7 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()
         lacks = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
         return f"{only} in {numbers.seconds(base.seconds)}; no other {lacks}, so there is no speedup."
     assert last.speedup is not None and last.efficiency is not None
-    ranks, certainty = numbers.ranks(last.ranks), _certainty(last, base)
+    ranks, certainty = numbers.ranks(last.ranks), _certainty(last, base, scaling)
     efficiency = f"efficiency {numbers.percent(last.efficiency)}"
     alone = workload.sync == "none"
     verb = f"without synchronisation {_verb(last.ranks, 'compute')}" if alone else _verb(last.ranks, "train")
@@ -59,12 +60,45 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()
     else:
         fact = f"{ranks} {verb} {name} {last.speedup:.2f} times as fast as {numbers.ranks(base.ranks)} ({efficiency}), "
         fact += certainty
+    if ran_apart(last):
+        fact += f"; {ran_words(last)} with what others took of the machine"
     if last.efficiency > DOUBTFUL:
         fact = f"No speedup to rely on, the base is slow for a reason of its own: {fact}"
     elif last.speedup_interval and last.speedup_interval.high > _WIDE * last.speedup_interval.low:
         fact = f"No speedup to rely on, its repetitions differ too much: {fact}"
     fact += f", measured; {_furthest(beyond, scaling)}" if beyond else ""
     return f"{fact}; an upper limit, no training." if alone else f"{fact}."
+
+
+_APART = 0.02  # relative difference of the two speedups from which a sentence gives both
+
+
+def ran_apart(point: PointScaling) -> bool:
+    """Tell whether the speedup as it ran differs from that on undisturbed cores: by 2 %, or beyond an interval."""
+    if point.speedup is None or point.ran_speedup is None:
+        return False
+    ratio = point.ran_speedup / point.speedup
+    beyond = [
+        interval is not None and not interval.low <= value <= interval.high
+        for value, interval in (
+            (point.speedup, point.ran_speedup_interval),
+            (point.ran_speedup, point.speedup_interval),
+        )
+    ]
+    return abs(ratio - 1) > _APART or any(beyond)
+
+
+def ran_words(point: PointScaling) -> str:
+    """Return the speedup as it ran and its interval: ``1.55 (1.50 to 1.60)``."""
+    interval = f" ({numbers.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
+    return f"{point.ran_speedup:.2f}{interval}"
+
+
+ESTIMAND = (
+    "The speedup of P ranks is the time of one rank, averaged over the cores on which it may run, divided by the time "
+    "of P ranks, for the same rows."
+)
+"""What a speedup is, for every page and docs/method.md."""
 
 
 def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
@@ -184,16 +218,7 @@ def method(scaling: Scaling) -> str:
         "and are listed below."
     )
     if in_turns(scaling):
-        return (
-            "All layouts of a repeat trained in turns of about 50 ms on the same cores, one turn each a round, in "
-            "random order; a single rank takes its turns on the cores of each rank, one after the other. A ratio is "
-            "formed within a round, of the slowest rank's seconds per step times the steps of "
-            f"{work.removeprefix('its ')}; a single rank counts by the core that is slowest just then, as the others "
-            "wait for that core too. A block's number is Winsor's mean of its rounds. Speedup is the mean over "
-            "blocks, its 95 % interval Student's t. A launch's time is the median over its epochs of the slowest "
-            "rank's training time, without evaluation and the turns of others; a point's time is the median over its "
-            f"launches, its interval of this session only (order statistics, from {NEEDED} launches on). {rest}"
-        )
+        return f"{_method_in_turns(scaling)} {rest}"
     return (
         "A launch's time is the median over its epochs of the slowest rank's training time, without "
         "evaluation. A point's time is the median over its launches. Speedup is the base's median over the "
@@ -205,11 +230,30 @@ def method(scaling: Scaling) -> str:
     )
 
 
-def _certainty(last: PointScaling, base: PointScaling) -> str:
+def _method_in_turns(scaling: Scaling) -> str:
+    """Return how times and ratios of launches in turns are computed, and how much other work met them."""
+    told = ""
+    if scaling.disturbed_blocks:
+        blocks = numbers.plural(scaling.disturbed_blocks, "block")
+        told = f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
+    return (
+        f"{ESTIMAND} All layouts of a repeat, a block, trained in turns of about 50 ms on the same cores, one turn "
+        "each a round, in random order; a single rank takes its turns on the cores of the block, one after the other. "
+        "A turn's time is the slowest rank's. On undisturbed cores: rounds in which other work had more than 5 % of a "
+        f"rank's core in any turn are left out as a whole, here {numbers.percent(scaling.left_out)} of them.{told} A "
+        "block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. As it ran: "
+        "total seconds over total steps of all turns, what a user waits for. Times are geometric means over blocks, "
+        "speedups the ratios of the times, 95 % intervals Student's t over blocks."
+    )
+
+
+def _certainty(last: PointScaling, base: PointScaling, scaling: Scaling) -> str:
     launches = numbers.plural(last.launches, "launch")
     text = f"{launches} each" if last.launches == base.launches else f"{launches} against {base.launches}"
     if last.blocks:
         text = f"{numbers.plural(last.blocks, 'block')} in turns"
+        if ran_apart(last) and not _as_it_ran_only(scaling):
+            text += ", on undisturbed cores"
     excluded = last.excluded + base.excluded
     if excluded:
         every = excluded + last.launches + base.launches
@@ -218,6 +262,11 @@ def _certainty(last: PointScaling, base: PointScaling) -> str:
         apart = "measured more than an hour apart, so no interval: the same command with REPEATS=, in one go, gives one"
         return f"{text}: " + (apart if last.other_session else "too few for an interval")
     return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {text}"
+
+
+def _as_it_ran_only(scaling: Scaling) -> bool:
+    """Tell whether no block has times on undisturbed cores."""
+    return scaling.base.ran_seconds == scaling.base.seconds
 
 
 def _launches(scaling: Scaling) -> str:
@@ -242,7 +291,6 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
     settings = [f"{name}: {value}" for name, value in option.conditions(workload)]
     settings = ["settings in the script"] if is_script(workload) else settings
     ranks = ", ".join(str(count) for count in dict.fromkeys(point.ranks for point in scaling.points))
-    low, high = scaling.repeats
     excluded = len(loaded.runs) - len(runs)
     parts = [
         f"We measured the {scaling.scaling} scaling of {workload.name} ({numbers.count(run.weights.parameters)} "
@@ -255,17 +303,7 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         "for each rank.",
         f"Hardware: {distinct((machine_words(one.provenance.machine) for one in runs), '; ')}; {origin.machine.os}. "
         f"Measured {days(one.started for one in runs)}.",
-        f"Each layout was launched {numbers.span(low, high)} times, launches of all layouts interleaved in shuffled "
-        "order; a launch is the sample. Its time is the median over its epochs of the slowest rank's training time "
-        "after compilation and warm-up, without evaluation; a point's time is the median over launches; speedup is "
-        f"the ratio of medians over {numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)}).",
-        "All layouts of a repeat trained in turns on the same cores; ratios are formed within rounds of turns, their "
-        "95 % intervals are Student's t over blocks."
-        if in_turns(scaling)
-        else "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks "
-        "of launches for ratios."
-        if low >= NEEDED
-        else f"With fewer than {NEEDED} launches of a layout we give no intervals there.",
+        *_methods_of_times(scaling),
         f"{numbers.plural(excluded, 'launch')} with invalid times (other load, missing cores) were excluded."
         if excluded
         else "No launch was excluded.",
@@ -273,6 +311,32 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         f"Python {origin.python}, NumPy {origin.numpy}.",
     ]
     return " ".join(parts).replace("\u00a0", " ")
+
+
+def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
+    """Return how often was launched and how times and ratios were formed, and what the intervals are."""
+    low, high = scaling.repeats
+    base = f"{numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)})"
+    often = f"Each layout was launched {numbers.span(low, high)} times"
+    if in_turns(scaling):
+        return (
+            f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
+            "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "
+            f"ratio over rounds, over {base} per epoch.",
+            "95 % intervals are Student's t over blocks.",
+        )
+    intervals = (
+        "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
+        "launches for ratios."
+    )
+    if low < NEEDED:
+        intervals = f"With fewer than {NEEDED} launches of a layout we give no intervals there."
+    return (
+        f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
+        "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "
+        f"a point's time is the median over launches; speedup is the ratio of medians over {base}.",
+        intervals,
+    )
 
 
 def bibtex(runs: Sequence[RunRecord]) -> str:

@@ -98,6 +98,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
     What is predicted has a column of its own for each series.
     """
     accuracy = final.set_index("layout")["test_accuracy"]
+    turns = scaling.base.ran_seconds is not None
     rows = []
     for point in scaling.points:
         ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks} x {point.threads} threads"
@@ -108,6 +109,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
                 numbers.significant(point.speedup),
                 numbers.ratio_span(point.speedup_interval),
                 numbers.percent(point.efficiency),
+                *([numbers.significant(point.ran_speedup)] if turns else []),
                 numbers.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
                 *(numbers.NONE for _ in beyond),
@@ -115,8 +117,9 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
         )
     for count, cells in _by_ranks(beyond):
         said = (sweep_sentences.predicted_words(cell) if cell else numbers.NONE for cell in cells)
-        rows.append((str(count), *(numbers.NONE for _ in range(5)), "0", *said))
-    headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Test accuracy", "Launches")
+        rows.append((str(count), *(numbers.NONE for _ in range(5 + turns)), "0", *said))
+    as_it_ran = ("Speedup as it ran",) if turns else ()
+    headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
     predicted = ("Predicted" if one.where != NETWORK else "Predicted, network" for one in beyond)
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
@@ -131,6 +134,7 @@ def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | No
 def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Beyond] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     remarks = any(point.flags for point in scaling.points)
+    turns = scaling.base.ran_seconds is not None
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
         outliers = numbers.plural(point.outliers, "outlier") if point.outliers else ""
@@ -148,6 +152,7 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Be
                 seconds_cell(point.seconds, point.seconds_interval),
                 seconds_cell(point.step_seconds, point.step_interval),
                 Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
+                *(_as_it_ran(point, scaling.base) if turns else ()),
                 Cell(text=numbers.count(point.global_batch), value=point.global_batch),
                 Cell(text=numbers.percent(point.between, 1), note=within, value=point.between or 0),
                 *(["; ".join(point.flags)] if remarks else []),
@@ -160,7 +165,7 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Be
                 str(ranks), names[layout], Cell(text="0", note="predicted", value=0),
                 NOT_MEASURED, NOT_MEASURED,
                 *(predicted_cell(cell) if cell else NOT_MEASURED for cell in cells),
-                *(NOT_MEASURED for _ in range(5)),
+                *(NOT_MEASURED for _ in range(7 if turns else 5)),
                 *(["predicted, not measured"] if remarks else []),
             ]
         )  # fmt: skip
@@ -170,7 +175,9 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Be
             "Ranks", "Layout", "Launches", f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
             "Efficiency",
             *(f"Predicted\n{one.where}" for one in beyond),
-            "Epoch time", "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
+            "Epoch time", "Step time", "Rows/s",
+            *(("As it ran:\nepoch time", "As it ran:\nspeedup") if turns else ()),
+            "Global\nbatch", "Variation\n(within)",
             *(["Remarks"] if remarks else []),
         ),
         rows=rows,
@@ -187,6 +194,14 @@ def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
         return NOT_MEASURED, NOT_MEASURED
     efficiency = percent_cell(point.efficiency, interval=point.efficiency_interval)
     return ratio_cell(point.speedup, point.speedup_interval), efficiency
+
+
+def _as_it_ran(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
+    """Return the time of an epoch with what others took of the machine, and the speedup of these times."""
+    seconds = seconds_cell(point.ran_seconds)
+    if point is base:
+        return seconds, Cell(text="1 (base)", value=1, tone="base")
+    return seconds, ratio_cell(point.ran_speedup, point.ran_speedup_interval)
 
 
 def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: Names, sweep: str) -> Table:
@@ -213,9 +228,22 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
         texts=(1, 2),
         note=f"What each part of an epoch takes beyond its ideal share: the base's part {share}. The last column is "
         "about the most that the speedup could be if that part took its ideal share and nothing else changed, with its "
-        "interval (all rows together 95 %). For the causes of each, and the proof by launches that lack one: "
+        f"interval (all rows together 95 %). {unequal_cores(scaling)}For the causes of each: "
         f"harness explain {sweep}.",
     )  # fmt: skip
+
+
+def unequal_cores(scaling: Scaling) -> str:
+    """Return what the slowest core costs, a sentence and a blank; an empty text where it is not known."""
+    excess = scaling.unequal_cores
+    if excess is None:
+        return ""
+    low, high = 100 * (excess.mean - excess.reach), 100 * (excess.mean + excess.reach)
+    span = f"{low:.1f} to {numbers.percent(high / 100, 1)}"
+    return (
+        f"Cores of unequal speed: {numbers.percent(excess.mean, 1)} ({span}), by which one rank takes longer on its "
+        "slowest core than on its cores on average; ranks in step wait for that core, so it is part of the above. "
+    )
 
 
 def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names: Names, note: str = "") -> Table:
@@ -385,7 +413,9 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
 
 def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str]) -> Table:
     """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
+    turns = bool(launches["ran_seconds"].notna().any())
+    recorded = "Its own epochs'\nmedian, with what\nothers took" if turns else "Epoch time"
     for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
@@ -398,7 +428,8 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
                 str(row["ranks"]),
                 str(row["repeat"] + 1),
                 numbers.moment(row["started"]),
-                seconds_cell(row["seconds"]),
+                *([seconds_cell(row["seconds"])] if turns else []),
+                seconds_cell(row["recorded_seconds"]),
                 percent_cell(row["sync_seconds"] / row["seconds"]),
                 percent_cell(row["test_accuracy"], 2),
                 valid,
@@ -407,7 +438,8 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
     return Table(
         title="Launches",
         headings=(
-            "Launch", "Ranks", "Repeat", "Started (UTC)", "Epoch time", "Synchro-\nnisation", "Test accuracy", "Valid",
+            "Launch", "Ranks", "Repeat", "Started (UTC)", *(["Epoch time\nin turns"] if turns else []), recorded,
+            "Synchro-\nnisation", "Test accuracy", "Valid",
         ),
         rows=rows,
         texts=(3, -1),

@@ -61,11 +61,14 @@ class Pace:
         return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
 
     def speed(self, record: RunRecord) -> str:
-        """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks."""
+        """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks.
+
+        A launch in turns has no ratio before its block's turns are read: its own epochs contain what others took.
+        """
         point, seconds = record.point, record.epoch_s
         text = f"{_short(seconds)} an epoch"
         base = self._epochs.get(self._base)
-        if record.invalid or not base or point.layout == self._base:
+        if record.invalid or record.block or not base or point.layout == self._base:
             return text
         grown = point.layout.ranks / self._base.ranks if point.scaling == "weak" else 1.0
         return f"{text}, {grown * median(base) / seconds:.2f}x"

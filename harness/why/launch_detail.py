@@ -1,5 +1,6 @@
 """What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,8 +151,9 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         _check(run, epochs)
         shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
         row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
-        row |= _useful(epochs, run) | _wire(run, row, epochs, cost_of(run))
-        rows.append(row | _compute(run, epochs, row))
+        to_turns = row["seconds"] / row["recorded_seconds"]  # 1 but for launches in turns
+        row |= _useful(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
+        rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(found) for layout, found in last.items()})
 
@@ -167,8 +169,11 @@ def _check(run: RunRecord, epochs: Iterable[Calls]) -> None:
             )
 
 
-def _useful(epochs: Iterable[Calls], run: RunRecord) -> dict[str, float]:
-    """Return the USEFUL_COLUMNS; on an ideal network each call ends when the last rank comes, computation unchanged."""
+def _useful(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> dict[str, float]:
+    """Return the USEFUL_COLUMNS; on an ideal network each call ends when the last rank comes, computation unchanged.
+
+    `to_turns` scales what was recorded to the launch's time in turns.
+    """
     useful = [calls.between.sum(axis=0) for calls in epochs]
     ideal = [calls.between.max(axis=1).sum() for calls in epochs]
     values = (
@@ -177,7 +182,7 @@ def _useful(epochs: Iterable[Calls], run: RunRecord) -> dict[str, float]:
         [one.max() for one in useful],
         ideal,
     )
-    return {name: float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
+    return {name: to_turns * float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
 
 
 def _wire(
@@ -195,16 +200,21 @@ def _wire(
     return {"latency_seconds": found[0], "bandwidth_seconds": found[1], "sum_seconds": left}
 
 
-def _compute(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of computation. A rank's threads also wait for each other: no more than others' load counts."""
-    most = run.provenance.other_load
-    waited = float(np.mean([min(rank.queued_share, most) + rank.stolen_share for rank in run.ranks]))
-    queue = min(waited * row["seconds"], max(row["compute_seconds"], 0.0))
+def _compute(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, float], to_turns: float) -> dict[str, float]:
+    """Return the parts of computation. A rank's threads also wait for each other: no more than others' load counts.
+
+    The times of launches in turns are without what others took.
+    """
+    queue = 0.0
+    if math.isnan(row["ran_seconds"]):
+        most = run.provenance.other_load
+        waited = float(np.mean([min(rank.queued_share, most) + rank.stolen_share for rank in run.ranks]))
+        queue = min(waited * row["seconds"], max(row["compute_seconds"], 0.0))
     unseen = [
         max(record.seconds) - float(np.mean(record.sync_seconds)) - calls.between.sum(axis=0).mean()
         for record, calls in zip(run.epochs, epochs, strict=True)
     ]
-    rest = float(np.median(unseen))
+    rest = to_turns * float(np.median(unseen))
     return {
         "computing_seconds": row["compute_seconds"] - queue - rest,
         "queue_seconds": queue,

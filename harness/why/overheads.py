@@ -7,7 +7,7 @@ much of the cores' time is useful work, and what lowers it. Useful computation i
 synchronisation calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.frames import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, launch_frame, median_launches
+from harness.analysis.frames import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, launch_frame, mean_launches, median_launches
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import PointScaling, Scaling, comparable, scale
+from harness.analysis.scaling import PointScaling, Scaling, comparable, scale, undisturbed_launches
 from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
 from harness.base.errors import UserError
 from harness.probe.probe_store import newest_probe
@@ -153,71 +153,133 @@ def overheads(
     valid = valid.assign(whole=valid[[cause.column for cause in causes]].sum(axis=1))
     groups = {str(layout): group for layout, group in valid.groupby("layout", sort=False)}
     compared = [point for point in scaling.others if point.speedup is not None]
-    base, strong = groups[scaling.base.layout], scaling.scaling == "strong"
-    return tuple(_point_overheads(point, groups[point.layout], base, causes, strong=strong) for point in compared)
+    return tuple(_point_overheads(point, groups, scaling, causes) for point in compared)
 
 
 def _point_overheads(
-    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, causes: Sequence[OverheadCause], *, strong: bool
+    point: PointScaling, groups: Mapping[str, pd.DataFrame], scaling: Scaling, causes: Sequence[OverheadCause]
 ) -> PointOverheads:
+    base, group = (undisturbed_launches(groups[layout]) for layout in (scaling.base.layout, point.layout))
+    strong = scaling.scaling == "strong"
     share, factor = (point.ideal, 1.0) if strong else (1.0, point.ideal)
-    first, second = np.arange(len(base))[None], np.arange(len(group))[None]
-    found = _beyond(base, group, (first, second), causes, share)
-    ideal, measured, beyond, without = (one[0] for one in found)
+    every_launch = (np.arange(len(base))[None], np.arange(len(group))[None])
+    parts = _overhead_parts(base, group, every_launch, causes, share)
+    if causes is not LAUNCH_CAUSES:
+        parts = parts.scaled(scaling.base.seconds / share, point.seconds)
+    ideal, measured = float(parts.ideal[0]), float(parts.measured[0])
+    excess = parts.excess[0]
     overhead = measured - ideal
-    divided = bool(overhead >= LEAST * measured)
-    nothing: list[Interval | None] = [None] * len(causes)
-    fractions, shares, speedups, whole = nothing, nothing, nothing, None
-    pair = comparable(base, group) if min(len(base), len(group)) >= NEEDED else None
-    if pair is not None:
-        fewest = min(len(pair.base), len(pair.group))
-        drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-        drawn_ideal, drawn_measured, drawn_beyond, drawn_without = _beyond(pair.base, pair.group, drawn, causes, share)
-        every = drawn_measured - drawn_ideal
-        whole = percentiles(every / drawn_measured, fewest)
-        rows = len(causes)
-        fractions = [percentiles(one, fewest, rows=rows) for one in (drawn_beyond / drawn_measured[:, None]).T]
-        speedups = [percentiles(factor * one, fewest, rows=rows) for one in drawn_without.T]
-        if divided and whole.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
-            shares = [percentiles(one, fewest, rows=rows) for one in (drawn_beyond / every[:, None]).T]
-    costs = (beyond > 0) & (beyond < measured)  # what is left of the time without it is never nothing
+    divided = overhead >= LEAST * measured
+    intervals = _overhead_intervals(base, group, causes, share, divided=divided)
+    items = []
+    for number, cause in enumerate(causes):
+        seconds = float(excess[number])
+        is_cost = 0 < seconds < measured  # what is left of the time without it is never nothing
+        speedup_interval = intervals.speedups[number]
+        items.append(
+            Overhead(
+                cause=cause,
+                seconds=seconds,
+                fraction=seconds / measured,
+                fraction_interval=intervals.fractions[number],
+                share=seconds / overhead if divided else None,
+                share_interval=intervals.shares[number],
+                speedup_without=factor * share * ideal / (measured - seconds) if is_cost else None,
+                speedup_interval=speedup_interval.scaled(factor) if is_cost and speedup_interval else None,
+            )
+        )
     return PointOverheads(
         layout=point.layout,
         ranks=int(point.ranks),
-        ideal=float(ideal),
-        measured=float(measured),
-        fraction_interval=whole,
-        items=tuple(
-            Overhead(
-                cause=cause,
-                seconds=float(beyond[number]),
-                fraction=float(beyond[number] / measured),
-                fraction_interval=fractions[number],
-                share=float(beyond[number] / overhead) if divided else None,
-                share_interval=shares[number],
-                speedup_without=float(factor * without[number]) if costs[number] else None,
-                speedup_interval=speedups[number] if costs[number] else None,
-            )
-            for number, cause in enumerate(causes)
-        ),
+        ideal=ideal,
+        measured=measured,
+        fraction_interval=intervals.whole,
+        items=tuple(items),
     )
 
 
-def _beyond(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OverheadParts:
+    """Seconds of draws of launches: `ideal` and `measured` [draws], by cause `ideal_parts` and `excess`, which is
+    beyond them [draws, causes]."""
+
+    ideal: Array
+    measured: Array
+    excess: Array
+    ideal_parts: Array
+
+    def scaled(self, ideal: float, measured: float) -> "_OverheadParts":
+        """Return them with other times, of which the causes keep their parts."""
+        ideal_parts = self.ideal_parts * (ideal / self.ideal)[:, None]
+        measured_parts = (self.excess + self.ideal_parts) * (measured / self.measured)[:, None]
+        return _OverheadParts(
+            ideal=np.full_like(self.ideal, ideal),
+            measured=np.full_like(self.measured, measured),
+            excess=measured_parts - ideal_parts,
+            ideal_parts=ideal_parts,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OverheadIntervals:
+    """Intervals of all overhead as part of the time (`whole`), and by cause; None below 6 launches."""
+
+    whole: Interval | None
+    fractions: Sequence[Interval | None]
+    shares: Sequence[Interval | None]
+    speedups: Sequence[Interval | None]
+
+
+def _overhead_intervals(
+    base: pd.DataFrame, group: pd.DataFrame, causes: Sequence[OverheadCause], share: float, *, divided: bool
+) -> _OverheadIntervals:
+    """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
+    rows = len(causes)
+    nothing: list[Interval | None] = [None] * rows
+    pair = comparable(base, group) if min(len(base), len(group)) >= NEEDED else None
+    if pair is None:
+        return _OverheadIntervals(whole=None, fractions=nothing, shares=nothing, speedups=nothing)
+    fewest = min(len(pair.base), len(pair.group))
+    drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
+    parts = _overhead_parts(pair.base, pair.group, drawn, causes, share)
+    overhead = parts.measured - parts.ideal
+    whole = percentiles(overhead / parts.measured, fewest)
+    fractions = parts.excess / parts.measured[:, None]
+    left = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
+    speedups = share * parts.ideal[:, None] / left
+    shares = nothing
+    if divided and whole.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
+        shares = [percentiles(values, fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
+    return _OverheadIntervals(
+        whole=whole,
+        fractions=[percentiles(values, fewest, rows=rows) for values in fractions.T],
+        shares=shares,
+        speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
+    )
+
+
+def _overhead_parts(
     base: pd.DataFrame,
     group: pd.DataFrame,
     drawn: tuple[NDArray[np.int64], NDArray[np.int64]],
     causes: Sequence[OverheadCause],
     share: float,
-) -> tuple[Array, Array, Array, Array]:
-    """Return of the `drawn` launches ideal and measured seconds [draws], and by cause [draws, causes] what it takes
-    beyond its ideal share, and the ratio of the base's time to the point's without that."""
+) -> _OverheadParts:
+    """Return what the causes take of the `drawn` launches; the base's parts over `share` are ideal."""
     columns = [cause.column for cause in causes]
-    base_seconds, base_parts = median_launches(base, drawn[0], columns, "whole")
-    seconds, parts = median_launches(group, drawn[1], columns, "whole")
-    beyond = parts - base_parts / share
-    left = np.maximum(seconds[:, None] - beyond, np.finfo(float).tiny)
-    return base_seconds / share, seconds, beyond, base_seconds[:, None] / left
+    typical = typical_launches(base, group)
+    base_seconds, base_parts = typical(base, drawn[0], columns, "whole")
+    seconds, parts = typical(group, drawn[1], columns, "whole")
+    ideal_parts = base_parts / share
+    return _OverheadParts(
+        ideal=base_seconds / share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
+    )
+
+
+def typical_launches(*groups: pd.DataFrame) -> Callable[..., tuple[Array, Array]]:
+    """Return how the launches of `groups` are averaged: geometric means of those in turns, medians of others."""
+    in_turns = all(bool(group["ran_seconds"].notna().all()) for group in groups)
+    return mean_launches if in_turns else median_launches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,10 +337,10 @@ class PointEfficiencies:
 def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
     """Return the efficiencies of every point of `scaling`; `launches` are `launch_detail.Detailed`'s.
 
-    Values are of the median launch, so that factors multiply up exactly and the ratio of two points' global efficiency
-    is the efficiency of the scaling table.
+    Values are of the median launch, in turns of the mean over launches, so that factors multiply up exactly. The ratio
+    of two points' global efficiency is the efficiency of the scaling table.
     """
-    groups = {str(layout): group for layout, group in launches.groupby("layout", sort=False)}
+    groups = {str(layout): undisturbed_launches(group) for layout, group in launches.groupby("layout", sort=False)}
     base = groups[scaling.base.layout]
     return tuple(_point_efficiencies(point, groups[point.layout], base, scaling) for point in scaling.points)
 
@@ -320,7 +382,7 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
 
 def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
     """Return seconds, useful, longest, ideal of the median launches [draws], and useful core-seconds of a row."""
-    _, columns = median_launches(group, drawn, USEFUL_COLUMNS)
+    _, columns = typical_launches(group)(group, drawn, USEFUL_COLUMNS)
     spent = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, spent])
     return times
@@ -361,6 +423,10 @@ class Explanation:
     def main(self) -> PointOverheads | None:
         """The overheads of the largest point that has them: what the answer is about."""
         return self.overheads[-1] if self.overheads else None
+
+    def point_of(self, overheads: PointOverheads) -> PointScaling | None:
+        """The row of the scaling table whose overheads these are."""
+        return next((point for point in self.scaling.points if point.layout == overheads.layout), None)
 
 
 def explain_sweep(folder: Path, base: int | None = None) -> Explanation:

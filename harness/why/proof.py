@@ -11,7 +11,8 @@ import pandas as pd
 
 from harness.analysis.frames import launch_frame, median_launches
 from harness.analysis.read_results import load_sweep
-from harness.analysis.stats import FEWEST_BLOCKS, Interval, block_rounds, over_blocks, winsorise
+from harness.analysis.stats import FEWEST_BLOCKS, Interval, over_blocks
+from harness.analysis.turn_blocks import log_ratios, step_table, undisturbed_rounds, winsorise
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
@@ -348,13 +349,15 @@ def _gains(
             turns = pd.read_parquet(place / ROUNDS / f"{run.block}.parquet")
         except (OSError, ValueError):  # the block had no end
             continue
-        rounds = block_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names)))
+        calm = undisturbed_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names)))
+        steps = step_table(calm)
         of_block = detail.launches.assign(side=detail.launches["run"].map(names))
         own = _possible(found, run, *(of_block[of_block["side"] == side] for side in (AS_IT_IS, BASE)))
         expected = {one.name: one.expected.value for one in own}
         for one in chosen:
-            ratios = rounds.on_same_cores(one.name, one.against)["ratio"]
-            as_is, against, ratio = rounds.both(AS_IT_IS, one.against).join(ratios, how="inner").to_numpy().T
+            ratios = log_ratios(calm, one.name, one.against).rename("ratio")
+            both = steps.reindex(columns=[AS_IT_IS, one.against]).dropna()
+            as_is, against, ratio = both.join(ratios, how="inner").to_numpy().T
             if len(as_is) and one.name in expected:
                 gain = winsorise(against * (1 - np.exp(ratio)) / as_is).mean()
                 gains[one.name].append((float(gain), expected[one.name]))

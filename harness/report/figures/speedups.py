@@ -17,7 +17,7 @@ from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
 
-_DOTS = "Markers: medians of launches, joined by straight lines; light dots: single launches, set beside them."
+_DOTS = "joined by straight lines; light dots: single launches, set beside them."
 _Value = Callable[[PointScaling | BeyondPoint], float | None]
 _Bounds = Callable[[PointScaling | BeyondPoint], Interval | None]
 _FORESEEN = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
@@ -57,28 +57,38 @@ def against_ranks(view: SweepView) -> Iterator[FigureBlock]:
 def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
     hollow = f" {sweep_sentences.foreseen(view.beyond)}" if view.beyond else ""
+    markers = f"Markers: {_statistic(view.scaling)}, {_DOTS}{hollow}"
     return FigureBlock(
         picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {_DOTS}{hollow} {sweep_sentences.conditions(view.scaling, view.runs)}",
-        table=series_table(view.scaling.points, view.ratios, column, view.beyond),
+        caption=f"{text} {markers} {sweep_sentences.conditions(view.scaling, view.runs)}",
+        table=series_table(view.scaling, view.ratios, column, view.beyond),
     )
 
 
-def series_table(
-    points: tuple[PointScaling, ...], launches: pd.DataFrame, column: str, beyond: Sequence[Beyond] = ()
-) -> pd.DataFrame:
-    """Return the numbers drawn in a figure of `column`: a row per point (kind median), launch and predicted point.
+def _statistic(scaling: Scaling) -> str:
+    return "means of blocks" if in_turns(scaling) else "medians of launches"
+
+
+def series_table(scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Beyond] = ()) -> pd.DataFrame:
+    """Return the numbers drawn in a figure of `column`: a row per point, launch and predicted point.
+
+    The kind of a point is mean (over blocks, in turns) or median (of launches one after the other).
 
     Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run. Where
     there are predicted points they have columns of their own: predicted, predicted_low, predicted_high, where.
     """
     value, interval, _ = _COLUMNS[column]
     rows = [
-        {"kind": "median", "layout": point.layout, "ranks": point.ranks, column: value(point)}
+        {
+            "kind": "mean" if in_turns(scaling) else "median",
+            "layout": point.layout,
+            "ranks": point.ranks,
+            column: value(point),
+        }
         | {"low": found.low if (found := interval(point)) else None, "high": found.high if found else None}
         | {"launches": point.launches}
-        for point in points
+        for point in scaling.points
     ]
     raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
     foreseen = [
@@ -140,7 +150,7 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         one = base.rows_per_second if column == "rows_per_second" else 1
         axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **svg.IDEAL)
     svg.raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
-    sample = "mean of blocks" if column in ("speedup", "efficiency") and in_turns(scaling) else "median of launches"
+    sample = "mean of blocks" if in_turns(scaling) else "median of launches"
     svg.medians(
         axes,
         scaling.points,

@@ -1,0 +1,190 @@
+"""A machine of known speeds on which a single rank and P ranks train in turns, with noise on everything measured.
+
+python -m tests.truth.turn_simulation    the whole table: bias and coverage by noise, cores and disturbances
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.stats import FEWEST_BLOCKS, ratio_over_blocks
+from harness.analysis.turn_blocks import TurnBlock, read_turn_block
+from harness.cli.sweeps import next_repeats
+
+ONE = "n1x1x1"
+_BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more
+_STATE_ROUNDS = 20  # a core keeps its speed for about 3 s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What is planted.
+
+    `ranks` ranks on as many cores are `speedup` times as fast as one on a core of the same speed. `noise` is the
+    standard deviation of the logarithm of a turn's time, of every launch. Each core takes `slow` times as long in a
+    part `slow_part` of its time; with `fixed` the last core always does and no other. In a part `disturbed` of the
+    rounds other work has half of the first core. In a part `shared` two ranks have one physical core, and P ranks take
+    1.8 times as long. `start` is the deviation of the speed that each start of a launch has.
+    """
+
+    ranks: int = 2
+    speedup: float = 1.667
+    noise: float = 0.135
+    slow: float = 1.0
+    slow_part: float = 0.4
+    fixed: bool = False
+    disturbed: float = 0.0
+    shared: float = 0.0
+    start: float = 0.007
+    rounds: int = 60
+
+    @property
+    def undisturbed_truth(self) -> float:
+        """The speedup that is planted, by logarithms: without what others take."""
+        one, many = self._log_slowness()
+        return self.speedup * math.exp(one - many - self.shared * math.log(1.8))
+
+    @property
+    def truth_as_it_ran(self) -> float:
+        """The planted ratio of total times."""
+        one, many = self._slowness()
+        one *= 1 + self.disturbed / self.ranks  # the single rank is on the first core in one of so many turns
+        return self.speedup * one / (many * (1 + self.disturbed) * (1 + 0.8 * self.shared))
+
+    def _slow_chances(self) -> tuple[float, float]:
+        """Return the mean part of time that one core is slow, and that any of them is."""
+        if self.fixed:
+            return 1 / self.ranks, 1.0
+        return self.slow_part, 1 - (1 - self.slow_part) ** self.ranks
+
+    def _log_slowness(self) -> tuple[float, float]:
+        one, many = self._slow_chances()
+        return one * math.log(self.slow), many * math.log(self.slow)
+
+    def _slowness(self) -> tuple[float, float]:
+        one, many = self._slow_chances()
+        return 1 + one * (self.slow - 1), 1 + many * (self.slow - 1)
+
+    def block(self, rng: np.random.Generator) -> pd.DataFrame:
+        """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`."""
+        rounds = np.arange(self.rounds)
+        slowness = self._core_slowness(rng)
+        busy = rng.random(self.rounds) < self.disturbed
+        shared = rng.random(self.rounds) < self.shared
+        drift = np.exp(np.cumsum(rng.normal(0, 0.01, self.rounds)))
+        core = rounds % self.ranks
+        one = self.speedup * slowness[rounds, core] * np.where(busy & (core == 0), 2.0, 1.0)
+        many = slowness.max(axis=1) * np.where(shared, 1.8, 1.0) * np.where(busy, 2.0, 1.0)
+        names = (f"{ONE}-r0-{'a' * 12}", f"n{self.ranks}x1x1-r0-{'b' * 12}")
+        tables = []
+        for name, times, met, bound in (
+            (names[0], one, busy & (core == 0), core.astype(str)),
+            (names[1], many, busy, np.full(self.rounds, ";".join(map(str, range(self.ranks))))),
+        ):
+            of_start = math.exp(rng.normal(0, self.start))
+            steps = 0.001 * drift * of_start * times * np.exp(rng.normal(0, self.noise, self.rounds))
+            share = np.where(met, 0.5, 0.99) + rng.normal(0, 0.004, self.rounds)
+            columns = {"round": rounds, "launch": name, "steps": 50, "seconds": 50 * steps, "cores": share}
+            tables.append(pd.DataFrame(columns | {"bound": bound, "core_ns": 200.0, "place": 0, "at_s": 0.1 * rounds}))
+        return pd.concat(tables).sort_values("round", ignore_index=True)
+
+    def _core_slowness(self, rng: np.random.Generator) -> np.ndarray:
+        """Return how many times as long each core takes, [rounds, ranks]."""
+        if self.fixed:
+            slowness = np.ones((self.rounds, self.ranks))
+            slowness[:, -1] = self.slow
+            return slowness
+        # A state is drawn anew in one round of `_STATE_ROUNDS`, of each core by itself.
+        slow = rng.random((self.rounds, self.ranks)) < self.slow_part
+        anew = rng.random((self.rounds, self.ranks)) < 1 / _STATE_ROUNDS
+        for number in range(1, self.rounds):
+            slow[number] = np.where(anew[number], slow[number], slow[number - 1])
+        return np.where(slow, self.slow, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What an estimator did on a machine: `bias` relative to the truth, `coverage` of its 95 % intervals, and blocks.
+
+    `error` is the standard error of the bias.
+    """
+
+    bias: float
+    error: float
+    coverage: float
+    blocks: float
+
+
+def estimate(machine: Machine, count: int, seed: int = 0) -> tuple[Finding, Finding]:
+    """Return what both estimators, undisturbed and as it ran, do on `machine`: of `count` blocks."""
+    rng = np.random.default_rng(seed)
+    blocks = [read_turn_block(machine.block(rng)) for _ in range(count)]
+    many = f"n{machine.ranks}x1x1"
+    undisturbed = [_log_ratio(block.undisturbed, many) for block in blocks if block.undisturbed]
+    as_it_ran = [_log_ratio(block.as_it_ran, many) for block in blocks]
+    return (
+        _finding(np.array(undisturbed), machine.undisturbed_truth, rng),
+        _finding(np.array(as_it_ran), machine.truth_as_it_ran, rng),
+    )
+
+
+def _log_ratio(times: "TurnBlock | dict[str, float]", many: str) -> float:
+    return math.log(times[ONE] / times[many])
+
+
+def _finding(values: np.ndarray, truth: float, rng: np.random.Generator) -> Finding:
+    """Return bias, and coverage of sweeps that are drawn of these blocks and end by the rule of `harness sweep`."""
+    held, counts = [], []
+    for _ in range(1000):
+        drawn = rng.choice(values, 24)
+        wanted = FEWEST_BLOCKS
+        while True:
+            ratio = ratio_over_blocks(drawn[:wanted].tolist())
+            assert ratio is not None
+            reach = math.log(ratio.interval.high / ratio.interval.low) / 2
+            more = next_repeats(reach, wanted, _BLOCK_S * wanted)
+            if more <= wanted:
+                break
+            wanted = more
+        held.append(ratio.interval.low <= truth <= ratio.interval.high)
+        counts.append(wanted)
+    return Finding(
+        bias=math.exp(values.mean()) / truth - 1,
+        error=float(values.std() / math.sqrt(len(values))),
+        coverage=float(np.mean(held)),
+        blocks=float(np.mean(counts)),
+    )
+
+
+def machines() -> Iterator[tuple[str, Machine]]:
+    """Yield every machine of the table, by what is special about it."""
+    for noise in (0.0, 0.02, 0.05, 0.1, 0.135, 0.2):
+        yield f"noise {100 * noise:g} %", Machine(noise=noise)
+    for ranks in (4, 8):
+        yield f"{ranks} cores", Machine(ranks=ranks, speedup=0.8 * ranks)
+    for ranks in (2, 4, 8):
+        for slow in (1.1, 1.4):
+            base = Machine(ranks=ranks, speedup=0.8 * ranks, slow=slow)
+            yield f"{ranks} cores, one {slow:g} times as slow", replace(base, fixed=True)
+            yield f"{ranks} cores, slow by {slow:g} for seconds", base
+    for disturbed in (0.05, 0.2):
+        yield f"others on one core in {disturbed:.0%} of rounds", Machine(disturbed=disturbed)
+        yield f"4 cores, others on one in {disturbed:.0%}", Machine(ranks=4, speedup=3.2, disturbed=disturbed)
+    for shared in (0.1, 0.5):
+        yield f"two ranks on one physical core in {shared:.0%}", Machine(shared=shared)
+
+
+if __name__ == "__main__":
+    print("| machine | truth | undisturbed: bias | coverage | blocks | as it ran: truth | bias | coverage |")
+    print("|---|---|---|---|---|---|---|---|")
+    for title, machine in machines():
+        undisturbed, as_it_ran = estimate(machine, 800)
+        print(
+            f"| {title} | {machine.undisturbed_truth:.3f} | {undisturbed.bias:+.2%} +-{2 * undisturbed.error:.2%} | "
+            f"{undisturbed.coverage:.1%} | {undisturbed.blocks:.1f} | {machine.truth_as_it_ran:.3f} | "
+            f"{as_it_ran.bias:+.2%} +-{2 * as_it_ran.error:.2%} | {as_it_ran.coverage:.1%} |",
+            flush=True,
+        )
