@@ -1,6 +1,6 @@
 """Records made by hand for tests: deterministic, whole, and written as the harness writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.analysis import frames
+from harness.analysis.turn_blocks import TurnBlock, launch_layout
 from harness.schema.record import (
     RUN_FILE,
     SCHEMA,
@@ -208,6 +209,20 @@ def write_report(folder: Path, reports: Path, **options: Any) -> Path:
 def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return the frame of the epochs that `runs` have."""
     return frames.epoch_frame(runs, [frames.epoch_columns(run, frames.epoch_times(run)) for run in runs])
+
+
+def make_turn_block(launches: Mapping[str, float]) -> TurnBlock:
+    """Return a block whose `launches`, by their folders' names, take so many seconds a step, the base's first."""
+    times = {launch_layout(launch): seconds for launch, seconds in launches.items()}
+    base_launch = next(iter(launches))
+    return TurnBlock(
+        base=launch_layout(base_launch),
+        base_launch=base_launch,
+        as_it_ran=times,
+        undisturbed=times,
+        left_out=0.0,
+        slowest_core=None,
+    )
 
 
 def launch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from harness import datasets
 from harness.analysis.read_results import Loaded
-from harness.analysis.stats import BlockRounds, launch_layout
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
@@ -35,7 +34,7 @@ from harness.schema.claim import CLAIMS_FILE, Claim, read_published
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.workload import Workload
-from tests.factories import epoch_frame, make_data, make_run, write_run
+from tests.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
 from tests.test_report import Text
 
 LEDGER = read_published(resource(CLAIMS_FILE))
@@ -176,11 +175,12 @@ def in_turns(found: ClaimEvidence, seconds: np.ndarray) -> ClaimEvidence:
     """Return `found` with these seconds of an epoch, as if every repeat had trained in turns."""
     launches = found.launches.assign(seconds=seconds)
     steps = launches["seconds"] / launches["steps"]
-    rounds = {
-        repeat: BlockRounds(pd.DataFrame({launch_layout(run): [steps[row]] for row, run in group["run"].items()}))
+    blocks = {
+        repeat: make_turn_block({run: steps[row] for row, run in group.sort_values("ranks")["run"].items()})
         for repeat, group in launches.groupby("repeat")
     }
-    return replace(found, launches=launches.assign(rounds=launches["repeat"].map(rounds)))
+    in_blocks = launches.assign(turn_block=launches["repeat"].map(blocks), ran_seconds=launches["seconds"])
+    return replace(found, launches=in_blocks)
 
 
 @pytest.mark.slow

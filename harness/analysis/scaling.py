@@ -387,14 +387,15 @@ def needed_launches(scaling: Scaling) -> int:
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the valid rows of `launches` with speedup and efficiency of each.
 
-    In turns it is that of the launch's block, else the base's median over the launch's time. Points whose work differs
-    from the base's get NaN.
+    In turns it is that of the launch's block, if that is undisturbed, else the base's median over the launch's time.
+    Points whose work differs from the base's get NaN.
     """
     points = {point.layout: point for point in scaling.points}
     valid = launches[launches["valid"]]
     valid = valid.sort_values(["ranks", "nodes", "threads", "repeat"], kind="stable")
     ideal = valid["layout"].map(lambda layout: points[layout].ideal)
     base = valid[valid["layout"] == scaling.base.layout]
+    valid = undisturbed_launches(valid)
     known = valid["layout"].map(lambda layout: points[layout].speedup is not None)
     speedup = scaling.base.seconds / valid["seconds"]
     for layout, group in valid.groupby("layout", sort=False):

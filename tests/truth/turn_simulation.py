@@ -4,18 +4,19 @@ python -m tests.truth.turn_simulation    the whole table: bias and coverage by n
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.stats import FEWEST_BLOCKS, ratio_over_blocks
-from harness.analysis.turn_blocks import TurnBlock, read_turn_block
+from harness.analysis.turn_blocks import read_turn_block
 from harness.cli.sweeps import next_repeats
 
 ONE = "n1x1x1"
 _BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more
+SHARED_CORE = 1.8  # times as long do ranks take of which two have one physical core
 _STATE_ROUNDS = 20  # a core keeps its speed for about 3 s
 
 
@@ -26,8 +27,7 @@ class Machine:
     `ranks` ranks on as many cores are `speedup` times as fast as one on a core of the same speed. `noise` is the
     standard deviation of the logarithm of a turn's time, of every launch. Each core takes `slow` times as long in a
     part `slow_part` of its time; with `fixed` the last core always does and no other. In a part `disturbed` of the
-    rounds other work has half of the first core. In a part `shared` two ranks have one physical core, and P ranks take
-    1.8 times as long. `start` is the deviation of the speed that each start of a launch has.
+    rounds other work has half of the first core. In a part `shared` two ranks have one physical core (`SHARED_CORE`). `start` is the deviation of the speed that each start of a launch has.
     """
 
     ranks: int = 2
@@ -45,14 +45,14 @@ class Machine:
     def undisturbed_truth(self) -> float:
         """The speedup that is planted, by logarithms: without what others take."""
         one, many = self._log_slowness()
-        return self.speedup * math.exp(one - many - self.shared * math.log(1.8))
+        return self.speedup * math.exp(one - many - self.shared * math.log(SHARED_CORE))
 
     @property
     def truth_as_it_ran(self) -> float:
         """The planted ratio of total times."""
         one, many = self._slowness()
         one *= 1 + self.disturbed / self.ranks  # the single rank is on the first core in one of so many turns
-        return self.speedup * one / (many * (1 + self.disturbed) * (1 + 0.8 * self.shared))
+        return self.speedup * one / (many * (1 + self.disturbed) * (1 + (SHARED_CORE - 1) * self.shared))
 
     def _slow_chances(self) -> tuple[float, float]:
         """Return the mean part of time that one core is slow, and that any of them is."""
@@ -68,28 +68,37 @@ class Machine:
         one, many = self._slow_chances()
         return 1 + one * (self.slow - 1), 1 + many * (self.slow - 1)
 
-    def block(self, rng: np.random.Generator) -> pd.DataFrame:
-        """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`."""
+    def speedup_of(self, ranks: int) -> float:
+        """The planted speedup of fewer ranks on cores of the same speed."""
+        return 1 + (self.speedup - 1) * (ranks - 1) / (self.ranks - 1)
+
+    def block(self, rng: np.random.Generator, launches: Mapping[int, str] | None = None) -> pd.DataFrame:
+        """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`.
+
+        `launches` has by ranks the name of every launch, by default of one rank and of all.
+        """
         rounds = np.arange(self.rounds)
         slowness = self._core_slowness(rng)
         busy = rng.random(self.rounds) < self.disturbed
         shared = rng.random(self.rounds) < self.shared
         drift = np.exp(np.cumsum(rng.normal(0, 0.01, self.rounds)))
         core = rounds % self.ranks
-        one = self.speedup * slowness[rounds, core] * np.where(busy & (core == 0), 2.0, 1.0)
-        many = slowness.max(axis=1) * np.where(shared, 1.8, 1.0) * np.where(busy, 2.0, 1.0)
-        names = (f"{ONE}-r0-{'a' * 12}", f"n{self.ranks}x1x1-r0-{'b' * 12}")
+        names = launches or {1: f"{ONE}-r0-{'a' * 12}", self.ranks: f"n{self.ranks}x1x1-r0-{'b' * 12}"}
         tables = []
-        for name, times, met, bound in (
-            (names[0], one, busy & (core == 0), core.astype(str)),
-            (names[1], many, busy, np.full(self.rounds, ";".join(map(str, range(self.ranks))))),
-        ):
-            of_start = math.exp(rng.normal(0, self.start))
-            steps = 0.001 * drift * of_start * times * np.exp(rng.normal(0, self.noise, self.rounds))
+        for ranks, name in names.items():
+            if ranks == 1:
+                met, bound = busy & (core == 0), core.astype(str)
+                times = self.speedup * slowness[rounds, core]
+            else:
+                met, bound = busy, np.full(self.rounds, ";".join(map(str, range(ranks))))
+                times = slowness[:, :ranks].max(axis=1) * np.where(shared, SHARED_CORE, 1.0)
+                times *= self.speedup / self.speedup_of(ranks)
+            times = times * np.where(met, 2.0, 1.0) * math.exp(rng.normal(0, self.start))
+            steps = 0.001 * drift * times * np.exp(rng.normal(0, self.noise, self.rounds))
             share = np.where(met, 0.5, 0.99) + rng.normal(0, 0.004, self.rounds)
             columns = {"round": rounds, "launch": name, "steps": 50, "seconds": 50 * steps, "cores": share}
             tables.append(pd.DataFrame(columns | {"bound": bound, "core_ns": 200.0, "place": 0, "at_s": 0.1 * rounds}))
-        return pd.concat(tables).sort_values("round", ignore_index=True)
+        return pd.concat(tables).sort_values("round", kind="stable", ignore_index=True)
 
     def _core_slowness(self, rng: np.random.Generator) -> np.ndarray:
         """Return how many times as long each core takes, [rounds, ranks]."""
@@ -131,13 +140,17 @@ def estimate(machine: Machine, count: int, seed: int = 0) -> tuple[Finding, Find
     )
 
 
-def _log_ratio(times: "TurnBlock | dict[str, float]", many: str) -> float:
+def _log_ratio(times: Mapping[str, float], many: str) -> float:
     return math.log(times[ONE] / times[many])
 
 
 def _finding(values: np.ndarray, truth: float, rng: np.random.Generator) -> Finding:
-    """Return bias, and coverage of sweeps that are drawn of these blocks and end by the rule of `harness sweep`."""
+    """Return bias, and coverage of sweeps that are drawn of these blocks and end by the rule of `harness sweep`.
+
+    Coverage is of the mean of all these blocks, so that their own error is not counted as the intervals'.
+    """
     held, counts = [], []
+    mean = math.exp(values.mean())
     for _ in range(1000):
         drawn = rng.choice(values, 24)
         wanted = FEWEST_BLOCKS
@@ -149,7 +162,7 @@ def _finding(values: np.ndarray, truth: float, rng: np.random.Generator) -> Find
             if more <= wanted:
                 break
             wanted = more
-        held.append(ratio.interval.low <= truth <= ratio.interval.high)
+        held.append(ratio.interval.low <= mean <= ratio.interval.high)
         counts.append(wanted)
     return Finding(
         bias=math.exp(values.mean()) / truth - 1,
