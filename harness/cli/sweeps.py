@@ -34,6 +34,7 @@ from harness.schema.sweep import LOGS, Point
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
+    from harness.analysis.stats import Interval
     from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
 
@@ -77,7 +78,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
-    from harness.analysis.stats import NEEDED
+    from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
     from harness.cli.predict import find_network
     from harness.sweep.execute import run_sweep, write_scripts
     from harness.sweep.plan import build_sweep
@@ -85,6 +86,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     workload = build_workload(options)
     submission, why = build_submission(options)
     layouts, refused = build_layouts(options, submission)
+    turns = submission.scheduler == "local" and submission.request.shape == "block"
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -97,7 +99,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         data_dir=data_dir,
         settings=settings,
         scheduler=submission.scheduler,
-        repeats=NEEDED if options["repeats"] is None else options["repeats"],
+        repeats=options["repeats"] or (FEWEST_BLOCKS if turns else NEEDED),
         **{name: options[name] for name in ("scaling", "oversubscribe")},
     )
     network = find_network(options["network"], results) if options["network"] else None
@@ -117,7 +119,6 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         return _planned(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
     from harness.report.sweep_page import report_sweep
 
-    turns = submission.scheduler == "local" and submission.request.shape == "block"
     enough = _until_narrow() if turns and options["repeats"] is None else None
     folder, problem = results / sweep.name, ""
     try:
@@ -143,14 +144,20 @@ def _until_narrow() -> Callable[[Path], int]:
         loaded = load_sweep(folder)
         launches = launch_frame(loaded.runs, loaded.epochs)
         there, scaling = int(launches["repeat"].max()) + 1, scale(launches)
-        spans = [one.speedup_interval for one in scaling.others if one.blocks] if scaling else []
-        widest = max((math.log(span.high / span.low) / 2 for span in spans if span), default=0.0)
+        points = [point for point in scaling.others if point.blocks] if scaling else []
+        widest = max((_log_reach(point.speedup_interval) for point in points), default=0.0)
         wanted = next_repeats(widest, there, monotonic() - begun)
         if wanted > there:
-            click.echo(f"the speedup is known within {widest:.1%} after {there} blocks: {wanted - there} more")
+            known = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
+            click.echo(f"the speedup is known {known} after {there} blocks: {wanted - there} more")
         return wanted
 
     return repeats
+
+
+def _log_reach(interval: "Interval | None") -> float:
+    """Return half the width of a ratio's interval, of the logarithm; infinite where there is none."""
+    return math.log(interval.high / interval.low) / 2 if interval else math.inf
 
 
 def next_repeats(reach: float, there: int, seconds: float) -> int:

@@ -40,7 +40,7 @@ _LONG_S = 0.02
 _TRIES = 2  # rounds from which the number of steps in a turn is found; they are not kept
 _GRACE_S = 10.0
 _CPUS = "/sys/devices/system/cpu"
-_PLACES = 4  # at most, or a launch would not come to each of them often enough
+_PLACES = 16  # at most, or a launch would not come to each of them often enough
 _WARM_S = 120
 
 

@@ -5,7 +5,8 @@
 A step spins so many iterations of a loop. Of one rank it is all of them; of two ranks it is the serial part and half of
 the rest. In every turn one of the two ranks has that work and the other one four fifths of it, by turns, so that the
 slowest rank's time is that of the planted work on one core or the other, and not the slower of two noisy times. Two
-busy cores are slower than one: in the turns of one rank a companion keeps the other core as busy as the second rank does.
+busy cores are slower than one: in the turns of one rank a companion keeps the other core as busy as the second rank
+does.
 """
 
 import argparse

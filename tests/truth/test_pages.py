@@ -18,7 +18,7 @@ from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import ROUNDS
 from harness.why.overheads import explain_sweep
 from tests.factories import make_point
-from tests.planted import write_planted
+from tests.planted import Compute, write_planted
 from tests.truth.turn_simulation import Machine
 
 Row = dict[str, str]
@@ -31,6 +31,16 @@ MACHINES = {
     "hardly a round undisturbed": Machine(ranks=4, speedup=3.1, disturbed=0.93),
     "short blocks": Machine(ranks=4, speedup=3.1, rounds=9),
 }
+
+
+def computing(ranks: int, factor: float) -> Compute:
+    """Return how long ranks compute in each step: about `factor` milliseconds."""
+
+    def compute(random: np.random.Generator, steps: int) -> np.ndarray:
+        noise: np.ndarray = np.exp(random.normal(0, 0.1, (steps, ranks)))
+        return factor * 0.001 * noise
+
+    return compute
 
 
 def write_sweep(folder: Path, machine: Machine, *, repeats: int = 6, scaling: str = "strong") -> None:

@@ -27,7 +27,8 @@ class Machine:
     `ranks` ranks on as many cores are `speedup` times as fast as one on a core of the same speed. `noise` is the
     standard deviation of the logarithm of a turn's time, of every launch. Each core takes `slow` times as long in a
     part `slow_part` of its time; with `fixed` the last core always does and no other. In a part `disturbed` of the
-    rounds other work has half of the first core. In a part `shared` two ranks have one physical core (`SHARED_CORE`). `start` is the deviation of the speed that each start of a launch has.
+    rounds other work has half of the first core. In a part `shared` two ranks have one physical core (`SHARED_CORE`).
+    `start` is the deviation of the speed that each start of a launch has.
     """
 
     ranks: int = 2
