@@ -16,9 +16,10 @@ from harness.cli import main
 from harness.schema.record import read_accounts
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep.execute import cancel, run_sweep, write_scripts
+from harness.sweep.job_state import State
+from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.schedulers import State, choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs import read_nodes, read_state, read_table, read_usage
+from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
 from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
@@ -264,7 +265,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
     point = read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -293,7 +294,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
     monkeypatch.setattr("harness.sweep.status._GRACE_S", 0.5)
     monkeypatch.setattr("harness.sweep.status._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -254,8 +254,9 @@ def run(
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.comm.gpus import visible_gpus
+    from harness.sweep.job_state import State
     from harness.sweep.launch_command import can_survive, tolerant
-    from harness.sweep.schedulers import State, open_scheduler
+    from harness.sweep.schedulers import open_scheduler
 
     devices = len(visible_gpus()) if gpus_per_rank else usable_cores() // max(1, threads)
     count = ranks if ranks is not None else max(1, devices)

@@ -54,7 +54,7 @@ from harness.schema.sweep import LOGS, Layout, Point, Sweep
 from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.job_script import JobLaunch, rank_set
-from harness.sweep.schedulers import environment_of_no_job
+from harness.sweep.scheduler_commands import environment_of_no_job
 from harness.sweep.status import first_error
 from harness.sweep.sweep_folder import Submission
 

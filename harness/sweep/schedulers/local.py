@@ -19,8 +19,10 @@ from harness.comm.gpus import visible_gpus
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
+from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
-from harness.sweep.schedulers import Job, State, environment_of_no_job
+from harness.sweep.scheduler_commands import environment_of_no_job
+from harness.sweep.schedulers import Job
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
