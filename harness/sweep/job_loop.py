@@ -264,14 +264,12 @@ class Launches:
             self._refused = SubmissionRefused(error.text + (f" ({asked})" if asked else ""), reason=error.reason)
         points = self._take_out(layouts)
         for point in points:
-            failure = Failure(
-                point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail=error.text, seconds=0.0
-            )
+            failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
             write_failure(self.folder, failure)
         self.failed += len(points)
         self.shown.dropped(len(points))
-        named = "none of the layouts" if every else str(group.layout)
-        self._say(f"not submitted: {named}, {len(points)} launches: {reason}")
+        named = "any layout" if every else str(group.layout)
+        self._say(f"not submitted, {len(points)} of the launches, {named}: {reason}")
 
     def _poll(self) -> bool:
         """Ask for the states of all jobs, settle what has ended and return whether anything changed."""

@@ -22,6 +22,11 @@ _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
 }
 
 
+def variables_of_a_job() -> tuple[str, ...]:
+    """Return the names of this process's variables that are of a batch job that it may run in."""
+    return tuple(name for name in os.environ if name.startswith(_INHERITED))
+
+
 def environment_of_no_job() -> dict[str, str]:
     """Return this process's environment without the variables of a batch job that it may run in."""
     return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}

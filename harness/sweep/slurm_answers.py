@@ -1,5 +1,6 @@
 """What Slurm's squeue, sacct, sinfo and scontrol print, as states, usage, partitions and nodes."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -171,14 +172,19 @@ def read_nodes(answer: str) -> Mapping[str, str]:
 
 
 def expand(nodes: str) -> Iterable[str]:
-    """Yield the names in a node list such as ``n[1-2,7],m3``; ranges keep their leading zeros."""
-    for prefix, inner in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?,?", nodes):
-        if not inner:
-            yield prefix
-        for part in inner.split(",") if inner else ():
-            first, _, last = part.partition("-")
-            for number in range(int(first), int(last or first) + 1):
-                yield f"{prefix}{number:0{len(first)}d}"
+    """Yield the names in a node list such as ``n[1-2,7],m3`` or ``r[1-2]n[1-2]-ib``; ranges keep leading zeros."""
+    for entry in re.split(r",(?![^\[]*\])", nodes):
+        parts = re.split(r"\[([^\]]*)\]", entry)  # every second one was in brackets
+        choices = [tuple(_numbers(part)) if index % 2 else (part,) for index, part in enumerate(parts)]
+        yield from map("".join, itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    """Yield the numbers in ``1-2,07``, with their leading zeros."""
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}d}"
 
 
 def _first(number: str) -> int:

@@ -248,5 +248,6 @@ def asked_of(reason: Reason, group: Group, scheduler: Scheduler) -> str:
     if not text:
         return ""
     unit = " MB a node" if reason is Reason.MEMORY else ""
-    where = f", partition {limit.name} has {allowed}{unit}" if limit is not None and allowed else ""
+    verb = "allows" if reason is Reason.TIME_LIMIT else "has"
+    where = f", partition {limit.name} {verb} {allowed}{unit}" if limit is not None and allowed else ""
     return f"asked for is {text}{where}"
