@@ -22,6 +22,7 @@ from harness.sweep.plan import Axes, build_sweep, combine
 from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
+from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
 from tests.doubles import install
 from tests.factories import START
@@ -287,6 +288,39 @@ def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
 def test_damaged_answers_are_one_sentence() -> None:
     with pytest.raises(UserError, match="PBS answered with damaged JSON"):
         read_jobs('{"Jobs": {')
+
+
+@pytest.mark.parametrize("form", ["damaged", "bare"])
+@pytest.mark.parametrize("history", [False, True])
+def test_a_sweep_goes_on_where_qstats_json_is_none(
+    form: str,
+    history: bool,
+    lab: Lab,  # noqa: F811
+    server: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tell(server, history=history, form=form)
+    folder = run(lab, Layout(nodes=1), repeats=2)
+    assert (submitted(server), read_status(folder).count("done")) == (2, 2)
+    if history:
+        assert {usage.nodes for usage in (one.usage for one in read_accounts(folder)) if usage} == {1}
+    warnings = [record.getMessage() for record in caplog.records if "damaged JSON" in record.getMessage()]
+    assert warnings or not history  # nothing is read otherwise without a word; without history no job is listed
+
+
+def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
+    tell(server, hold=True, history=True, form="unreadable")
+    with pytest.raises(UnreadableAnswer, match="ask the site"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    assert [running.job for running in read_running(folder)] == ["0.head"]
+    tell(server, hold=True, history=True)
+    assert read_status(folder).count("queued") == 1
 
 
 @pytest.fixture
