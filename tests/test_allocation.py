@@ -1,6 +1,7 @@
 """`harness run` inside a job that a user has opened: slots are this host's cores, other nodes are told of."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,8 @@ import pytest
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.cli import train
 from harness.schema.sweep import Layout
-from harness.sweep.allocation import Allocation, current_allocation
+from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
 from harness.sweep.schedulers import open_scheduler
 from tests.mpi.launch import ROOT
 
@@ -63,11 +63,13 @@ def test_what_starts_ranks_here_sees_no_job(job: dict[str, str], monkeypatch: py
 
 def test_ranks_that_fit_on_no_single_host_of_several_are_refused_with_the_way_to_all() -> None:
     job = Allocation(scheduler="Slurm", nodes=("nid0001", "nid0007"), cores=2)
-    train._tell_of_other_nodes(job, Layout(nodes=1), Path("fit.py"))
-    with pytest.raises(UserError, match=r"mpirun -n \d+ python -m harness.transparent fit.py"):
-        train._tell_of_other_nodes(job, Layout(nodes=usable_cores() + 1), Path("fit.py"))
-    alone = Allocation(scheduler="Slurm", nodes=("n1",), cores=2)
-    train._tell_of_other_nodes(alone, Layout(nodes=usable_cores() + 1), Path("fit.py"))
+    everywhere = r"mpirun -n \d+ python -m harness.transparent fit.py"
+    assert re.search(everywhere, str(other_nodes(job, Layout(nodes=1), Path("fit.py"))))
+    with pytest.raises(UserError, match=everywhere):
+        other_nodes(job, Layout(nodes=usable_cores() + 1), Path("fit.py"))
+    alone = Allocation(scheduler="Slurm", nodes=("n1",), cores=1)
+    assert other_nodes(alone, Layout(nodes=usable_cores() + 1), Path("fit.py")) is None
+    assert (cores_here(None), cores_here(alone)) == (usable_cores(), 1)
 
 
 SCRIPT = """

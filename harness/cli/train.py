@@ -5,7 +5,6 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import stat
 import statistics
 import subprocess
@@ -37,7 +36,6 @@ from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, ru
 
 if TYPE_CHECKING:
     from harness.comm.world import World
-    from harness.sweep.allocation import Allocation
     from harness.train.launch_record import TrainingOutcome
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
@@ -256,20 +254,17 @@ def run(
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.comm.gpus import visible_gpus
-    from harness.sweep.allocation import current_allocation
+    from harness.sweep.allocation import cores_here, current_allocation, other_nodes
     from harness.sweep.job_state import State
     from harness.sweep.launch_command import can_survive, tolerant
     from harness.sweep.schedulers import open_scheduler
 
     allocation = current_allocation()
-    cores = usable_cores()
-    if allocation is not None and allocation.cores is not None:
-        cores = min(cores, allocation.cores)
-    devices = len(visible_gpus()) if gpus_per_rank else cores // max(1, threads)
+    devices = len(visible_gpus()) if gpus_per_rank else cores_here(allocation) // max(1, threads)
     count = ranks if ranks is not None else max(1, devices)
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
-    if allocation is not None:
-        _tell_of_other_nodes(allocation, layout, script)
+    if notice := other_nodes(allocation, layout, script):
+        click.echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
         click.echo(
             f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
@@ -297,24 +292,6 @@ def run(
         code = _run_ranks(command, environment, output=_output(), handles=handles)
     why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
-
-
-def _tell_of_other_nodes(allocation: "Allocation", layout: Layout, script: Path) -> None:
-    """Say that ranks start on this host alone, where the job has several, and how they start on all.
-
-    Raises:
-        UserError: the ranks do not fit on this host, and would on all of the job's.
-    """
-    if len(allocation.nodes) < 2:
-        return
-    count = f"this {allocation.scheduler} job has {len(allocation.nodes)} nodes ({', '.join(allocation.nodes[:4])})"
-    everywhere = f"`mpirun -n {layout.ranks} python -m harness.transparent {script}`"
-    if layout.cores > usable_cores():
-        raise UserError(
-            f"--ranks={layout.ranks} needs {layout.cores} cores, {socket.gethostname()} has {usable_cores()}, "
-            f"and `harness run` starts ranks on this host alone: {count}, on all of them it is {everywhere}"
-        )
-    click.echo(f"harness: {count}; ranks start on this host alone, on all of them by {everywhere}", err=True)
 
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:

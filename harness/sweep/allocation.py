@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.base.cores import usable_cores
+from harness.base.errors import UserError
+from harness.schema.sweep import Layout
 from harness.sweep.slurm_answers import expand
 
 
@@ -41,3 +44,29 @@ def _lines(path: str | None) -> tuple[str, ...]:
     except OSError:
         lines = []
     return tuple(dict.fromkeys(lines)) or (socket.gethostname(),)
+
+
+def cores_here(allocation: Allocation | None) -> int:
+    """Return how many cores of this host are for ranks: those that the process may use, at most its job's share."""
+    if allocation is None or allocation.cores is None:
+        return usable_cores()
+    return min(usable_cores(), allocation.cores)
+
+
+def other_nodes(allocation: Allocation | None, layout: Layout, script: Path) -> str | None:
+    """Return that ranks of `script` start on this host alone, where the job has several, and how they start on all.
+
+    Raises:
+        UserError: the ranks do not fit on this host, and would on all of the job's.
+    """
+    if allocation is None or len(allocation.nodes) < 2:
+        return None
+    nodes = ", ".join(allocation.nodes[:4]) + (", ..." if len(allocation.nodes) > 4 else "")
+    job = f"this {allocation.scheduler} job has {len(allocation.nodes)} nodes ({nodes})"
+    everywhere = f"`mpirun -n {layout.ranks} python -m harness.transparent {script}`"
+    if layout.cores > usable_cores():
+        raise UserError(
+            f"--ranks={layout.ranks} needs {layout.cores} cores, {socket.gethostname()} has {usable_cores()}, "
+            f"and `harness run` starts ranks on this host alone: {job}, on all of them it is {everywhere}"
+        )
+    return f"{job}; ranks start on this host alone, on all of them by {everywhere}"
