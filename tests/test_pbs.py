@@ -449,7 +449,11 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
     assert "it was deleted" in pbs.Scheduler.explain(state)
 
 
-def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+) -> None:
     folder = run(lab, Layout(nodes=1))
     (point,) = read_study(folder).sweep.points()
     intent = Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
