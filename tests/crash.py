@@ -159,7 +159,8 @@ class Study:
         if len(states) != self.launches or set(states) - {"done", "invalid"}:
             self.found.append(f"{self.launches} launches are {states}")
         self.found += [f"laid aside: {path}" for path in self.sweep.glob("replaced/*")]
-        self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name != ".lock"]
+        locks = (sweep_folder.LOCK_FILE, sweep_folder.SUBMITTING_FILE)
+        self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name not in locks]
         self.found += [f"still noted: {running.name}" for running in sweep_folder.read_running(self.sweep)]
         self.found += [line for line in (self.folder / "launched.txt").read_text().splitlines() if ";" in line]
         if "Traceback" in (self.folder / "said.txt").read_text():

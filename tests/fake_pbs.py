@@ -5,7 +5,9 @@ The name it is called by says which command it is. Jobs are kept in the folder t
 each; answers are those of OpenPBS 23.06, unkind ones too. Directives are parsed and refused as qsub does.
 `server.json` in the folder may set ``hold`` (jobs wait), ``nodes``, ``cpus``, ``mem``, ``history`` (off by default,
 as a server's: an ended job is unknown), ``first_only`` (qstat answers for the first of several jobs, openpbs issue
-2672), ``down`` (names of nodes that are down) and ``silent`` (the server cannot be reached).
+2672), ``down`` (names of nodes that are down), ``silent`` (the server cannot be reached) and ``form``, what qstat's
+JSON is: ``damaged``, ``bare`` (texts that look like numbers have no quotes, and its text form is of no use) or
+``unreadable``.
 """
 
 import getpass
@@ -29,7 +31,7 @@ PLACES = {"free", "pack", "scatter", "vscatter", "excl", "shared", "exclhost"}
 def settings():
     path = FOLDER / "server.json"
     usual = {"hold": False, "nodes": 8, "cpus": 4, "mem": "4gb", "history": False}
-    usual |= {"first_only": False, "down": [], "silent": False}
+    usual |= {"first_only": False, "down": [], "silent": False, "form": ""}
     return usual | (json.loads(path.read_text()) if path.exists() else {})
 
 
@@ -194,8 +196,7 @@ def qstat(*words):
         if "-x" in words or (parent(name) in living if "[" in name else not over(job))
     }
     found = {name: known[name] for name in (asked[:1] if settings()["first_only"] else asked) if name in known}
-    answer = {"pbs_version": "23.06.06"}
-    print(json.dumps(answer | ({"Jobs": found} if found else {})))
+    say(found, "json" in words)
     if (len(found) < len(asked) and not settings()["first_only"]) or not found:
         finished = [name for name in asked if name in every and name not in known]
         if finished and settings()["history"]:
@@ -203,11 +204,38 @@ def qstat(*words):
         fail("qstat: Unknown Job Id", 153)
 
 
+def say(found, as_json):
+    """Print the jobs as qstat -f does, in the form that the server's settings ask for."""
+    form = settings()["form"]
+    if not as_json:
+        if form in ("bare", "unreadable"):
+            print("qstat")
+            return
+        for name, job in found.items():
+            print(f"Job Id: {name}")
+            flat = {key: value for key, value in job.items() if not isinstance(value, dict)}
+            flat |= {f"resources_used.{key}": value for key, value in job.get("resources_used", {}).items()}
+            for key, value in flat.items():
+                text = f"    {key} = {value}"
+                print(text[:79] + "".join(f"\n\t{text[at : at + 71]}" for at in range(79, len(text), 71)))
+            print("    Variable_List = PBS_O_HOME=/root,NOTE=a\n\tb,PBS_O_HOST=head\n")
+        return
+    answer = {"pbs_version": "23.06.06"}
+    text = json.dumps(answer | ({"Jobs": found} if found else {}))
+    if form == "damaged":
+        text = text.replace('"Job_Name"', '"comment_of": "she said "no"", "Job_Name"')
+    elif form == "bare":
+        text = text.replace('"Job_Name"', '"Variable_List": {"PBS_O_LOGNAME":007123,"PART":.5,"X":-}, "Job_Name"')
+    elif form == "unreadable" and found:
+        text = text[:-7]
+    print(text)
+
+
 def qselect(*words):
-    if words != ("-u", getpass.getuser()):
+    if [word for word in words if word != "-x"] != ["-u", getpass.getuser()]:
         print("999.head")  # somebody else's
     # Arrays, not their tasks.
-    living = {parent(name) for name, job in jobs().items() if not over(job) and "[]" not in name}
+    living = {parent(name) for name, job in jobs().items() if (not over(job) or "-x" in words) and "[]" not in name}
     print("\n".join(sorted(living)))
 
 

@@ -16,11 +16,13 @@ from harness.cli import main
 from harness.schema.record import read_accounts
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep.execute import cancel, run_sweep, write_scripts
+from harness.sweep.job_state import State
+from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.schedulers import State, choose, open_scheduler, pbs
-from harness.sweep.schedulers.pbs import read_nodes, read_state, read_table, read_usage
+from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
+from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
 from tests.doubles import install
 from tests.factories import START
@@ -264,7 +266,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
     point = read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -288,12 +290,45 @@ def test_damaged_answers_are_one_sentence() -> None:
         read_jobs('{"Jobs": {')
 
 
+@pytest.mark.parametrize("form", ["damaged", "bare"])
+@pytest.mark.parametrize("history", [False, True])
+def test_a_sweep_goes_on_where_qstats_json_is_none(
+    form: str,
+    history: bool,
+    lab: Lab,  # noqa: F811
+    server: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tell(server, history=history, form=form)
+    folder = run(lab, Layout(nodes=1), repeats=2)
+    assert (submitted(server), read_status(folder).count("done")) == (2, 2)
+    if history:
+        assert {usage.nodes for usage in (one.usage for one in read_accounts(folder)) if usage} == {1}
+    warnings = [record.getMessage() for record in caplog.records if "damaged JSON" in record.getMessage()]
+    assert warnings or not history  # nothing is read otherwise without a word; without history no job is listed
+
+
+def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
+    tell(server, hold=True, history=True, form="unreadable")
+    with pytest.raises(UnreadableAnswer, match="ask the site"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    assert [running.job for running in read_running(folder)] == ["0.head"]
+    tell(server, hold=True, history=True)
+    assert read_status(folder).count("queued") == 1
+
+
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
     monkeypatch.setattr("harness.sweep.status._GRACE_S", 0.5)
     monkeypatch.setattr("harness.sweep.status._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.sweep_folder._SUBMISSION_S", 0.0)
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -414,7 +449,11 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
     assert "it was deleted" in pbs.Scheduler.explain(state)
 
 
-def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(
+    lab: Lab,  # noqa: F811
+    server: Path,
+    soon: None,
+) -> None:
     folder = run(lab, Layout(nodes=1))
     (point,) = read_study(folder).sweep.points()
     intent = Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")

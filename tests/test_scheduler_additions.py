@@ -18,7 +18,7 @@ import subprocess
 from pathlib import Path
 
 from harness.sweep import launch_command, schedulers
-from harness.sweep.schedulers import State
+from harness.sweep.job_state import State
 
 
 class Scheduler(schedulers.Scheduler):

@@ -9,7 +9,8 @@ from harness.base.processes import Reply
 from harness.report.sweep_facts import account_facts
 from harness.schema.sweep import Account, JobUsage, Layout
 from harness.sweep.schedulers import slurm
-from harness.sweep.schedulers.slurm import (
+from harness.sweep.site import JobRequest, Site, known_sites, read_site
+from harness.sweep.slurm_answers import (
     expand,
     read_nodes,
     read_partitions,
@@ -17,7 +18,6 @@ from harness.sweep.schedulers.slurm import (
     read_sacct,
     read_usage,
 )
-from harness.sweep.site import JobRequest, Site, known_sites, read_site
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\

@@ -27,8 +27,8 @@ from harness.base.errors import RunError, UserError
 from harness.schema.sweep import REPLACED, Layout, Sweep, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep, write_scripts
-from harness.sweep.job_loop import Pace
 from harness.sweep.plan import build_sweep, current
+from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
 from harness.sweep.status import first_error, read_status

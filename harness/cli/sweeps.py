@@ -188,8 +188,8 @@ def _say_data(workload: Workload, data_dir: Path | None, *, always: bool) -> Non
 
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
-    from harness.sweep.job_loop import Pace
     from harness.sweep.job_script import JOBS
+    from harness.sweep.progress import Pace
 
     name = Pace(plan.points).name
     launches: list[tuple[Point, ...]] = []

@@ -254,12 +254,17 @@ def run(
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     from harness.comm.gpus import visible_gpus
+    from harness.sweep.allocation import cores_here, current_allocation, other_nodes
+    from harness.sweep.job_state import State
     from harness.sweep.launch_command import can_survive, tolerant
-    from harness.sweep.schedulers import State, open_scheduler
+    from harness.sweep.schedulers import open_scheduler
 
-    devices = len(visible_gpus()) if gpus_per_rank else usable_cores() // max(1, threads)
+    allocation = current_allocation()
+    devices = len(visible_gpus()) if gpus_per_rank else cores_here(allocation) // max(1, threads)
     count = ranks if ranks is not None else max(1, devices)
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
+    if notice := other_nodes(allocation, layout, script):
+        click.echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
         click.echo(
             f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True

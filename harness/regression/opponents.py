@@ -55,7 +55,6 @@ from harness.schema.sweep import LOGS, Layout, Point, Sweep
 from harness.schema.workload import is_script
 from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.job_script import JobLaunch, rank_set
-from harness.sweep.schedulers import environment_of_no_job
 from harness.sweep.status import first_error
 from harness.sweep.sweep_folder import Submission
 
@@ -428,9 +427,8 @@ class Opponents:
             record=str(record),
         )
         made = rank_set(launch, point, self._folder / side, self._data_dir or None)
-        outside = dict.fromkeys(os.environ.keys() - environment_of_no_job().keys())
         environment = self._scheduler.environment(point.layout)
-        changes = {**outside, **environment, **scratch, **made.changes, **version.environment()}
+        changes = {**environment, **scratch, **made.changes, **version.environment()}
         words = tuple(self.python if word == sys.executable else word for word in made.words)
         return replace(made, words=words, changes=changes)
 

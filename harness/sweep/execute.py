@@ -18,18 +18,18 @@ from harness.datasets import locate, prepare
 from harness.models import check_model
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
-from harness.sweep.job_loop import Launches, Pace, display, say
+from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_points, remarks, write_group
 from harness.sweep.plan import current, divide, launch_order
+from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
 from harness.sweep.status import ask_accounts
+from harness.sweep.submitting import carry_over, identify
 from harness.sweep.sweep_folder import (
     Running,
     Submission,
     Survey,
-    carry_over,
-    identify,
     is_locked,
     locked,
     other_code,
@@ -80,7 +80,7 @@ def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
         left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
-            queued += identify(scheduler, tuple(running for running in left if running not in queued))
+            queued += identify(scheduler, folder, tuple(running for running in left if running not in queued))
         plan = command.plan(queued, invalid_too=True)
         _prepare(plan, data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
@@ -224,11 +224,12 @@ def cancel(folder: Path) -> tuple[int, bool]:
     scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
-    scheduler.cancel(sorted({running.job for running in identify(scheduler, left)}))
+    launches = identify(scheduler, folder, left, say=None if is_locked(folder) else say)
+    scheduler.cancel(sorted({launch.job for launch in launches}))
     if is_locked(folder):
         return len(left), True
     with locked(folder), interruptible():
-        carried = identify(scheduler, read_running(folder))
+        carried = identify(scheduler, folder, read_running(folder), say=say)
         pace = Pace(launch_order(sweep, sweep.layouts))
         with display(len(carried)) as shown:
             Launches(

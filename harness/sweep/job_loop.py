@@ -1,144 +1,39 @@
 """The loop of a sweep: submit what is missing, watch what runs, settle what has ended.
 
-It shows itself by a bar with the time left on a terminal, by plain lines elsewhere.
+What the scheduler refuses is told and kept as a failure, and the other layouts go on.
 """
 
-import contextlib
-import sys
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.base.errors import UserError
-from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point
+from harness.schema.sweep import Failure, Layout, Point
 from harness.sweep.job_script import Group, queue_name, write_group
-from harness.sweep.plan import format_seconds, time_left
-from harness.sweep.schedulers import Job, Scheduler, State
+from harness.sweep.job_state import State
+from harness.sweep.plan import format_seconds
+from harness.sweep.progress import Display, Pace
+from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.status import LaunchOutcome, note_ended, settle
-from harness.sweep.sweep_folder import Running, Submission, set_aside, write_running
-
-
-class Pace:
-    """The launches of one command, of which `points` are all; `records` are of those that earlier commands made."""
-
-    def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
-        self._repeats = 1 + max(point.repeat for point in points)
-        self._base = min(
-            (point.layout for point in points), key=lambda layout: (layout.ranks, layout.nodes, layout.threads)
-        )
-        self._epochs: dict[Layout, list[float]] = {}
-        self._seconds: dict[Layout, list[float]] = {}
-        for record in records:
-            self.take(record, record.wall_seconds)
-
-    def take(self, record: RunRecord, wall_s: float) -> None:
-        """Remember a launch, and the seconds from its start to its end."""
-        layout = record.point.layout
-        self._seconds.setdefault(layout, []).append(wall_s)
-        if not record.invalid:
-            self._epochs.setdefault(layout, []).append(record.epoch_s)
-
-    def left(self, points: Iterable[Point]) -> float | None:
-        """Return the seconds that `points` will take one after the other, None before any launch has ended."""
-        return time_left(points, self._seconds)
-
-    def name(self, point: Point, *others: Point) -> str:
-        """Return a launch as people count: ``2 ranks, launch 3 of 6``; with `others`, of the block they are in."""
-        number = point.repeat + 1
-        if others:
-            ranks = ", ".join(
-                str(one.layout.ranks) for one in sorted((point, *others), key=lambda one: one.layout.ranks)
-            )
-            return f"{ranks} ranks in turns, block {number} of {self._repeats}"
-        return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
-
-    def speed(self, record: RunRecord) -> str:
-        """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks.
-
-        A launch in turns has no ratio before its block's turns are read: its own epochs contain what others took.
-        """
-        point, seconds = record.point, record.epoch_s
-        text = f"{_short(seconds)} an epoch"
-        base = self._epochs.get(self._base)
-        if record.invalid or record.block or not base or point.layout == self._base:
-            return text
-        grown = point.layout.ranks / self._base.ranks if point.scaling == "weak" else 1.0
-        return f"{text}, {grown * median(base) / seconds:.2f}x"
-
-
-def _short(seconds: float) -> str:
-    if seconds < 0.9995:
-        return f"{1000 * seconds:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 99.95 else format_seconds(seconds)
-
-
-class Display:
-    """What the launch loop shows of `total` launches, by their names (`Pace.name`): plain lines, on a terminal a bar.
-
-    It is drawn once a second, for it shares the cores with the ranks that are timed.
-    """
-
-    def __init__(self, total: int, console: Console) -> None:
-        self._total, self._console, self._ended = total, console, 0
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.bar = Progress(
-            *columns, TextColumn("{task.fields[left]}"), console=console, refresh_per_second=1,
-            disable=not console.is_terminal,
-        )  # fmt: skip
-        self._task = self.bar.add_task("starting", total=total, left="")
-
-    def started(self, name: str) -> None:
-        """A launch begins."""
-        self.bar.update(self._task, description=name)
-        if self.bar.disable:
-            self.say(f"[{self._ended + 1}/{self._total}] {name}: started")
-
-    def ended(self, name: str, outcome: str, left: float | None) -> None:
-        """A launch has ended; `left` is the estimate in seconds of all that is left."""
-        self._ended += 1
-        plain = f"[{self._ended}/{self._total}] {name}: {outcome}{_left(left, '; ')}"
-        self.say(plain if self.bar.disable else f"{name}: {outcome}")
-        self.bar.update(self._task, advance=1, left=_left(left, ""))
-
-    def dropped(self, launches: int) -> None:
-        """So many launches will not be made."""
-        self._total -= launches
-        self.bar.update(self._task, total=self._total)
-
-    def say(self, text: str) -> None:
-        """Something the user should know of."""
-        say(text, self._console)
-
-
-@contextlib.contextmanager
-def display(total: int, console: Console | None = None) -> Iterator[Display]:
-    """Yield the display that suits `console`, standard output by itself, for `total` launches."""
-    shown = Display(total, console or Console())
-    with contextlib.ExitStack() as stack:
-        if not shown.bar.disable:
-            stack.enter_context(shown.bar)
-        yield shown
-
-
-def say(text: str, console: Console | None = None) -> None:
-    """Print one plain line, whatever its width and brackets."""
-    (console or Console()).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _left(seconds: float | None, before: str) -> str:
-    return f"{before}about {format_seconds(seconds)} left" if seconds else ""
-
+from harness.sweep.submission_errors import (
+    OF_EVERY_LAYOUT,
+    NotQueued,
+    QueueFull,
+    Reason,
+    SubmissionRefused,
+    UnreadableAnswer,
+)
+from harness.sweep.submitting import asked_of, submit_job
+from harness.sweep.sweep_folder import Running, Submission, set_aside, write_failure, write_running
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
+_UNREADABLE_S = 60.0  # how long it may answer what cannot be read
+_FULL_S = 60.0  # how long a full queue is left alone, unless a job of this sweep ends
 _SLOWEST_POLL_S = 30.0
 _SPOILT = 2  # launches in a row whose times are not valid, before a busy machine is waited for again
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
@@ -177,9 +72,18 @@ class Launches:
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
         self._spoilt = _SPOILT
+        self._open: set[str] = set()  # folders of launches whose submission has begun and has no outcome yet
+        self._submitted = False
+        self._refused: SubmissionRefused | None = None
+        self._room = math.inf  # below so many jobs in the queue, or from then on, another one is tried
+        self._room_from = 0.0
 
     def run(self) -> int:
-        """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children."""
+        """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children.
+
+        Raises:
+            UserError: the scheduler took none of them, or its answers stay away or cannot be read.
+        """
         pause = self.scheduler.poll_s
         slowest = _SLOWEST_POLL_S if self.scheduler.survives_client else pause
         try:
@@ -197,6 +101,8 @@ class Launches:
             if self.scheduler.commands.calls:
                 called = ", ".join(f"{name} {times}" for name, times in sorted(self.scheduler.commands.calls.items()))
                 self.shown.say(f"scheduler commands: {called}")
+        if self._refused is not None and not self._submitted:
+            raise self._refused
         return self.failed
 
     def take_in(self) -> None:
@@ -214,32 +120,43 @@ class Launches:
 
     def _submit(self) -> None:
         """Submit as many jobs as may be in the queue; what is intended is on disk before the first one is."""
-        jobs = len({running.job for running in self._running.values()})
+        batch = self._batch()
+        waits = self.scheduler.turn() if batch else None
+        if waits is not None:
+            self._say(waits)
+        if not batch or waits is not None or self._disturbed():
+            return
+        prepared = [self._prepare(group) for group in batch]
+        self._note(now=True)
+        try:
+            for group, job in zip(batch, prepared, strict=True):
+                if group in self._waiting and not self._submit_one(group, job):
+                    return
+                self._note(now=False)
+        finally:
+            # What was not submitted is no launch; where that is not known its name finds the job.
+            self._running = {
+                folder: running for folder, running in self._running.items() if running.job or folder in self._open
+            }
+            self._note(now=True)
+
+    def _batch(self) -> list[Group]:
+        """Return the jobs that may be submitted now: as many as the queue has room for."""
+        jobs = self._jobs()
+        if jobs >= self._room and time.monotonic() < self._room_from:
+            return []
+        self._room = math.inf
         batch: list[Group] = []
         for group in self._waiting:
             if jobs >= self.scheduler.max_jobs:
                 break
             batch.append(group)
             jobs += len(group.points) if group.shape == "array" else 1
-        waits = self.scheduler.turn() if batch else None
-        if waits is not None:
-            self._say(waits)
-        if not batch or waits is not None or self._disturbed():
-            return
-        others = bool(self._running)
-        prepared = [self._prepare(group) for group in batch]
-        self._note(now=True)
-        try:
-            for group, job in zip(batch, prepared, strict=True):
-                if not self._submit_one(group, job, others=others):
-                    return
-                others = True
-                self._waiting.remove(group)
-                self._note(now=False)
-        finally:
-            if isinstance(sys.exception(), UserError | None):  # an interruption leaves names that find the jobs
-                self._running = {folder: running for folder, running in self._running.items() if running.job}
-            self._note(now=True)
+        return batch
+
+    def _jobs(self) -> int:
+        """Return how many jobs of this sweep are in the queue or running."""
+        return len({running.job for running in self._running.values() if running.job})
 
     def _disturbed(self) -> bool:
         """Wait for cores that others keep busy, where that is due; return whether nothing more is tried, as they are.
@@ -278,22 +195,81 @@ class Launches:
         template = self.submission.template
         return write_group(group, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
 
-    def _submit_one(self, group: Group, job: Job, *, others: bool) -> bool:
-        """Submit one job; return False when the queue takes no more for now."""
+    def _submit_one(self, group: Group, job: Job) -> bool:
+        """Submit one job that waits; return False when nothing more is to be submitted for now."""
         if not self.scheduler.survives_client:
             self.shown.started(self.pace.name(*group.points))
+        launches = [self._running[point.folder] for point in group.points]
+        folders = {point.folder for point in group.points}
+        self._open |= folders
         try:
-            identifiers = self.scheduler.submit(job)
-        except UserError as error:
-            if others and "limit" in str(error).lower():
-                self._say(f"the queue takes no more for now: {error}")
-                return False
-            raise
-        for index, point in enumerate(group.points):
+            identifiers = submit_job(self.scheduler, self.folder, job, launches, self.shown.say)
+        except QueueFull as error:
+            self._open -= folders
+            return self._leave_alone(group, error)
+        except SubmissionRefused as error:
+            self._open -= folders
+            self._refuse(group, error)
+            return True
+        except NotQueued as error:
+            self._open -= folders
+            self._try_later(error)
+            return False
+        self._open -= folders
+        self._since.pop("submission", None)
+        self._submitted = True
+        self._waiting.remove(group)
+        for index, launch in enumerate(launches):
             name = identifiers[index if job.tasks else 0]
-            self._running[point.folder] = replace(self._running[point.folder], job=name)
+            self._running[launch.point.folder] = replace(launch, job=name)
             self._states[name] = State(phase="queued" if self.scheduler.survives_client else "running")
         return True
+
+    def _leave_alone(self, group: Group, error: QueueFull) -> bool:
+        """Let a full queue be until a job of this sweep has ended, or for a while; return whether others are tried.
+
+        Raises:
+            QueueFull: none of its jobs is this sweep's.
+        """
+        jobs = self._jobs()
+        if not jobs and error.certain:
+            raise error
+        if not jobs:  # nothing of this sweep can be what is too much
+            self._refuse(group, SubmissionRefused(error.text, reason=Reason.POLICY))
+            return True
+        self._say(f"the queue takes no more for now: {error.text}")
+        self._room = jobs
+        self._room_from = time.monotonic() + _FULL_S if error.certain else math.inf
+        return False
+
+    def _try_later(self, error: NotQueued) -> None:
+        """Let a job that did not reach the queue be submitted again, as long as that may be a matter of time.
+
+        Raises:
+            NotQueued: it has been tried for long enough.
+        """
+        began = self._since.setdefault("submission", time.monotonic())
+        if time.monotonic() - began > _PATIENCE_S:
+            raise error
+        self._say(f"submitting again: {error}")
+
+    def _refuse(self, group: Group, error: SubmissionRefused) -> None:
+        """Tell what the scheduler refuses, keep it as a failure, and let the other layouts go on."""
+        every = error.reason in OF_EVERY_LAYOUT
+        layouts = {point.layout for waiting in self._waiting for point in waiting.points} if every else {group.layout}
+        asked = asked_of(error.reason, group, self.scheduler)
+        reason = f"{self.scheduler.title or self.scheduler.name} refuses it ({error.reason}): {error}"
+        reason += f" ({asked})" if asked else ""
+        if self._refused is None:
+            self._refused = SubmissionRefused(error.text + (f" ({asked})" if asked else ""), reason=error.reason)
+        points = self._take_out(layouts)
+        for point in points:
+            failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
+            write_failure(self.folder, failure)
+        self.failed += len(points)
+        self.shown.dropped(len(points))
+        named = "any layout" if every else str(group.layout)
+        self._say(f"not submitted, {len(points)} of the launches, {named}: {reason}")
 
     def _poll(self) -> bool:
         """Ask for the states of all jobs, settle what has ended and return whether anything changed."""
@@ -302,7 +278,8 @@ class Launches:
             states = dict(self.scheduler.poll(sorted(jobs)))
         except UserError as error:
             began = self._since.setdefault("silence", time.monotonic())
-            if time.monotonic() - began > _PATIENCE_S:
+            patience_s = _UNREADABLE_S if isinstance(error, UnreadableAnswer) else _PATIENCE_S
+            if time.monotonic() - began > patience_s:
                 raise
             self._say(f"no answer, asking again: {error}")
             return False
@@ -368,21 +345,25 @@ class Launches:
         if self._last_reasons.get(layout) != outcome.text:
             self._last_reasons[layout] = outcome.text
             return
-        waiting, launches = list[Group](), 0
+        dropped = len(self._take_out({layout}))
+        if dropped:
+            self.dropped += dropped
+            self.shown.dropped(dropped)
+            self._say(f"{layout}: failed twice in the same way, so {dropped} more are not tried")
+
+    def _take_out(self, layouts: Collection[Layout]) -> list[Point]:
+        """Take the launches of `layouts` out of what waits, and return them; what shared a job with them waits on."""
+        waiting: list[Group] = []
+        taken: list[Point] = []
         for group in self._waiting:
-            kept = tuple(point for point in group.points if point.layout != layout)
-            if group.shape == "block" and kept:
-                launches += len(group.points) - len(kept)
-                group = Group(shape="block" if len(kept) > 1 else "jobs", points=kept)
-            elif not kept:
-                launches += len(group.points)
-                continue
-            waiting.append(group)
-        if launches:
-            self._waiting = waiting
-            self.dropped += launches
-            self.shown.dropped(launches)
-            self._say(f"{layout}: failed twice in the same way, so {launches} more are not tried")
+            rest = tuple(point for point in group.points if point.layout not in layouts)
+            taken += [point for point in group.points if point.layout in layouts]
+            if len(rest) == len(group.points):
+                waiting.append(group)
+            elif rest:
+                waiting.append(Group(shape=group.shape if len(rest) > 1 else "jobs", points=rest))
+        self._waiting = waiting
+        return taken
 
     def _say(self, text: str) -> None:
         if text not in self._said:

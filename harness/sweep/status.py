@@ -16,14 +16,15 @@ from harness.base.files import write_atomic
 from harness.schema.record import RunRecord, encode, read_accounts
 from harness.schema.sweep import ACCOUNTS_FILE, AGAIN, LOGS, Account, Failure, Point, Skipped, has_checkpoint
 from harness.sweep.job_script import JOBS, exit_file
+from harness.sweep.job_state import State
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.schedulers import Scheduler, State
+from harness.sweep.schedulers import Scheduler
+from harness.sweep.submitting import identify
 from harness.sweep.sweep_folder import (
     Running,
     Survey,
     check_record,
     file_failure,
-    identify,
     is_locked,
     next_command,
     other_code,
@@ -293,7 +294,7 @@ def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, Laun
         return {}
     try:
         scheduler = read_submission(folder).open(oversubscribe=True)
-        known = {running.point.folder: running for running in identify(scheduler, tuple(submitted))}
+        known = {running.point.folder: running for running in identify(scheduler, folder, tuple(submitted))}
         states = scheduler.poll(sorted({running.job for running in known.values()}))
     except UserError as error:
         return {

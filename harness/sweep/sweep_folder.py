@@ -1,6 +1,6 @@
 """What lies in a sweep's folder, and the lock under which one command at a time works on it.
 
-Also how its launches are started, and what earlier commands left in the queue or running.
+Also how its launches are started, and which of them are in a queue or running.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from harness.sweep.schedulers import Scheduler, open_scheduler
 from harness.sweep.site import JobRequest, Site
 
 LOCK_FILE = ".lock"
+SUBMITTING_FILE = ".submitting"  # open, and locked, in every process that submits a job
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
@@ -312,45 +313,12 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     return harness_command(sweep, words)
 
 
-_SUBMISSION_S = 5.0
-
-
-def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[Running, ...]:
-    """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
-
-    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
-
-    Raises:
-        UserError: they were submitted to another scheduler.
-    """
-    left = read_running(folder)
-    if not scheduler.survives_client:
-        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
-        scheduler.cancel(orphans)
-        for running in left:
-            if running.name in orphans:
-                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
-    others = {running.scheduler for running in left} - {scheduler.name}
-    if others:
-        other = sorted(others)[0]
-        raise UserError(
-            f"sweep '{folder.name}' has launches under SCHEDULER={other}: give SCHEDULER={other} again to wait for "
-            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
-        )
-    if not scheduler.survives_client:
-        write_running(folder, ())
-        return ()
-    known = identify(scheduler, left)
-    write_running(folder, known)
-    return known
-
-
 def tidy(folder: Path, going: Sequence[Running]) -> None:
     """Remove what commands and launches had half written when they were killed, under names with a leading dot.
 
     Launches that are `going` on may be writing theirs.
     """
-    kept = (LOCK_FILE, *(f".{running.point.folder}." for running in going))
+    kept = (LOCK_FILE, SUBMITTING_FILE, *(f".{running.point.folder}." for running in going))
     at_work = {running.point.folder for running in going}
     unfinished = [path for path in (folder / CHECKPOINTS).glob("*") if path.name not in at_work]
     for path in unfinished:
@@ -364,24 +332,3 @@ def tidy(folder: Path, going: Sequence[Running]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def identify(scheduler: Scheduler, left: tuple[Running, ...]) -> tuple[Running, ...]:
-    """Return `left` with every identifier filled in, less those that never reached the queue.
-
-    A process that died between its decision to submit and the scheduler's answer left only the job's name.
-    """
-    nameless = [running for running in left if not running.job]
-    if nameless and scheduler.survives_client:
-        # The submission itself outlives a process that was killed just then: give it the time to reach the queue.
-        age = min(abs((datetime.now(UTC) - running.started).total_seconds()) for running in nameless)
-        time.sleep(max(0.0, _SUBMISSION_S - age))
-    found = scheduler.find([running.name for running in nameless]) if nameless else {}
-    known = []
-    for running in left:
-        if running.job:
-            known.append(running)
-        elif running.name in found:
-            job = found[running.name]
-            known.append(replace(running, job=scheduler.task(job, running.task) if running.task >= 0 else job))
-    return tuple(known)

@@ -16,8 +16,12 @@ from tests.mpi.launch import warm_python
 from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 _LIMIT_S = 600
-# The command, which waits 3 s instead of 30 for what jobs wrote: there is no NFS between these nodes.
-_HARNESS = "from harness.__main__ import main; from harness.sweep import status; status._GRACE_S = 3.0; main()"
+# The command, which waits 3 s instead of 30 for what jobs wrote, and for submissions that were cut off: there is no NFS
+# between these nodes, and their controller has little to do.
+_HARNESS = (
+    "from harness.__main__ import main; from harness.sweep import status, submitting; "
+    "status._GRACE_S = submitting._ARRIVAL_S = 3.0; main()"
+)
 
 
 @pytest.fixture(scope="package")

@@ -1,12 +1,11 @@
 """Where jobs go: every module here is a scheduler, with a class called `Scheduler` and a template of its own.
 
-Also what all have in common: calls of their commands, and the environment that these and launches must not inherit.
+Also what all have in common.
 """
 
 import abc
 import functools
 import importlib
-import os
 import pkgutil
 import re
 import shutil
@@ -16,61 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.base.errors import UserError, unknown
-from harness.base.processes import Reply, ask
 from harness.schema.sweep import JobUsage, Layout
+from harness.sweep.job_state import State
+from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
 
 if TYPE_CHECKING:
     from harness.sweep.launch_command import LaunchCommand
-
-# What the user's shell sets for jobs of his own must not change ours; how to reach the scheduler must stay.
-_PREFIXES = (
-    *("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_"),
-    *("PBS_", "QSTAT_", "QSUB_"),
-)
-# What a launch on this machine must not take for its own job, when the command was given inside one.
-_INHERITED = ("SLURM", "PBS_", "LSB_", "FLUX_", "PMI_", "PMIX_", "PALS_", "OMPI_COMM_", "PRTE_LAUNCHED")
-_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"} | {
-    *("PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT", "PBS_EXEC", "PBS_HOME")
-}
-
-
-def environment_of_no_job() -> dict[str, str]:
-    """Return this process's environment without the variables of a batch job that it may run in."""
-    return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
-
-
-class CommandRunner:
-    """Runs commands and counts them, so that a sweep can say what it cost the scheduler."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, int] = {}
-
-    def ask(self, words: Sequence[str]) -> Reply:
-        """Run a command and return its answer, whatever the exit code; raise a UserError if it gives none."""
-        self.calls[words[0]] = self.calls.get(words[0], 0) + 1
-        own = {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
-        reply = ask(words, changes=own)
-        if reply.code is None:
-            raise UserError(f"{reply.err}: run this on a login node, try again later, or use SCHEDULER=local")
-        return reply
-
-    def run(self, words: Sequence[str]) -> str:
-        """Run a command and return its standard output.
-
-        Raises:
-            UserError: it is not there, gives no answer or ends with an error; the sentence holds its own.
-        """
-        answer = self.ask(words)
-        if answer.code:
-            raise UserError(f"{words[0]} refused: {message(answer)}")
-        return answer.out
-
-
-def message(answer: Reply) -> str:
-    """Return the error of a command in one line."""
-    lines = [line.strip() for line in (answer.err or answer.out).splitlines() if line.strip()]
-    return "; ".join(lines[:3]) or f"exit code {answer.code}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,23 +36,6 @@ class Job:
     script: Path
     log: Path
     tasks: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
-
-    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
-    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
-    an end: a limit, a lost node, somebody's hand.
-    """
-
-    phase: str
-    word: str = ""
-    reason: str = ""
-    nodes: str = ""
-    exit_code: int | None = None
-    forced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,7 +202,9 @@ class Scheduler(abc.ABC):
         """Start or queue `job` and return its identifier, or one for each task of an array.
 
         Raises:
-            UserError: the scheduler refused it; the sentence holds its own.
+            SubmissionRefused: the scheduler will take no such job.
+            QueueFull: it takes no more jobs for now.
+            SubmissionUnknown: whether it has the job is not known.
         """
 
     def task(self, job: str, index: int) -> str:
@@ -282,6 +218,10 @@ class Scheduler(abc.ABC):
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the identifiers of those jobs among `names` that are queued or running."""
         return waiting_or_running(self.listed(()), names)
+
+    def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """Return the identifiers of those jobs called one of `names` that have ended, as far as they are remembered."""
+        return {}
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the state of every one of `jobs`, at the price of one or two calls in all.
@@ -337,6 +277,16 @@ def waiting_or_running(jobs: Mapping[str, tuple[State, str]], names: Iterable[st
     """Return the identifiers of the `jobs` called one of `names` that have not ended: state and name by identifier."""
     wanted = set(names)
     return {name: job for job, (state, name) in jobs.items() if name in wanted and state.phase != "ended"}
+
+
+def ended_jobs(jobs: Mapping[str, tuple[State, str]], names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the identifiers of the `jobs` called one of `names` that have ended: state and name by identifier."""
+    wanted = dict.fromkeys(names)
+    ended: dict[str, list[str]] = {}
+    for job, (state, name) in jobs.items():
+        if name in wanted and state.phase == "ended":
+            ended.setdefault(name, []).append(job)
+    return ended
 
 
 def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:

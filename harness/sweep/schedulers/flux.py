@@ -1,14 +1,24 @@
 """Flux (flux-core): flux batch, flux jobs, flux cancel. Met on a flux-core of three brokers, on no system of many."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
+from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.schedulers import Job, State
+from harness.sweep.schedulers import Job, ended_jobs
 from harness.sweep.site import Partition
+from harness.sweep.submission_errors import (
+    Outcome,
+    Reason,
+    SubmissionUnknown,
+    UnreadableAnswer,
+    message,
+    phrases,
+    submission_error,
+)
 
 # Job states of Flux's RFC 21.
 _QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}
@@ -16,6 +26,32 @@ _RUNNING = {"RUN", "CLEANUP"}
 _FORMAT = "{id.dec}|{state}|{result}|{returncode}|{nodelist}|{name}"
 _LIST = ("flux", "jobs", "--no-header", f"--format={_FORMAT}")
 _OWN_END = {"COMPLETED", "FAILED"}
+# What flux batch prints, by the job manager's and the ingest's plugins of flux-core, flux-sched and flux-accounting.
+SUBMISSIONS = (
+    *phrases(
+        "all",
+        Outcome.LOST,
+        "Unable to connect to Flux",
+        "Connection (refused|reset|timed out)",
+        "Broken pipe",
+        "Transport endpoint is not connected",
+        "No route to host",
+        "Function not implemented",
+        "Lost connection",
+    ),
+    *phrases("flux-accounting, all", Outcome.FULL, "max(imum)?( number of)? (active )?jobs"),
+    *phrases("all", Reason.TIME_LIMIT, "duration exceeds policy limit", "duration .*expiration"),
+    *phrases("all", Reason.NODES, "nnodes exceeds policy limit", "nnodes .*limit"),
+    *phrases("all", Reason.CORES, "ncores exceeds policy limit"),
+    *phrases("all", Reason.GPUS, "ngpus exceeds policy limit"),
+    *phrases("all", Reason.RESOURCES, "unsatisfiable"),
+    *phrases("all", Reason.CLOSED, "submission (is )?disabled"),
+    *phrases("all", Reason.PARTITION, "Invalid queue", "Unknown queue", "no queue specified", "queue .*not exist"),
+    *phrases("flux-accounting, all", Reason.ACCOUNT, "cannot find user/bank", "user/bank", "not a member of bank"),
+    *phrases("all", Reason.FEATURE, "invalid constraint", "Unknown constraint"),
+    *phrases("all", Reason.DEPENDENCY, "dependency"),
+    *phrases("all", Reason.SCRIPT, "unrecognized arguments", "invalid choice", "#flux:", "does not appear to start"),
+)
 
 
 class Scheduler(schedulers.Scheduler):
@@ -63,12 +99,22 @@ class Scheduler(schedulers.Scheduler):
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with flux batch."""
-        number = self.commands.run(("flux", "batch", str(job.script))).strip().splitlines()[-1]
-        return (self.commands.run(("flux", "job", "id", "--to=dec", number)).strip(),)
+        reply = self.commands.submit(("flux", "batch", str(job.script)))
+        if reply.code != 0:
+            raise submission_error("flux batch", reply, SUBMISSIONS)
+        lines = reply.out.split()
+        number = self.commands.ask(("flux", "job", "id", "--to=dec", lines[-1])) if lines else reply
+        if not number.out.strip().isdigit():
+            raise SubmissionUnknown(f"flux batch ends well without a job's number: {message(number)}", lost=True)
+        return (number.out.strip(),)
 
     def listed(self, jobs: Sequence[str]) -> Mapping[str, tuple[State, str]]:
         """Return state and name by number of `jobs`, or of all that are queued or running."""
         return read_jobs(self.commands.ask((*_LIST, *jobs)).out if jobs else self.commands.run(_LIST))
+
+    def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """Return the numbers of the jobs called one of `names` that have ended, the newest thousand."""
+        return ended_jobs(read_jobs(self.commands.run((*_LIST, "--filter=inactive"))), names)
 
     @classmethod
     def meaning(cls, word: str) -> str:
@@ -80,7 +126,10 @@ def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
     """Return state and name by number from ``flux jobs --no-header --format=_FORMAT``."""
     found = {}
     for line in answer.splitlines():
-        number, word, result, code, nodes, name = (cell.strip() for cell in line.split("|", 5))
+        cells = [cell.strip() for cell in line.split("|", 5)]
+        if len(cells) < 6:
+            raise UnreadableAnswer(f"flux jobs answers '{line}', which is not a line of 6 cells")
+        number, word, result, code, nodes, name = cells
         if word in _QUEUED:
             state = State(phase="queued", word=word)
         elif word in _RUNNING:

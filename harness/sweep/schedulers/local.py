@@ -19,8 +19,10 @@ from harness.comm.gpus import visible_gpus
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
+from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
-from harness.sweep.schedulers import Job, State, environment_of_no_job
+from harness.sweep.scheduler_commands import environment_of_no_job, variables_of_a_job
+from harness.sweep.schedulers import Job
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
@@ -93,8 +95,12 @@ class Scheduler(schedulers.Scheduler):
         return LaunchCommand(words=words)
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
-        """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it."""
-        variables = {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpirun, self._family)}
+        """Return what lets mpirun start as root (in containers) and mpi4py load the library that goes with it.
+
+        Inside a batch job mpirun would count the job's tasks and not this host's cores: what names the job is unset.
+        """
+        variables: dict[str, str | None] = dict.fromkeys(variables_of_a_job())
+        variables |= {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpirun, self._family)}
         if self._family == "openmpi":
             variables |= AS_ROOT if os.geteuid() == 0 else {}
             if layout.cores > self._cores:

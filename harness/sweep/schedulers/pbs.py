@@ -1,7 +1,7 @@
 """PBS (OpenPBS, PBS Pro): qsub, qstat, qdel; what they answer, as states, limits and nodes."""
 
 import getpass
-import json
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,36 +10,94 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.processes import Reply
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, schedulers
+from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.schedulers import CommandRunner, Job, SiteFinding, State, at_once, compare_partition, message
-from harness.sweep.site import Partition, clock_seconds, size_bytes
+from harness.sweep.pbs_answers import (
+    quote_bare_texts,
+    read_nodes,
+    read_state,
+    read_table,
+    read_text_table,
+    read_usage,
+)
+from harness.sweep.scheduler_commands import CommandRunner
+from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
+from harness.sweep.site import Partition
+from harness.sweep.submission_errors import (
+    Outcome,
+    Reason,
+    SubmissionUnknown,
+    UnreadableAnswer,
+    message,
+    phrases,
+    submission_error,
+)
 
+_LOG = logging.getLogger(__name__)
 _UNKNOWN_JOB, _HAS_FINISHED = 153, 35  # what qstat ends with when it does not list one of the jobs it was asked for
 _NO_HISTORY = "not configured to maintain job history"
 REMOTE = "remote.sh"  # beside the scripts: starts mpirun's daemons on the other nodes
 # qsub(1B) of OpenPBS 23.06 and the resources of pbs_resources(7B) that a job of ours may ask for.
 _OPTIONS = "aAcCehIjJklmMNopPqrRSuvVWz"
 _OLD = re.compile(r"\b(ppn|nodes)=")
-_QUEUED = {"Q": "queued", "H": "held", "W": "waiting for its start time", "T": "on its way", "S": "suspended"}
-_RUNNING = {"R": "running", "E": "ending", "B": "begun", "U": "suspended: its workstation is busy"}
-_CODES = {
-    **dict.fromkeys((-1, -2), "PBS could not start it"),
-    -3: "PBS could not start it and wanted to try again",
-    **dict.fromkeys((-4, -5, -6), "it was ended when its node's PBS daemon was started again"),
-    -10: "its user may not run on its node",
-    -12: "it was started again after its node was lost",
-    **dict.fromkeys((-24, -25), "PBS ended it: it used more cores than it asked for"),
-    -26: "it ran out of virtual memory",
-    -27: "it ran out of memory",
-    -28: "PBS ended it at its limit of processor time",
-    -29: "PBS ended it at its time limit",
+
+# What qsub prints, by OpenPBS's pbs_messages.c and qsub.c, in the order in which it is looked up.
+SUBMISSIONS = (
+    *phrases(
+        "all",
+        Outcome.LOST,
+        "cannot connect to server",
+        "Connection (refused|reset|timed out)",
+        "Communication failure",
+        "Premature end of message",
+        "End of File",
+        "Batch protocol error",
+        "Invalid credential",
+        "Expired credential",
+        "No free connections",
+        "Server connection table full",
+        "Server shutting down",
+        "System error",
+        "PBS server internal error",
+        "Failed to save job",
+        "Resource temporarily unavailable",
+        "Too many submit retries",
+    ),
+    *phrases("all", Outcome.FULL, "Maximum number of jobs", r"per-(user|group|project) limit of jobs"),
+    *phrases("all", Outcome.FULL, r"would exceed (queue \S+|complex)'s per-(user|group|project) limit"),
+    *phrases("all", Outcome.FULL_OR_REFUSED, r"would exceed .*limit on resource"),
+    *phrases("all", Reason.POLICY, "violates queue and/or server resource limits", "exceeds queue.*resource limits"),
+    *phrases("all", Reason.POLICY, "Resource limit exceeds allowable"),
+    *phrases("all", Reason.PARTITION, "Unknown queue", "Queue is not enabled", "Access to queue is denied"),
+    *phrases("all", Reason.PARTITION, "No default queue specified", "Job rejected by all possible destinations"),
+    *phrases("all", Reason.RESERVATION, "Unknown Reservation", "job and reservation have conflicting"),
+    *phrases("all", Reason.ACCOUNT, "Invalid Account", "Bad (UID|GID) for job execution"),
+    *phrases("all", Reason.ARRAY, "Array job exceeds server or queue size limit"),
+    *phrases("all", Reason.DEPENDENCY, "Invalid Job Dependency"),
+    *phrases("all", Reason.PERMISSION, "Unauthorized Request", "Access from host not allowed"),
+    *phrases("all", Reason.SCRIPT, "directive error", "Unknown resource", "Illegal attribute or resource value"),
+    *phrases("all", Reason.SCRIPT, "Resource invalid in .select.", "duplicated resource", "name is too long"),
+    *phrases("all", Reason.SCRIPT, "Cannot be used with select or place", "Cannot have .place. without .select."),
+    *phrases("all", Reason.SCRIPT, "cannot be used with .select.", "script file", "illegal -", "invalid option"),
+    *phrases("19 and later", Reason.SCRIPT, "job script max size exceeded"),
+    *phrases("all", Reason.OTHER, "hook error", "hook rejected request", "request rejected as filter"),
+)
+# Where a site's hook speaks instead: qsub ends with the server's error number (pbs_error.h), of which a byte is left.
+_CODES: dict[int, Reason | Outcome] = {
+    15018 % 256: Reason.PARTITION,
+    15021 % 256: Reason.PARTITION,
+    15022 % 256: Reason.PARTITION,
+    15036 % 256: Reason.POLICY,
+    15046 % 256: Outcome.FULL,
+    15049 % 256: Reason.ACCOUNT,
+    15054 % 256: Reason.DEPENDENCY,
+    15107 % 256: Reason.ARRAY,
+    15142 % 256: Outcome.FULL,
+    15143 % 256: Outcome.FULL_OR_REFUSED,
 }
-_ENDED = ("F", "X")
-_JOULES = 3.6e6  # of a kilowatt-hour
-_DELETED = 91  # substate
-_SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
 
 class Scheduler(schedulers.Scheduler):
@@ -56,6 +114,8 @@ class Scheduler(schedulers.Scheduler):
 
     _history = True
     _answers_all = True
+    _json = True
+    _noted = False
 
     def check_request(self) -> None:
         """Refuse two queues."""
@@ -101,8 +161,13 @@ class Scheduler(schedulers.Scheduler):
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with qsub."""
-        number = self.commands.run(("qsub", str(job.script))).strip()
-        return tuple(self.task(number, index) for index in range(job.tasks)) or (number,)
+        reply = self.commands.submit(("qsub", str(job.script)))
+        if reply.code != 0:
+            raise submission_error("qsub", reply, SUBMISSIONS, _CODES)
+        number = re.search(r"^(\d+(\[\])?(\.\S+)?)\s*$", reply.out, re.MULTILINE)
+        if number is None:
+            raise SubmissionUnknown(f"qsub ends well without a job's number: {message(reply)}", lost=True)
+        return tuple(self.task(number[1], index) for index in range(job.tasks)) or (number[1],)
 
     def task(self, job: str, index: int) -> str:
         """Return the identifier of an array's task: ``7[].head`` becomes ``7[2].head``."""
@@ -111,8 +176,24 @@ class Scheduler(schedulers.Scheduler):
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the identifiers of the user's queued or running jobs called one of `names`."""
         jobs = self._table(self.commands.run(("qselect", "-u", getpass.getuser())).split())
-        found = {str(job.get("Job_Name", "")): name for name, job in jobs.items()}
-        return {name: found[name] for name in names if name in found}
+        numbers = {str(job.get("Job_Name", "")): number for number, job in jobs.items()}
+        return {name: numbers[name] for name in names if name in numbers}
+
+    def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """Return the identifiers of the jobs called one of `names` that have ended, where the server keeps a history.
+
+        qselect lists them with ``-x``, which a server without history refuses.
+        """
+        reply = self.commands.ask(("qselect", "-x", "-u", getpass.getuser()))
+        if reply.code:
+            return {}
+        wanted = set(names)
+        ended: dict[str, list[str]] = {}
+        for number, job in self._table(reply.out.split()).items():
+            name = str(job.get("Job_Name", ""))
+            if name in wanted and read_state(job).phase == "ended":
+                ended.setdefault(name, []).append(number)
+        return ended
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`: one qstat for all, and one pbsnodes while some run.
@@ -174,103 +255,72 @@ class Scheduler(schedulers.Scheduler):
 
     def _ask(self, jobs: Sequence[str]) -> tuple[dict[str, dict[str, Any]], bool]:
         """Return what one qstat says of `jobs`, and whether it claims to have listed all."""
-        words = ("qstat", *(("-x",) if self._history else ()), "-f", "-F", "json", *jobs)
-        answer = self.commands.ask(words)
-        if self._history and _NO_HISTORY in answer.err:
-            self._history = False
+        reply = self._qstat(jobs, ("-F", "json") if self._json else ())
+        if reply is None:
             return self._ask(jobs)
-        if answer.code not in (0, _UNKNOWN_JOB, _HAS_FINISHED):
-            raise UserError(f"qstat refused: {message(answer)}")
-        return read_table(answer.out, "Jobs"), answer.code == 0
+        if not self._json:
+            return read_text_table(reply.out), reply.code == 0
+        try:
+            return read_table(reply.out, "Jobs"), reply.code == 0
+        except UnreadableAnswer as error:
+            return self._read_otherwise(jobs, reply, error)
+
+    def _qstat(self, jobs: Sequence[str], form: Sequence[str]) -> Reply | None:
+        """Return what qstat says of `jobs` in a `form`, None if it has to be asked again, as it keeps no history.
+
+        Raises:
+            UserError: it ends with an error, or gives no answer.
+        """
+        reply = self.commands.ask(("qstat", *(("-x",) if self._history else ()), "-f", *form, *jobs))
+        if self._history and _NO_HISTORY in reply.err:
+            self._history = False
+            return None
+        if reply.code not in (0, _UNKNOWN_JOB, _HAS_FINISHED):
+            raise UserError(f"qstat refused: {message(reply)}")
+        return reply
+
+    def _read_otherwise(
+        self, jobs: Sequence[str], damaged: Reply, error: UnreadableAnswer
+    ) -> tuple[dict[str, dict[str, Any]], bool]:
+        """Return what qstat says of `jobs` in its text form, which is then asked for; else by its own rule of quotes.
+
+        Raises:
+            UnreadableAnswer: neither can be read.
+        """
+        text = self._qstat(jobs, ())
+        if text is None:
+            return self._ask(jobs)
+        try:
+            table = read_text_table(text.out)
+        except UnreadableAnswer as unreadable:
+            table = self._read_bare(damaged, error, unreadable)
+            return table, damaged.code == 0
+        self._json = False
+        _LOG.warning("%s: from now on the text form of qstat -f is read", error)
+        return table, text.code == 0
+
+    def _read_bare(
+        self, damaged: Reply, error: UnreadableAnswer, unreadable: UnreadableAnswer
+    ) -> dict[str, dict[str, Any]]:
+        """Return the jobs of a `damaged` answer in JSON whose texts that look like numbers have no quotes."""
+        try:
+            table = read_table(quote_bare_texts(damaged.out), "Jobs")
+        except UnreadableAnswer:
+            raise UnreadableAnswer(f"{error}, and {unreadable}: ask the site about qstat -f -F json") from error
+        if not self._noted:
+            self._noted = True
+            _LOG.warning("%s: what it writes without quotes and is no number is read as text", error)
+        return table
 
     def _nodes(self) -> tuple[Partition | None, dict[str, str]]:
-        return read_nodes(self.commands.ask(("pbsnodes", "-a", "-F", "json")).out)
-
-
-def read_state(job: Mapping[str, Any]) -> State:
-    """Return the state of one job of ``qstat -x -f -F json``."""
-    letter = str(job.get("job_state", ""))
-    comment = str(job.get("comment", ""))
-    nodes = ",".join(dict.fromkeys(re.findall(r"(?:^|\+)([^/+]+)/", str(job.get("exec_host", "")))))
-    if letter in _QUEUED:
-        return State(phase="queued", word=_QUEUED[letter], reason=comment)
-    if letter in _RUNNING:
-        return State(phase="running", word=_RUNNING[letter], nodes=nodes)
-    code = job.get("Exit_status")
-    deleted = job.get("substate") == _DELETED
-    return State(
-        phase="ended",
-        word=_meaning(job, comment),
-        reason=comment,
-        nodes=nodes,
-        exit_code=code,
-        forced=deleted or code is None or not 0 <= code <= _SIGNALLED,
-    )
-
-
-def _meaning(job: Mapping[str, Any], comment: str) -> str:
-    code = job.get("Exit_status")
-    if code is None:
-        if "Can Never Run" in comment:
-            return "PBS will never run it"
-        return "it ended without having run: it was deleted, or what it depended on failed"
-    if code in _CODES:
-        return _CODES[code]
-    signal = f"signal {code - _SIGNALLED}" if code > _SIGNALLED else f"exit code {code}"
-    if job.get("substate") == _DELETED:  # by its owner or by an operator
-        return f"it was deleted ({signal})"
-    if code > _SIGNALLED:
-        return f"{signal} ended it"
-    return "PBS calls it finished, but it wrote no whole record" if code == 0 else "it failed"
-
-
-def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
-    """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
-    if str(job.get("job_state", "")) not in _ENDED:
-        return None
-    used = job.get("resources_used", {})  # none: it never ran
-    return JobUsage(
-        elapsed_s=clock_seconds(str(used.get("walltime", "0"))),
-        nodes=len(read_state(job).nodes.split(",")) if used else 0,
-        cpu_s=clock_seconds(str(used.get("cput", "0"))) or None,
-        memory_bytes=size_bytes(str(used.get("mem", ""))) or None,
-        memory_of="a job",
-        energy_j=float(used.get("energy", 0)) * _JOULES or None,
-    )
-
-
-def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
-    """Return what a job may get at most and which nodes are not well, from ``pbsnodes -a -F json``."""
-    nodes = read_table(answer, "nodes")
-    ill = {
-        host: f"node {name} is {node['state']}"
-        for name, node in nodes.items()
-        if set(str(node.get("state", "")).split(",")) & {"down", "offline", "unknown", "state-unknown", "stale"}
-        # What jobs may call it: its vnode's, its daemon's or its host's name, short or long.
-        for known in (name, node.get("Mom", name), node.get("resources_available", {}).get("host", name))
-        for host in (str(known), str(known).partition(".")[0])
-    }
-    resources = [node.get("resources_available", {}) for node in nodes.values()]
-    if not resources:
-        return None, ill
-    return (
-        Partition(
-            name="of this PBS server",
-            nodes=len(resources),
-            cores_per_node=max(int(resource.get("ncpus", 0)) for resource in resources),
-            gpus_per_node=max(int(resource.get("ngpus", 0)) for resource in resources),
-            memory_mb=max(size_bytes(str(resource.get("mem", ""))) for resource in resources) // 1024**2 or None,
-        ),
-        ill,
-    )
-
-
-def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
-    if not answer.strip():
-        return {}
-    try:
-        # strict=False: PBS copies control characters out of job environments as they are.
-        found: dict[str, dict[str, Any]] = json.loads(answer, strict=False).get(name, {})
-    except json.JSONDecodeError as error:
-        raise UserError(f"PBS answered with damaged JSON ({error}): try again") from error
-    return found
+        """Return what the server's nodes have and which are not well; nothing where that cannot be read."""
+        answer = self.commands.ask(("pbsnodes", "-a", "-F", "json")).out
+        try:
+            return read_nodes(answer)
+        except UnreadableAnswer:
+            pass
+        try:
+            return read_nodes(quote_bare_texts(answer))
+        except UnreadableAnswer as error:
+            _LOG.warning("nothing is known of the nodes: pbsnodes: %s", error)
+            return None, {}

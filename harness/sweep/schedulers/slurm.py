@@ -1,6 +1,7 @@
 """Slurm: sbatch, squeue, and sacct where there is accounting; what they answer, as states, partitions and nodes."""
 
 import functools
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,34 +11,111 @@ from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, schedulers
+from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.schedulers import (
-    CommandRunner,
-    Job,
-    SiteFinding,
-    State,
-    at_once,
-    compare_partition,
-    message,
-    waiting_or_running,
+from harness.sweep.scheduler_commands import CommandRunner
+from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
+from harness.sweep.site import Partition, Site
+from harness.sweep.slurm_answers import (
+    ACCOUNT_FIELDS,
+    NO_NODES,
+    NODE_FIELDS,
+    PARTITION_FIELDS,
+    QUEUE_FIELDS,
+    USAGE_FIELDS,
+    expand,
+    read_node_gpus,
+    read_nodes,
+    read_partitions,
+    read_queue,
+    read_sacct,
+    read_usage,
+    widest,
 )
-from harness.sweep.site import Partition, Site, clock_seconds, seconds, size_bytes, walltime
+from harness.sweep.submission_errors import (
+    Outcome,
+    Reason,
+    SubmissionUnknown,
+    UnreadableAnswer,
+    message,
+    phrases,
+    submission_error,
+)
 
+_LOG = logging.getLogger(__name__)
 # Installed, but not configured for a cluster: Debian's packages on a workstation, say.
 _NO_CLUSTER = ("configuration source", "configuration file")
-# How the reasons of jobs begin that wait for a node which is down or drained.
-NO_NODES = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")
-# A suffix instead of a width: nothing is cut off (squeue(1), --Format).
-QUEUE_FIELDS = "JobArrayID:|,State:|,Reason:|,NodeList:|,exit_code:|,Name:"
-ACCOUNT_FIELDS = "JobID,State,ExitCode,NodeList"
-PARTITION_FIELDS = "%P|%D|%X|%Y|%m|%G|%l"
-NODE_FIELDS = "%N|%T|%E"
-USAGE_FIELDS = "JobID,State,ElapsedRaw,NNodes,TotalCPU,MaxRSS,ConsumedEnergyRaw"
-
-_NO_ENERGY = 2**63
-_QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
-_RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
-_OWN_END = {"COMPLETED", "FAILED"}
+# What sbatch prints, by Slurm's slurm_errno.c and sbatch.c, in the order in which it is looked up: a lost answer first,
+# then the limit that Slurm names in a line of its own, then the sentence that stands for many limits.
+SUBMISSIONS = (
+    *phrases(
+        "all",
+        Outcome.LOST,
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+        "Unable to contact slurm controller",
+        "Communication (connection|shutdown) failure",
+        "Message (send|receive) failure",
+        "Unexpected message received",
+        "Unexpected missing socket error",
+        "Protocol authentication error",
+        "Invalid authentication credential",
+        "Authentication credential expired",
+        "Slurm backup controller in standby mode",
+        "I/O error writing script/environment to file",
+        "Connection (timed out|refused|reset)",
+    ),
+    *phrases("23.02 and later", Outcome.LOST, "Rate limit exceeded", "Controller is in standby mode"),
+    *phrases("all", Outcome.FULL, r"\b(QOS|Assoc)\w*Submit\w*Limit\b"),
+    *phrases("up to 23.02", Outcome.FULL, "Unable to create job record, try again"),
+    *phrases("all", Outcome.FULL, "temporarily unable to accept job", "Job creation temporarily disabled"),
+    *phrases("23.11 and later", Outcome.FULL, "MaxJobCount limit reached"),
+    *phrases("all", Reason.POLICY, r"\b(QOS|Assoc)Grp\w*Min\w*"),  # a budget of minutes is used up
+    *phrases("all", Reason.TIME_LIMIT, r"\b(QOS|Assoc|Partition)\w*(Wall|Time)\w*"),
+    *phrases("all", Reason.NODES, r"\b(QOS|Assoc|Partition)\w*Node\w*"),
+    *phrases("all", Reason.CORES, r"\b(QOS|Assoc)\w*Cpu\w*"),
+    *phrases("all", Reason.GPUS, r"\b(QOS|Assoc)\w*GRES\w*"),
+    *phrases("all", Reason.MEMORY, r"\b(QOS|Assoc)\w*Mem\w*"),
+    *phrases("all", Reason.QOS, r"\bQOSNotAllowed\b", "Invalid qos specification", "breached requested QOS usage"),
+    *phrases("23.11 and later", Reason.QOS, "Invalid QOS specification, relative QOS"),
+    *phrases("all", Reason.POLICY, r"\b(QOS|Assoc)(Max|Min|Grp)\w+"),
+    *phrases("all", Outcome.FULL_OR_REFUSED, "Job violates accounting/QOS policy"),
+    *phrases("all", Reason.TIME_LIMIT, "Requested time limit is invalid", "Invalid time-min specification"),
+    *phrases("all", Reason.TIME_LIMIT, "Invalid (--)?time (limit )?specification", "Invalid time specified"),
+    *phrases("all", Reason.ACCOUNT, "Invalid account or account/partition combination"),
+    *phrases("23.02 and later", Reason.ACCOUNT, "Invalid or unknown association"),
+    *phrases(
+        "all", Reason.PARTITION, "Invalid partition (name )?specified", "No partition specified or system default"
+    ),
+    *phrases("all", Reason.PARTITION, "User's group not permitted to use this partition"),
+    *phrases("all", Reason.PARTITION, "Required partition not available", "Partition in DOWN state"),
+    *phrases("all", Reason.RESERVATION, "Requested reservation is invalid", "Access denied to requested reservation"),
+    *phrases("all", Reason.RESERVATION, "Requested reservation not usable now"),
+    *phrases("all", Reason.NODES, "Node count specification invalid", "Requested nodes not in this partition"),
+    *phrases("all", Reason.NODES, "Max powered up nodes reached", "Invalid node name specified"),
+    *phrases("all", Reason.CORES, "More processors requested than permitted", "CPU count specification invalid"),
+    *phrases("all", Reason.CORES, "Task count specification invalid", "more threads per core than"),
+    *phrases("all", Reason.MEMORY, "Memory required by task is not available"),
+    *phrases("all", Reason.MEMORY, "Memory specification can ?not be satisfied"),
+    *phrases("all", Reason.GPUS, r"Invalid generic resource \(gres\)", "Invalid GRES specification"),
+    *phrases("all", Reason.GPUS, "Requested GRES option unsupported", "Duplicate generic resource"),
+    *phrases("23.02 and later", Reason.GPUS, "Insufficient GRES available", "RestrictedCoresPerGPU"),
+    *phrases("all", Reason.FEATURE, "Invalid feature specification", "--batch option is invalid"),
+    *phrases("22.05 and later", Reason.FEATURE, "Invalid preferred feature specification"),
+    *phrases("all", Reason.RESOURCES, "Requested node configuration is not available"),
+    *phrases("all", Reason.RESOURCES, "Requested partition configuration not available"),
+    *phrases("all", Reason.RESOURCES, "CPU count per node can ?not be satisfied"),
+    *phrases("24.05 and later", Reason.RESOURCES, "Requested topology configuration is not available"),
+    *phrases("all", Reason.DEPENDENCY, "Job dependency problem", "Circular job dependency"),
+    *phrases("all", Reason.ARRAY, "Invalid job array specification"),
+    *phrases(
+        "all", Reason.PERMISSION, "Access/permission denied", "Invalid (user|group) id", "Invalid (user|group) ID"
+    ),
+    *phrases("all", Reason.CLOSED, "System submissions disabled", "Requested operation is presently disabled"),
+    *phrases("all", Reason.SCRIPT, "other parameter too long", "Invalid license specification", "DOS line breaks"),
+    *phrases("all", Reason.SCRIPT, "does not look like a batch script", "Invalid wckey", "Trackable RESource"),
+    *phrases("all", Reason.SCRIPT, "unrecognized option", "invalid option", "Invalid directive", "Unable to open file"),
+)
 _MEANING = {
     "TIMEOUT": "Slurm ended it at its time limit",
     "NODE_FAIL": "a node of its allocation was lost",
@@ -135,9 +213,13 @@ class Scheduler(schedulers.Scheduler):
 
     def submit(self, job: Job) -> tuple[str, ...]:
         """Queue `job` with sbatch."""
-        answer = self.commands.run(("sbatch", "--parsable", str(job.script)))
-        number = answer.strip().splitlines()[-1].split(";")[0]
-        return tuple(self.task(number, index) for index in range(job.tasks)) or (number,)
+        reply = self.commands.submit(("sbatch", "--parsable", str(job.script)))
+        if reply.code != 0:
+            raise submission_error("sbatch", reply, SUBMISSIONS)
+        number = re.search(r"^(\d+)(;\S*)?\s*$", reply.out, re.MULTILINE)
+        if number is None:
+            raise SubmissionUnknown(f"sbatch ends well without a job's number: {message(reply)}", lost=True)
+        return tuple(self.task(number[1], index) for index in range(job.tasks)) or (number[1],)
 
     def task(self, job: str, index: int) -> str:
         """Return the identifier of an array's task."""
@@ -147,6 +229,11 @@ class Scheduler(schedulers.Scheduler):
         """Return the numbers of the queued or running jobs called one of `names`."""
         found = waiting_or_running(self._queue(), names)
         return {name: job.partition("_")[0] for name, job in found.items()}
+
+    def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """Return the numbers of the jobs called one of `names` that have ended and that the controller remembers."""
+        ended = ended_jobs(self._queue(), names)
+        return {name: sorted({job.partition("_")[0] for job in jobs}) for name, jobs in ended.items()}
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`: one squeue for all, and one sacct for those it no longer lists."""
@@ -234,121 +321,16 @@ class Scheduler(schedulers.Scheduler):
     @functools.cached_property
     def _live(self) -> tuple[Partition, ...]:
         try:
-            return read_partitions(self.commands.ask(("sinfo", "--noheader", "-o", PARTITION_FIELDS)).out)
+            partitions = read_partitions(self.commands.ask(("sinfo", "--noheader", "-o", PARTITION_FIELDS)).out)
+            if all(partition.gpus_per_node is not None for partition in partitions):
+                return partitions
+            gpus = read_node_gpus(self.commands.ask(("scontrol", "show", "nodes", "--json")).out)
+        except UnreadableAnswer as error:
+            _LOG.warning("partitions are not known, so that no layout is refused for their limits: %s", error)
+            return ()
         except UserError:
             return ()  # no Slurm on this machine: the script is only written, `check` refuses to submit it
-
-
-def read_queue(answer: str) -> dict[str, tuple[State, str]]:
-    """Return state and name by identifier from ``squeue -h -r -O QUEUE_FIELDS``; `exit_code` there is a wait status."""
-    found = {}
-    for line in answer.splitlines():
-        identifier, word, reason, nodes, status, name = line.split("|", 5)
-        code = (int(status) >> 8) or (128 + (int(status) & 127) if int(status) & 127 else 0)
-        found[identifier.strip()] = (_state(word.strip(), reason.strip(), nodes.strip(), code), name.strip())
-    return found
-
-
-def read_sacct(answer: str) -> dict[str, State]:
-    """Return states by identifier from ``sacct -X -n -P -o ACCOUNT_FIELDS``."""
-    found = {}
-    for line in answer.splitlines():
-        identifier, words, codes, nodes = line.split("|", 3)
-        word, _, by = words.partition(" ")
-        status, _, signal = codes.partition(":")
-        found[identifier] = _state(word, by, nodes, int(status or 0) or (128 + int(signal) if int(signal or 0) else 0))
-    return found
-
-
-def read_usage(answer: str) -> dict[str, JobUsage]:
-    """Return what ended jobs used from ``sacct -n -P --noconvert -o USAGE_FIELDS``: a line a job, and one a step of it.
-
-    Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
-    """
-    found: dict[str, JobUsage] = {}
-    for line in answer.splitlines():
-        identifier, words, elapsed, nodes, used, memory, energy = line.split("|")
-        job, _, step = identifier.partition(".")
-        if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
-            joules = int(energy or 0)
-            found[job] = JobUsage(
-                elapsed_s=float(elapsed or 0), nodes=int(nodes or 0), cpu_s=clock_seconds(used or "0") or None,
-                memory_of="a process", energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
-            )  # fmt: skip
-        elif job in found:
-            most = max(size_bytes(memory), found[job].memory_bytes or 0)
-            found[job] = replace(found[job], memory_bytes=most or None)
-    return found
-
-
-def _state(word: str, reason: str, nodes: str, code: int) -> State:
-    reason = "" if reason in ("None", "NonZeroExitCode") else reason
-    if word in _QUEUED:
-        return State(phase="queued", word=word, reason=reason)
-    if word in _RUNNING:
-        return State(phase="running", word=word, reason=reason, nodes=nodes)
-    return State(phase="ended", word=word, reason=reason, nodes=nodes, exit_code=code, forced=word not in _OWN_END)
-
-
-def read_partitions(answer: str) -> tuple[Partition, ...]:
-    """Return the partitions from ``sinfo -h -o PARTITION_FIELDS``, one line for each kind of node, merged by name."""
-    found: dict[str, Partition] = {}
-    for line in answer.splitlines():
-        name, nodes, sockets, cores, memory, gres, limit = line.split("|", 6)
-        old = found.get(name, Partition(name=name, nodes=0, cores_per_node=0, gpus_per_node=0, memory_mb=0))
-        gpus = sum(int(count) for count in re.findall(r"gpu(?::[A-Za-z]\w*)?:(\d+)", gres))
-        found[name] = Partition(
-            name=name.rstrip("*"),
-            default=name.endswith("*"),
-            nodes=(old.nodes or 0) + int(nodes),
-            cores_per_node=max(old.cores_per_node or 0, _first(sockets) * _first(cores)),
-            gpus_per_node=max(old.gpus_per_node or 0, gpus),
-            memory_mb=max(old.memory_mb or 0, _first(memory)),
-            walltime=walltime(clock_seconds(limit)) if limit[:1].isdigit() else None,  # "infinite"
-        )
-    return tuple(found.values())
-
-
-def read_nodes(answer: str) -> Mapping[str, str]:
-    """Return what is wrong with nodes from ``sinfo -h -N -o NODE_FIELDS``: name to state and reason."""
-    found = {}
-    for line in answer.splitlines():
-        name, state, reason = line.split("|", 2)
-        if reason not in ("none", ""):
-            found[name] = f"node {name} is {state}: {reason}"
-    return found
-
-
-def expand(nodes: str) -> Iterable[str]:
-    """Yield the names in a node list such as ``n[1-2,7],m3``; ranges keep their leading zeros."""
-    for prefix, inner in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?,?", nodes):
-        if not inner:
-            yield prefix
-        for part in inner.split(",") if inner else ():
-            first, _, last = part.partition("-")
-            for number in range(int(first), int(last or first) + 1):
-                yield f"{prefix}{number:0{len(first)}d}"
-
-
-def _first(number: str) -> int:
-    """Return the least of a count such as ``4+``, which sinfo writes where nodes differ."""
-    return int(re.match(r"\d*", number)[0] or 0)  # type: ignore[index]
-
-
-def widest(partitions: Sequence[Partition]) -> Partition:
-    """Return the most that one of `partitions` allows, of each thing; None where one of them has no limit."""
-
-    def most(field: str) -> int | None:
-        values = [getattr(partition, field) for partition in partitions]
-        return None if None in values else max(values)
-
-    times = [partition.walltime for partition in partitions if partition.walltime]
-    longest = max(times, key=seconds) if len(times) == len(partitions) else None
-    return Partition(
-        name=",".join(partition.name for partition in partitions),
-        walltime=longest,
-        nodes=most("nodes"),
-        cores_per_node=most("cores_per_node"),
-        gpus_per_node=most("gpus_per_node"),
-        memory_mb=most("memory_mb"),
-    )
+        if gpus is None:
+            _LOG.warning("how many GPUs a node has cannot be read, so that none of a layout's are refused for it")
+            return partitions
+        return tuple(replace(partition, gpus_per_node=gpus.get(partition.name, 0)) for partition in partitions)

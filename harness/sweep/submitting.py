@@ -1,0 +1,253 @@
+"""A job's way into the queue, and back to it: nothing is submitted twice, whatever becomes of the command that submits.
+
+A job's name is on disk before it is submitted. As long as the outcome of a submission is open (the answer was lost, the
+command was killed in between, its answer is not understood) the job is looked for by that name before anything else is
+submitted: by the command that goes on, and by the next one.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.schema.record import read_accounts
+from harness.sweep.job_script import Group, exit_file, time_limit
+from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
+from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.submission_errors import NotQueued, Reason, SubmissionRefused, SubmissionUnknown
+from harness.sweep.sweep_folder import RUNNING_FILE, SUBMITTING_FILE, Running, read_running, write_running
+
+# How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
+# taken in, and its clients have given up by then.
+_ARRIVAL_S = 30.0
+_PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
+_PAUSE_S = 2.0  # between two looks at the queue
+
+Say = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def submission_under_way(folder: Path) -> Iterator[int]:
+    """Yield an open file for the submission command to inherit: it is locked until that command has ended too."""
+    handle = os.open(folder / SUBMITTING_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def submit_job(scheduler: Scheduler, folder: Path, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
+    """Submit `job`, of `launches` of the sweep in `folder`, and return its identifier, or one for each task.
+
+    Where the outcome is not known the job is looked for by its name.
+
+    Raises:
+        QueueFull: the scheduler takes no more jobs for now.
+        SubmissionRefused: it takes no such job.
+        NotQueued: its answer was lost, and the job is not there.
+        SubmissionUnknown: it does not say whether it has the job.
+    """
+    if not scheduler.survives_client:
+        return scheduler.submit(job)
+    try:
+        with submission_under_way(folder) as handle:
+            scheduler.commands.handles = (handle,)
+            return scheduler.submit(job)
+    except SubmissionUnknown as error:
+        say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
+        jobs = _look(scheduler, folder, launches, _ARRIVAL_S)
+        if job.name not in jobs:
+            if not error.lost:
+                raise SubmissionRefused(error.text, reason=Reason.OTHER) from error
+            raise NotQueued(f"job {job.name} was not queued: {error}") from error
+        number = jobs[job.name]
+        say(f"job {job.name} was queued all the same, as {number}")
+        return tuple(scheduler.task(number, index) for index in range(job.tasks)) or (number,)
+    finally:
+        scheduler.commands.handles = ()
+
+
+def find_jobs(scheduler: Scheduler, folder: Path, launches: Sequence[Running]) -> dict[str, str]:
+    """Return by name the identifiers of those jobs of `launches` that are queued or running, or have just run.
+
+    One that has ended counts if it left an exit code, and no earlier command of this sweep has taken it in.
+
+    Raises:
+        UserError: the scheduler does not answer.
+    """
+    jobs = dict(scheduler.find(sorted({launch.name for launch in launches})))
+    ran = [launch for launch in launches if launch.name not in jobs and exit_file(folder, launch.point).exists()]
+    if not ran:
+        return jobs
+    collected = {account.job for account in read_accounts(folder)}
+    ended = scheduler.find_ended(sorted({launch.name for launch in ran}))
+    for launch in ran:
+        for number in ended.get(launch.name, ()):
+            if _identifier(scheduler, launch, number) not in collected:
+                jobs[launch.name] = number
+    return jobs
+
+
+def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
+    return scheduler.task(number, launch.task) if launch.task >= 0 else number
+
+
+def _look(scheduler: Scheduler, folder: Path, launches: Sequence[Running], seconds: float) -> dict[str, str]:
+    """Look for the jobs of `launches` until all are there, for so many `seconds`; return those that are, by name.
+
+    Raises:
+        SubmissionUnknown: the scheduler does not answer.
+    """
+    names = {launch.name for launch in launches}
+    begin = time.monotonic()
+    while True:
+        try:
+            jobs = find_jobs(scheduler, folder, launches)
+        except UserError as error:
+            if time.monotonic() - begin > _PATIENCE_S:
+                text = (
+                    f"whether {', '.join(sorted(names))} is in the queue is not known, as it does not answer: {error}"
+                )
+                raise SubmissionUnknown(f"{text}; the same command looks for it first", lost=True) from error
+        else:
+            if names <= jobs.keys() or time.monotonic() - begin >= seconds:
+                return jobs
+        time.sleep(min(_PAUSE_S, scheduler.poll_s))
+
+
+def identify(
+    scheduler: Scheduler, folder: Path, launches: Sequence[Running], *, say: Say | None = None
+) -> tuple[Running, ...]:
+    """Return `launches` with every identifier filled in, less those that never reached the queue.
+
+    A process that died between its decision to submit and the scheduler's answer left only the job's name. With `say`
+    its submission is given the time to reach the queue; without, the queue is looked at once.
+
+    Raises:
+        UserError: the scheduler does not answer, or the submission of an earlier command does not end.
+    """
+    nameless = [launch for launch in launches if not launch.job]
+    jobs: dict[str, str] = {}
+    if nameless and say is None:
+        jobs = find_jobs(scheduler, folder, nameless)
+    elif nameless and say is not None:
+        jobs = _look(scheduler, folder, nameless, 0.0)
+        if any(launch.name not in jobs for launch in nameless):
+            say(
+                "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"
+            )
+            jobs = _look(scheduler, folder, nameless, _may_arrive(folder))
+    identified = []
+    for launch in launches:
+        if launch.job:
+            identified.append(launch)
+        elif launch.name in jobs:
+            identified.append(replace(launch, job=_identifier(scheduler, launch, jobs[launch.name])))
+    return tuple(identified)
+
+
+def _may_arrive(folder: Path) -> float:
+    """Return for how many seconds jobs may still arrive, when no submission of an earlier command is left alive.
+
+    The folder's own clock says how old the list of launches is, which is written when jobs are submitted.
+
+    Raises:
+        UserError: such a submission does not end.
+    """
+    waited = _wait_for_submissions(folder)
+    os.utime(folder / SUBMITTING_FILE)
+    now = (folder / SUBMITTING_FILE).stat().st_mtime
+    try:
+        age = now - (folder / RUNNING_FILE).stat().st_mtime
+    except FileNotFoundError:
+        age = 0.0
+    if waited or age < 0:
+        return _ARRIVAL_S
+    return max(0.0, min(_ARRIVAL_S, COMMAND_LIMIT_S + _ARRIVAL_S - age))
+
+
+def _wait_for_submissions(folder: Path) -> bool:
+    """Wait until no submission command is alive, also one whose own command was killed; return whether one was.
+
+    Raises:
+        UserError: one does not end.
+    """
+    begin = time.monotonic()
+    handle = os.open(folder / SUBMITTING_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    waited = False
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return waited
+            except BlockingIOError:
+                waited = True
+                if time.monotonic() - begin > _PATIENCE_S:
+                    raise UserError(
+                        f"a submission of an earlier command of sweep '{folder.name}' has not ended in "
+                        f"{_PATIENCE_S:.0f} s: end it, then give the command again"
+                    ) from None
+                time.sleep(0.1)
+    finally:
+        os.close(handle)
+
+
+def carry_over(scheduler: Scheduler, folder: Path, say: Say) -> tuple[Running, ...]:
+    """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
+
+    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
+
+    Raises:
+        UserError: they were submitted to another scheduler, or this one does not say whether it has them.
+    """
+    left = read_running(folder)
+    if not scheduler.survives_client:
+        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
+        scheduler.cancel(orphans)
+        for running in left:
+            if running.name in orphans:
+                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
+    others = {running.scheduler for running in left} - {scheduler.name}
+    if others:
+        other = sorted(others)[0]
+        raise UserError(
+            f"sweep '{folder.name}' has launches under SCHEDULER={other}: give SCHEDULER={other} again to wait for "
+            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
+        )
+    if not scheduler.survives_client:
+        write_running(folder, ())
+        return ()
+    launches = identify(scheduler, folder, left, say=say)
+    write_running(folder, launches)
+    return launches
+
+
+def asked_of(reason: Reason, group: Group, scheduler: Scheduler) -> str:
+    """Return what the job of `group` asks for, of that which was refused, and what is allowed where that is known."""
+    request, layout, limit = scheduler.request, group.layout, scheduler.limit()
+    gpus = layout.gpus_per_rank * layout.ranks_per_node
+    asked: dict[Reason, tuple[str, object]] = {
+        Reason.TIME_LIMIT: (f"WALLTIME={time_limit(group, request, limit)}", limit and limit.walltime),
+        Reason.NODES: (f"{layout.nodes} nodes", limit and limit.nodes),
+        Reason.CORES: (f"{layout.ranks_per_node * layout.threads} cores a node", limit and limit.cores_per_node),
+        Reason.GPUS: (f"{gpus} GPUs a node", limit and limit.gpus_per_node),
+        Reason.MEMORY: (f"MEMORY={request.memory}" if request.memory else "", limit and limit.memory_mb),
+        Reason.ACCOUNT: (f"ACCOUNT={request.account}", None),
+        Reason.PARTITION: (f"PARTITION={request.partition}", None),
+        Reason.QOS: (f"QOS={request.qos}", None),
+        Reason.RESERVATION: (f"RESERVATION={request.reservation}", None),
+        Reason.FEATURE: (f"CONSTRAINT={request.constraint}", None),
+        Reason.DEPENDENCY: (f"AFTER={request.after}", None),
+    }
+    text, allowed = asked.get(reason, ("", None))
+    if not text:
+        return ""
+    unit = " MB a node" if reason is Reason.MEMORY else ""
+    verb = "allows" if reason is Reason.TIME_LIMIT else "has"
+    where = f", partition {limit.name} {verb} {allowed}{unit}" if limit is not None and allowed else ""
+    return f"asked for is {text}{where}"

@@ -1,0 +1,108 @@
+"""`harness run` inside a job that a user has opened: slots are this host's cores, other nodes are told of."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.base.cores import usable_cores
+from harness.base.errors import UserError
+from harness.schema.sweep import Layout
+from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
+from harness.sweep.schedulers import open_scheduler
+from tests.mpi.launch import ROOT
+
+SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOBID": "4711",
+    "SLURM_NNODES": "1",
+    "SLURM_NTASKS": "1",
+    "SLURM_CPUS_ON_NODE": "2",
+    "SLURM_TASKS_PER_NODE": "1",
+    "SLURM_JOB_CPUS_PER_NODE": "2",
+    "SLURM_JOB_NODELIST": "n1",
+    "SLURM_NODELIST": "n1",
+}
+SEVERAL = SLURM | {"SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "nid[0001,0007]", "SLURM_NODELIST": "nid[0001,0007]"}
+STEP = SLURM | {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0"}
+PBS = {"PBS_JOBID": "7.head", "PBS_ENVIRONMENT": "PBS_INTERACTIVE", "NCPUS": "2"}
+LSF = {"LSB_JOBID": "8", "LSB_HOSTS": "n1"}
+FLUX = {"FLUX_JOB_ID": "9", "FLUX_URI": "local:///nowhere"}
+
+
+def nodefile(folder: Path, *lines: str) -> dict[str, str]:
+    path = folder / "nodes"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return PBS | {"PBS_NODEFILE": str(path)}
+
+
+def test_allocations_of_every_kind(tmp_path: Path) -> None:
+    assert current_allocation({}) is None
+    assert current_allocation({"SLURM_CONF": "/etc/slurm.conf", "PBS_SERVER": "head"}) is None
+    assert current_allocation(SLURM) == Allocation(scheduler="Slurm", nodes=("n1",), cores=2)
+    assert current_allocation(SEVERAL) == Allocation(scheduler="Slurm", nodes=("nid0001", "nid0007"), cores=2)
+    one = current_allocation(nodefile(tmp_path, "n1"))
+    assert one == Allocation(scheduler="PBS", nodes=("n1",), cores=2)
+    two = current_allocation(nodefile(tmp_path, "n1", "n1", "n2"))
+    assert two == Allocation(scheduler="PBS", nodes=("n1", "n2"), cores=2)
+    lost = current_allocation(PBS | {"PBS_NODEFILE": str(tmp_path / "gone")})
+    assert lost is not None and len(lost.nodes) == 1
+
+
+@pytest.mark.parametrize("job", [SLURM, SEVERAL, STEP, PBS | {"PBS_NODEFILE": "/nodes"}, LSF, FLUX])
+def test_what_starts_ranks_here_sees_no_job(job: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in job.items():
+        monkeypatch.setenv(name, text)
+    environment = open_scheduler("local", oversubscribe=True).environment(Layout(nodes=2))
+    hidden = {name for name, text in environment.items() if text is None}
+    assert job.keys() - hidden <= {"NCPUS"}
+
+
+def test_ranks_that_fit_on_no_single_host_of_several_are_refused_with_the_way_to_all() -> None:
+    job = Allocation(scheduler="Slurm", nodes=("nid0001", "nid0007"), cores=2)
+    everywhere = r"mpirun -n \d+ python -m harness.transparent fit.py"
+    assert re.search(everywhere, str(other_nodes(job, Layout(nodes=1), Path("fit.py"))))
+    with pytest.raises(UserError, match=everywhere):
+        other_nodes(job, Layout(nodes=usable_cores() + 1), Path("fit.py"))
+    alone = Allocation(scheduler="Slurm", nodes=("n1",), cores=1)
+    assert other_nodes(alone, Layout(nodes=usable_cores() + 1), Path("fit.py")) is None
+    assert (cores_here(None), cores_here(alone)) == (usable_cores(), 1)
+
+
+SCRIPT = """
+from mpi4py import MPI
+print(f"RANKS {MPI.COMM_WORLD.size}", flush=True)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "slurm",
+        "pbs of two",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "several", "step", "pbs")),
+    ],
+)
+def test_two_ranks_start_in_a_job_of_one_task(kind: str, tmp_path: Path) -> None:
+    job = {
+        "none": {},
+        "slurm": SLURM,
+        "several": SEVERAL,
+        "step": STEP,
+        "pbs": nodefile(tmp_path, "n1"),
+        "pbs of two": nodefile(tmp_path, "n1", "n2"),
+    }[kind]
+    (tmp_path / "fit.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "harness", "run", "-n", "2", str(tmp_path / "fit.py")]
+    environment = os.environ | job | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    # It trains nothing, which is told when both ranks have run it.
+    assert result.stdout.count("RANKS 2") == 1, result.stdout + result.stderr
+    told = "ranks start on this host alone" in result.stderr
+    assert told == (kind in ("several", "pbs of two"))
