@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.cli import common
+from harness.cli.first_use import fetch_for
 from harness.cli.options import (
     build_layouts,
     build_workload,
@@ -307,6 +308,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)
     layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
+    fetch_for(workload, options["data_dir"])
     sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=options["data_dir"])
     return Version(name=name, sweep=sweep)
 

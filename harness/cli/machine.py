@@ -1,7 +1,6 @@
 """Commands about this machine: its data sets, its readiness, its site file, the cost of messages, the bench."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,9 @@ from harness.cli.common import (
     reports_option,
     with_options,
 )
-from harness.datasets.data_source import fetch as fetch_originals
+from harness.cli.first_use import transfer_bars
 from harness.datasets.dataset import Download
+from harness.datasets.downloads import fetch as fetch_originals
 from harness.datasets.image_files import write_shards
 from harness.datasets.own_file import SUFFIXES
 from harness.datasets.prepare import prepared_folder
@@ -234,17 +234,8 @@ def list_sets(data_dir: Path | None) -> None:
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
 def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
     datasets.info(dataset)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-
-        def progress(file: Download) -> Callable[[int, int | None], None]:
-            task = bar.add_task(file.name, total=file.bytes)
-            return lambda done, total: bar.update(task, completed=done, total=total)
-
+    with transfer_bars() as progress:
         files = fetch_originals(dataset, data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")

@@ -16,6 +16,7 @@ from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import resource
 from harness.cli import common
+from harness.cli.first_use import fetch_small_set
 from harness.cli.options import (
     approval,
     batch_options,
@@ -83,6 +84,8 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
 
     preset, over = options["preset"] or PRESET, options["oversubscribe"]
     planned = partial(plan, layouts=layouts, preset=preset, size=size, data_dir=data_dir, oversubscribe=over)
+    for name in names:
+        fetch_small_set(EXPERIMENTS[name].dataset, data_dir)
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = {
         name: tuple(replace(one, scheduler=submission.scheduler) for one in planned(EXPERIMENTS[name]))
@@ -192,6 +195,8 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     from harness.report.claims_page import studies_table
 
     known = judge(results, reports)
+    for name in ("mnist", "adult", "cifar10") if run else ():
+        fetch_small_set(name, data_dir)
     planned = studies(known[0].claims, usable_cores(), data_dir, prepare=run)
     for row in studies_table(planned, known[2], known[1]).rows:
         click.echo("; ".join(map(str, row)))

@@ -14,6 +14,7 @@ import click
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
 from harness.cli import common
+from harness.cli.first_use import fetch_for
 from harness.cli.options import (
     approval,
     batch_options,
@@ -31,7 +32,6 @@ from harness.cli.repeat import redrawn, whence
 from harness.report.answer import Answer, Banner, plain
 from harness.schema.record import RUN_FILE, read_run
 from harness.schema.sweep import LOGS, Point
-from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.sweep.execute import SweepPlan
@@ -83,6 +83,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     workload = build_workload(options)
     submission, why = build_submission(options)
     layouts, refused = build_layouts(options, submission)
+    fetch_for(workload, data_dir)
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -99,7 +100,6 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         **{name: options[name] for name in ("scaling", "oversubscribe")},
     )
     network = find_network(options["network"], results) if options["network"] else None
-    _say_data(workload, data_dir, always=dry_run)
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     for sentence in refused:
@@ -160,19 +160,6 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
     more = min(there + _MORE, _MOST)
     late = seconds * more > _LONGEST_S * there
     return there if reach <= _NARROW or late else max(more, there)
-
-
-def _say_data(workload: Workload, data_dir: Path | None, *, always: bool) -> None:
-    """Say before anything else that synthetic rows stand in for real ones where nobody asked for them."""
-    from harness.datasets import locate
-
-    source = locate(workload, data_dir)
-    if source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident":
-        click.echo(
-            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line."
-        )
-    elif always:
-        click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -1,6 +1,5 @@
 """PBS (OpenPBS, PBS Pro): qsub, qstat, qdel; what they answer, as states, limits and nodes."""
 
-import getpass
 import json
 import re
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.user import user_name
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.launch_command import LaunchCommand
@@ -110,7 +110,7 @@ class Scheduler(schedulers.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the identifiers of the user's queued or running jobs called one of `names`."""
-        jobs = self._table(self.commands.run(("qselect", "-u", getpass.getuser())).split())
+        jobs = self._table(self.commands.run(("qselect", "-u", user_name())).split())
         found = {str(job.get("Job_Name", "")): name for name, job in jobs.items()}
         return {name: found[name] for name in names if name in found}
 
