@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from harness.base.files import cache_folder
-from harness.base.user import home_folder
+from harness.base.user import base_folder, can_be_written
 
 __all__ = ["Artist", "Axes", "Figure", "FigureCanvasAgg", "own_settings", "ticker"]
 
@@ -24,7 +24,8 @@ _FONTS = "MPLCONFIGDIR"  # the folder in which matplotlib keeps its list of font
 def _out_of_reach() -> Iterator[None]:
     """Hide the user's settings of matplotlib during the block, and the current folder, where it looks first."""
     changes = {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": ""}
-    if _FONTS not in os.environ and home_folder() is None:
+    cache = base_folder("XDG_CACHE_HOME", ".cache")
+    if _FONTS not in os.environ and not (cache and can_be_written(cache / "matplotlib")):
         changes[_FONTS] = str(cache_folder() / "matplotlib")
     before = {name: os.environ.get(name) for name in changes}
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)

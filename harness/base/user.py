@@ -4,6 +4,7 @@ In a container a process often has a number that is in no passwd file, and neith
 for the user's name or folders asks here.
 """
 
+import logging
 import os
 import pwd
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 
+_log = logging.getLogger(__name__)
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # in the order of Python's getpass
 
 
@@ -34,6 +36,21 @@ def home_folder() -> Path | None:
     except RuntimeError:  # pathlib's, where nothing names one
         return None
     return home if home.is_absolute() and home.is_dir() else None
+
+
+def settle_home() -> None:
+    """Give this process, and all that it starts, a $HOME where nothing names one.
+
+    Open MPI's mpirun ends without one, and other libraries make a folder called ``~``. It is logged.
+
+    Raises:
+        UserError: there is no temporary folder for it either.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = str(temporary_folder())
+        _log.warning("no HOME, and no user of number %d: HOME is '%s'", os.getuid(), os.environ["HOME"])
 
 
 def base_folder(variable: str, below_home: str) -> Path | None:
