@@ -99,6 +99,21 @@ budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0
 sweep_argument = click.argument("sweep", required=False)
 
 
+def check_mpi() -> None:
+    """Refuse a site's MPI library that mpi4py cannot load before anything starts, or say that it may be so.
+
+    Raises:
+        UserError: no launch can work, or there is no launcher.
+    """
+    from harness.comm.mpi_library import find_bad_library
+
+    bad = find_bad_library()
+    if bad is not None and bad.certain:
+        raise UserError(str(bad))
+    if bad is not None:
+        click.echo(f"harness: {bad}", err=True)
+
+
 def names_in(text: str) -> tuple[str, ...]:
     """Return the names in a list with commas, each once."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

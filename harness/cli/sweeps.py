@@ -83,6 +83,8 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     workload = build_workload(options)
     submission, why = build_submission(options)
     layouts, refused = build_layouts(options, submission)
+    if not options["container"]:
+        common.check_mpi()
     fetch_for(workload, data_dir)
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:

@@ -24,7 +24,7 @@ from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError, UserError
 from harness.base.hostlock import SCRATCH, HostLock, Scratch
 from harness.base.processes import interruptible, quiet_stderr, thread_limits, without_optional_packages
-from harness.cli.common import GroupedCommand, answering, check_secrets, defaulted
+from harness.cli.common import GroupedCommand, answering, check_mpi, check_secrets, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
@@ -253,6 +253,7 @@ def run(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
+    check_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.launch_command import can_survive, tolerant
     from harness.sweep.schedulers import State, open_scheduler

@@ -84,9 +84,7 @@ class ResumingDownloader:
                     return
                 reason = "the connection ended early"
             except HTTPError as error:
-                raise TransferError(
-                    f"the server refuses: {error.response.status_code} {error.response.reason}"
-                ) from error
+                raise TransferError(f"the server refuses: {error}") from error
             except (RequestException, BrokenTransfer) as error:
                 reason = next((words for sign, words in _CAUSES.items() if sign in str(error)), type(error).__name__)
             idle = 0 if _size(self.part) > before else idle + 1
