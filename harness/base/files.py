@@ -17,6 +17,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.user import base_folder, can_be_written, temporary_folder
+from harness.base.user_path import expanded
 
 _ASKED = threading.Lock()
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EFBIG}
@@ -129,7 +130,7 @@ def cache_folder() -> Path:
     """
     named = os.environ.get("HARNESS_CACHE_DIR")
     if named:
-        return Path(named)
+        return expanded(named)
     base = base_folder("XDG_CACHE_HOME", ".cache")
     if base is not None and (os.environ.get("XDG_CACHE_HOME") or can_be_written(base / "mpi-tf-harness")):
         return base / "mpi-tf-harness"

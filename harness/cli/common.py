@@ -21,6 +21,7 @@ from click.core import ParameterSource
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.user_path import UserPath
 from harness.cli import MAKE
 from harness.report.answer import Answer, Cell, markdown, plain
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
@@ -63,7 +64,7 @@ what, spread, where, written = (partial(setting, group=group) for group in (WHAT
 
 
 def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
-    path, kind = Path(default) if default else None, click.Path(path_type=Path)
+    path, kind = Path(default) if default else None, UserPath()
     return setting(name, group=group, type=kind, default=path, show_default=bool(default), help=text, **settings)
 
 

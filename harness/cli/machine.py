@@ -12,6 +12,7 @@ from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import cache_folder, discard
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
+from harness.base.user_path import UserPath, expanded
 from harness.cli.common import (
     answering,
     data_dir_option,
@@ -265,7 +266,7 @@ def verify(dataset: str, data_dir: Path | None) -> None:
 @click.option(
     "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
 )
-@click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
+@click.option("--output", type=UserPath(), help="ImageNet: the folder of the TFRecord files.")
 def prepare(
     dataset: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None
 ) -> None:
@@ -329,9 +330,10 @@ def clean(downloads: bool) -> None:
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
-    own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
-    dataset = datasets.choose(None if own else name, name if own else None)
-    model, file = datasets.info(dataset).default_model, str(Path(name).resolve()) if own else None
+    path = expanded(name)
+    own = name not in datasets.names() and path.suffix.lower() in SUFFIXES
+    dataset = datasets.choose(None if own else name, str(path) if own else None)
+    model, file = datasets.info(dataset).default_model, str(path.resolve()) if own else None
     return Workload(dataset=dataset, model=model, batch_per_rank=1, data=kind, samples=samples, data_file=file)
 
 

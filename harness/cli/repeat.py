@@ -15,6 +15,7 @@ import click
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import resource
+from harness.base.user_path import UserPath
 from harness.cli import common
 from harness.cli.first_use import fetch_small_set
 from harness.cli.options import (
@@ -299,7 +300,7 @@ def bundle() -> None:
 
 @bundle.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
-@click.option("--output", type=click.Path(path_type=Path), help="The archive, .tar.gz [default: in REPORTS/bundles].")
+@click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
 @common.folder_options
 @common.answering
@@ -322,7 +323,7 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
 
 
 @bundle.command(name="verify")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=UserPath())
 @common.answering
 def verify(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""

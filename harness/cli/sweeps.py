@@ -13,6 +13,7 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.user_path import UserPath
 from harness.cli import common
 from harness.cli.first_use import fetch_for
 from harness.cli.options import (
@@ -221,10 +222,8 @@ def cancel(sweep: str | None, results: Path) -> None:
 @common.style_option
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
-@click.option("--from", "bundled", type=click.Path(path_type=Path), help="Draw a bundle's pages again and compare.")
-@click.option(
-    "--whence", "figure", type=click.Path(path_type=Path), help="Name the launches that a figure or table shows."
-)
+@click.option("--from", "bundled", type=UserPath(), help="Draw a bundle's pages again and compare.")
+@click.option("--whence", "figure", type=UserPath(), help="Name the launches that a figure or table shows.")
 @common.answering
 def report(
     sweep: tuple[str, ...],
@@ -370,7 +369,7 @@ def explain(
 @click.command()
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
-@click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
+@click.option("--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @common.folder_options
 @common.answering
 def trace(sweep: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:

@@ -11,6 +11,7 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, locked, make_folder, write_atomic
+from harness.base.user_path import expanded
 from harness.datasets import synthetic
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.image_files import open_index
@@ -120,7 +121,8 @@ def data_folder(data_dir: Path | None) -> Path:
     Raises:
         UserError: a folder that was asked for does not exist.
     """
-    asked = data_dir or (Path(os.environ["HARNESS_DATA_DIR"]) if os.environ.get("HARNESS_DATA_DIR") else None)
+    named = os.environ.get("HARNESS_DATA_DIR")
+    asked = data_dir or (expanded(named) if named else None)
     if asked is None:
         return cache_folder() / "data"
     if not asked.is_dir():
