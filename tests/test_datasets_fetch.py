@@ -11,8 +11,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.datasets import downloads, info
-from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
 from harness.datasets.dataset import Download
+from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
 
 CONTENT = bytes(range(256)) * 40
 
