@@ -225,8 +225,8 @@ def list_sets(data_dir: Path | None) -> None:
     click.echo(f"data in {folder}")
     print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
     click.echo(
-        "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the originals: "
-        "make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
+        "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
+        "originals: make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
     )
 
 
