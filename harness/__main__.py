@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from harness.base.errors import RunError, UserError
+from harness.base.user import settle_home
 from harness.cli import MAKE
 from harness.cli import main as group
 
@@ -19,6 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     An OSError that names a file got here because a path of the user's cannot be used as it was: one sentence too.
     """
     try:
+        settle_home()
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:

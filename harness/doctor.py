@@ -29,7 +29,7 @@ from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA
-from harness.comm.mpi_library import find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.datasets import data_folder, info, names
 from harness.schema.sweep import Layout
 from harness.sweep.schedulers import choose, open_scheduler, scheduler_class
@@ -167,15 +167,22 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
         yield ok("MPI", choice)
     except UserError as error:
         yield problem("MPI", str(error), "set MPI=wheel or MPI=system")
+    try:
+        bad = find_bad_library()
+    except UserError:  # the launcher's line says it
+        bad = None
     variables = mpi4py_variables(launcher.path, launcher.family) if isinstance(launcher, Launcher) else None
     reply = ask(_MPI_PROBE, limit_s=_MPI_LIMIT_S, changes=variables)
     answers = reply.answers()
-    yield from _check_library(answers[0] if answers else None, reply)
+    if bad is not None:
+        yield problem("MPI library", str(bad).removesuffix(f": {bad.fix}"), bad.fix)
+    else:
+        yield from _check_library(answers[0] if answers else None, reply)
     if isinstance(launcher, UserError):
         yield problem("MPI launcher", str(launcher), _FIX)
         return
     yield ok("MPI launcher", f"{launcher.version}, {launcher.path}")
-    if answers:
+    if answers and bad is None:
         yield check_match(library=answers[0]["library"], launcher=launcher.version)
         layout, scheduler = Layout(nodes=_RANKS), open_scheduler("local", oversubscribe=True)
         command = (*scheduler.launcher(layout).words, *_MPI_PROBE)  # two ranks exactly as a sweep starts them

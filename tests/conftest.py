@@ -22,6 +22,7 @@ settings.load_profile("harness")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("HARNESS_FETCH", "0")  # tests need no network, and are the same where there is one
 os.environ.setdefault("HARNESS_QUIET_S", "0")  # other tests keep the machine busy: most launches time nothing
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.datasets import data_source, info
-from harness.datasets.data_source import ResumingDownloader, fetch
+from harness.datasets import downloads, info
 from harness.datasets.dataset import Download
+from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
 
 CONTENT = bytes(range(256)) * 40
 
@@ -80,7 +80,7 @@ def published(monkeypatch):
     def publish(sha256: str | None) -> None:
         file = Download(url="http://127.0.0.1:9/never/a.bin", bytes=len(CONTENT), sha256=sha256)
         facts = dataclasses.replace(info("mnist"), downloads=(file,))
-        monkeypatch.setattr(data_source, "info", lambda name: facts)
+        monkeypatch.setattr(downloads, "info", lambda name: facts)
 
     return publish
 
@@ -89,7 +89,7 @@ def get(folder: Path, mirror: Mirror, seen: list[tuple[int, int | None]] | None 
     def progress(_: Download):
         return lambda done, total: None if seen is None else seen.append((done, total))
 
-    (path,) = fetch("mnist", folder, mirror.url, progress, pause=0)
+    (path,) = fetch("mnist", folder, mirror.url, progress, Patience(pause_s=0))
     return path
 
 
@@ -178,10 +178,12 @@ def test_damaged_file_is_replaced(tmp_path, mirror, published):
 def test_absent_file_and_absent_server(tmp_path, mirror, published):
     published(None)
     mirror.files.clear()
-    with pytest.raises(UserError, match=r"a\.bin cannot be downloaded \(404.*try --mirror URL"):
+    with pytest.raises(UserError, match=r"a\.bin cannot be downloaded from .*404.*--mirror URL"):
         get(tmp_path, mirror)
-    downloader = ResumingDownloader(part=tmp_path / "part", progress=lambda done, total: None, pause=0)
-    with pytest.raises(UserError, match="connection refused"):
+    downloader = ResumingDownloader(
+        part=tmp_path / "part", progress=lambda done, total: None, patience=Patience(pause_s=0)
+    )
+    with pytest.raises(TransferError, match="connection refused"):
         downloader("http://127.0.0.1:9/a", str(tmp_path / "a"), None)
 
 

@@ -23,7 +23,7 @@ LONG = {
     "harness probe": "two minutes; tests/test_probe.py runs a small one",
     "harness COMMAND": "stands for any",
     "make doctor": "asks MPI and TensorFlow, 15 s; tests/test_doctor.py runs it",
-    "make data DATASET=mnist ACTION=fetch": "downloads",
+    "make data DATASET=higgs ACTION=fetch": "downloads",
     "make probe": "two minutes; tests/test_probe.py runs a small one",
     "make bench": "15 minutes; tests/test_bench_launch.py runs small ones",
     "make paper": "minutes to hours; tests/test_paper.py runs a small one",

@@ -16,6 +16,8 @@ from typing import BinaryIO
 import psutil
 
 from harness.base.errors import UserError
+from harness.base.user import base_folder, can_be_written, temporary_folder
+from harness.base.user_path import expanded
 
 _ASKED = threading.Lock()
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EFBIG}
@@ -118,12 +120,24 @@ _log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Return $HARNESS_CACHE_DIR, else $XDG_CACHE_HOME/mpi-tf-harness, else ~/.cache/mpi-tf-harness."""
-    own = os.environ.get("HARNESS_CACHE_DIR")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mpi-tf-harness"
+    """Return $HARNESS_CACHE_DIR, else $XDG_CACHE_HOME/mpi-tf-harness, else ~/.cache/mpi-tf-harness.
+
+    For a user without a home that can be written to, it is a folder of their own below the temporary one. That is
+    logged, and kept in $HARNESS_CACHE_DIR for all that this process starts.
+
+    Raises:
+        UserError: there is no home, and no temporary folder either.
+    """
+    named = os.environ.get("HARNESS_CACHE_DIR")
+    if named:
+        return expanded(named)
+    base = base_folder("XDG_CACHE_HOME", ".cache")
+    if base is not None and (os.environ.get("XDG_CACHE_HOME") or can_be_written(base / "mpi-tf-harness")):
+        return base / "mpi-tf-harness"
+    folder = temporary_folder()
+    _log.warning("no home that can be written to: the cache is '%s'; HARNESS_CACHE_DIR names another", folder)
+    os.environ["HARNESS_CACHE_DIR"] = str(folder)
+    return folder
 
 
 def discard(part: str) -> int:

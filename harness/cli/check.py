@@ -11,7 +11,9 @@ import click
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
+from harness.base.user_path import UserPath
 from harness.cli import common
+from harness.cli.first_use import fetch_for
 from harness.cli.options import (
     build_layouts,
     build_workload,
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 @click.option("--decide", is_flag=True, help="Train the baseline's commit and the code as it is now in turns.")
 @common.budget_option
 @common.defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
-@click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
-@click.option("--junit", "junit_file", type=click.Path(path_type=Path), help="Write the result for a CI system.")
+@click.option("--markdown", "summary", type=UserPath(), help="Write the result for a pull request.")
+@click.option("--junit", "junit_file", type=UserPath(), help="Write the result for a CI system.")
 @common.defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @common.data_dir_option
 @common.all_folder_options
@@ -307,13 +309,14 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)
     layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
+    fetch_for(workload, options["data_dir"])
     sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=options["data_dir"])
     return Version(name=name, sweep=sweep)
 
 
 @click.command(name="history")
 @common.sweep_argument
-@click.option("--markdown", "summary", type=click.Path(path_type=Path), help="Write the result for a pull request.")
+@click.option("--markdown", "summary", type=UserPath(), help="Write the result for a pull request.")
 @common.all_folder_options
 @common.answering
 def history(sweep: str | None, results: Path, baselines: Path, **_: object) -> Answer:

@@ -21,6 +21,7 @@ from click.core import ParameterSource
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.user_path import UserPath
 from harness.cli import MAKE
 from harness.report.answer import Answer, Cell, markdown, plain
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
@@ -63,7 +64,7 @@ what, spread, where, written = (partial(setting, group=group) for group in (WHAT
 
 
 def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
-    path, kind = Path(default) if default else None, click.Path(path_type=Path)
+    path, kind = Path(default) if default else None, UserPath()
     return setting(name, group=group, type=kind, default=path, show_default=bool(default), help=text, **settings)
 
 
@@ -97,6 +98,21 @@ style_option = defaulted(
 )
 budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0, help="Minutes to measure.")
 sweep_argument = click.argument("sweep", required=False)
+
+
+def check_mpi() -> None:
+    """Refuse a site's MPI library that mpi4py cannot load before anything starts, or say that it may be so.
+
+    Raises:
+        UserError: no launch can work, or there is no launcher.
+    """
+    from harness.comm.mpi_library import find_bad_library
+
+    bad = find_bad_library()
+    if bad is not None and bad.certain:
+        raise UserError(str(bad))
+    if bad is not None:
+        click.echo(f"harness: {bad}", err=True)
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Commands about this machine: its data sets, its readiness, its site file, the cost of messages, the bench."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import cache_folder, discard
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
+from harness.base.user_path import UserPath, expanded
 from harness.cli.common import (
     answering,
     data_dir_option,
@@ -23,8 +23,9 @@ from harness.cli.common import (
     reports_option,
     with_options,
 )
-from harness.datasets.data_source import fetch as fetch_originals
+from harness.cli.first_use import transfer_bars
 from harness.datasets.dataset import Download
+from harness.datasets.downloads import fetch as fetch_originals
 from harness.datasets.image_files import write_shards
 from harness.datasets.own_file import SUFFIXES
 from harness.datasets.prepare import prepared_folder
@@ -224,8 +225,8 @@ def list_sets(data_dir: Path | None) -> None:
     click.echo(f"data in {folder}")
     print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
     click.echo(
-        "Where a set is not here, a synthetic stand-in is used; the originals: make data DATASET=NAME ACTION=fetch, "
-        "which is `harness data fetch NAME`."
+        "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
+        "originals: make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
     )
 
 
@@ -234,17 +235,8 @@ def list_sets(data_dir: Path | None) -> None:
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
 def fetch(dataset: str, data_dir: Path | None, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
     datasets.info(dataset)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-
-        def progress(file: Download) -> Callable[[int, int | None], None]:
-            task = bar.add_task(file.name, total=file.bytes)
-            return lambda done, total: bar.update(task, completed=done, total=total)
-
+    with transfer_bars() as progress:
         files = fetch_originals(dataset, data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
@@ -274,7 +266,7 @@ def verify(dataset: str, data_dir: Path | None) -> None:
 @click.option(
     "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
 )
-@click.option("--output", type=click.Path(path_type=Path), help="ImageNet: the folder of the TFRecord files.")
+@click.option("--output", type=UserPath(), help="ImageNet: the folder of the TFRecord files.")
 def prepare(
     dataset: str, data_dir: Path | None, data_kind: str, samples: int | None, shards: int | None, output: Path | None
 ) -> None:
@@ -338,9 +330,10 @@ def clean(downloads: bool) -> None:
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
-    own = name not in datasets.names() and Path(name).suffix.lower() in SUFFIXES
-    dataset = datasets.choose(None if own else name, name if own else None)
-    model, file = datasets.info(dataset).default_model, str(Path(name).resolve()) if own else None
+    path = expanded(name)
+    own = name not in datasets.names() and path.suffix.lower() in SUFFIXES
+    dataset = datasets.choose(None if own else name, str(path) if own else None)
+    model, file = datasets.info(dataset).default_model, str(path.resolve()) if own else None
     return Workload(dataset=dataset, model=model, batch_per_rank=1, data=kind, samples=samples, data_file=file)
 
 

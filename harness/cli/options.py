@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.errors import UserError, unknown
+from harness.base.user_path import UserPath, expanded
 from harness.cli.common import Command, check_secrets, data_dir_option, field_options, spread, what, where, with_options
 from harness.cli.make import split_words
 from harness.schema.option import HOW, WHERE
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _SCRIPT = (
-    what("--script", type=click.Path(path_type=Path), help="A TensorFlow script of your own; see `harness run`."),
+    what("--script", type=UserPath(), help="A TensorFlow script of your own; see `harness run`."),
     what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
     what("--script-batch", default="per-rank", metavar="per-rank|global", help="Its batch: of each rank, or of all."),
 )
@@ -62,11 +63,11 @@ def build_workload(options: dict[str, Any]) -> Workload:
     given: dict[str, Any] = {field.name: options.get(field.name) for field, _ in schema_options(Workload)}
     if options.get("script"):
         return _build_script(options, given)
-    data_file = given["data_file"]
+    data_file = str(expanded(given["data_file"]).resolve()) if given["data_file"] else None
     given["dataset"] = datasets.choose(given["dataset"], data_file)
     given["model"] = given["model"] or datasets.info(given["dataset"]).default_model
     given["preset"] = given["preset"] or "default"
-    return resolve(**given | {"data_file": str(Path(data_file).resolve()) if data_file else None})
+    return resolve(**given | {"data_file": data_file})
 
 
 def _build_script(options: dict[str, Any], given: dict[str, Any]) -> Workload:
@@ -223,6 +224,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     from harness.sweep.site import find_site, site_file
     from harness.sweep.sweep_folder import Submission
 
+    options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
     site = find_site(options["site"])
     image = options["container"]
     if image and "://" not in image:
@@ -258,6 +260,11 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     file = site_file(named) if named else None
     named = str(file) if file else named
     return Submission(scheduler=scheduler, site=site, request=request, template=template, site_file=named), why
+
+
+def _path(text: str | None) -> str | None:
+    """Return the path that a user's `text` means if it begins with ``~``, else the text, which may be a name."""
+    return str(expanded(text)) if text and text.startswith("~") else text
 
 
 def refuse_elsewhere(scheduler: str) -> None:

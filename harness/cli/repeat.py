@@ -15,7 +15,9 @@ import click
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError, unknown
 from harness.base.files import resource
+from harness.base.user_path import UserPath
 from harness.cli import common
+from harness.cli.first_use import fetch_small_set
 from harness.cli.options import (
     approval,
     batch_options,
@@ -83,6 +85,8 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
 
     preset, over = options["preset"] or PRESET, options["oversubscribe"]
     planned = partial(plan, layouts=layouts, preset=preset, size=size, data_dir=data_dir, oversubscribe=over)
+    for name in names:
+        fetch_small_set(EXPERIMENTS[name].dataset, data_dir)
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = {
         name: tuple(replace(one, scheduler=submission.scheduler) for one in planned(EXPERIMENTS[name]))
@@ -192,6 +196,8 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     from harness.report.claims_page import studies_table
 
     known = judge(results, reports)
+    for name in ("mnist", "adult", "cifar10") if run else ():
+        fetch_small_set(name, data_dir)
     planned = studies(known[0].claims, usable_cores(), data_dir, prepare=run)
     for row in studies_table(planned, known[2], known[1]).rows:
         click.echo("; ".join(map(str, row)))
@@ -294,7 +300,7 @@ def bundle() -> None:
 
 @bundle.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
-@click.option("--output", type=click.Path(path_type=Path), help="The archive, .tar.gz [default: in REPORTS/bundles].")
+@click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
 @common.folder_options
 @common.answering
@@ -317,7 +323,7 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
 
 
 @bundle.command(name="verify")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=UserPath())
 @common.answering
 def verify(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""

@@ -13,7 +13,9 @@ import click
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.user_path import UserPath
 from harness.cli import common
+from harness.cli.first_use import fetch_for
 from harness.cli.options import (
     approval,
     batch_options,
@@ -31,7 +33,6 @@ from harness.cli.repeat import redrawn, whence
 from harness.report.answer import Answer, Banner, plain
 from harness.schema.record import RUN_FILE, read_run
 from harness.schema.sweep import LOGS, Point
-from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.analysis.stats import Interval
@@ -87,6 +88,9 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     submission, why = build_submission(options)
     layouts, refused = build_layouts(options, submission)
     turns = submission.scheduler == "local" and submission.request.shape == "block"
+    if not options["container"]:
+        common.check_mpi()
+    fetch_for(workload, data_dir)
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -103,7 +107,6 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         **{name: options[name] for name in ("scaling", "oversubscribe")},
     )
     network = find_network(options["network"], results) if options["network"] else None
-    _say_data(workload, data_dir, always=dry_run)
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(why)
     for sentence in refused:
@@ -173,19 +176,6 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
     return there if reach <= narrow or late else max(more, there)
 
 
-def _say_data(workload: Workload, data_dir: Path | None, *, always: bool) -> None:
-    """Say before anything else that synthetic rows stand in for real ones where nobody asked for them."""
-    from harness.datasets import locate
-
-    source = locate(workload, data_dir)
-    if source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident":
-        click.echo(
-            f"SYNTHETIC DATA: {source.note}. DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line."
-        )
-    elif always:
-        click.echo(f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else ""))
-
-
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
     from harness.sweep.job_script import JOBS
@@ -243,10 +233,8 @@ def cancel(sweep: str | None, results: Path) -> None:
 @common.style_option
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
-@click.option("--from", "bundled", type=click.Path(path_type=Path), help="Draw a bundle's pages again and compare.")
-@click.option(
-    "--whence", "figure", type=click.Path(path_type=Path), help="Name the launches that a figure or table shows."
-)
+@click.option("--from", "bundled", type=UserPath(), help="Draw a bundle's pages again and compare.")
+@click.option("--whence", "figure", type=UserPath(), help="Name the launches that a figure or table shows.")
 @common.answering
 def report(
     sweep: tuple[str, ...],
@@ -392,7 +380,7 @@ def explain(
 @click.command()
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
-@click.option("--output", type=click.Path(path_type=Path), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
+@click.option("--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @common.folder_options
 @common.answering
 def trace(sweep: str | None, epochs: str | None, output: Path | None, results: Path, reports: Path) -> Answer:

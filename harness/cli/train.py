@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import psutil
 
 from harness.base import turns
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError, UserError
 from harness.base.hostlock import SCRATCH, HostLock, Scratch
-from harness.base.processes import interruptible, quiet_stderr, thread_limits, without_optional_packages
-from harness.cli.common import GroupedCommand, answering, check_secrets, defaulted
+from harness.base.processes import interruptible, process_age_s, quiet_stderr, thread_limits, without_optional_packages
+from harness.base.user_path import UserPath
+from harness.cli.common import GroupedCommand, answering, check_mpi, check_secrets, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
@@ -46,8 +46,8 @@ _GRACE_S = 10.0  # for mpirun to end its ranks
 @defaulted("--threads", type=int, default=1, help="TensorFlow threads per rank.")
 @defaulted("--gpus-per-rank", type=click.IntRange(0, 1), default=0, help="1: train on GPUs.")
 @click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
-@click.option("--point", "point_file", type=click.Path(path_type=Path), help="Train this point; a sweep writes it.")
-@click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder.")
+@click.option("--point", "point_file", type=UserPath(), help="Train this point; a sweep writes it.")
+@click.option("--record", type=UserPath(), help="Write the run's record into this new folder.")
 @defaulted(
     "--hang-timeout",
     type=click.FloatRange(0),
@@ -59,7 +59,6 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
 
     Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.
     """
-    import_begin = psutil.Process().create_time()
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
@@ -80,7 +79,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
                 sync=own.sync, batch=batch_mode(own), hang_timeout=patience_s, logs=_logs(record), record=record
             )
             sys.exit(run_point(world, settings, point))
-        _train(world, point, record, options, import_begin, load_before)
+        _train(world, point, record, options, load_before)
     except SharedError as shared:
         if point is not None and survives(point.workload):  # spares wait for an agreement that will not come
             abort_together(world, shared)
@@ -99,9 +98,7 @@ def _logs(record: Path | None) -> Path:
     return record.parent / "rank-logs" / record.name if record else Path("harness-logs")
 
 
-def _train(
-    world: "World", point: Point, record: Path | None, options: dict[str, Any], begin: float, load_before: float
-) -> None:
+def _train(world: "World", point: Point, record: Path | None, options: dict[str, Any], load_before: float) -> None:
     from harness.comm.gpus import own_gpu, start_gpu
     from harness.comm.hang import HangWatch
 
@@ -111,7 +108,7 @@ def _train(
 
         start_gpu(gpu)
         configure_tensorflow(point.layout.threads)
-    import_s = time.time() - begin
+    import_s = process_age_s()
     if survives(point.workload):
         _survive(world, point, record, options, (import_s, load_before))
     watch = HangWatch(world, _logs(record) / "hang", options["hang_timeout"])
@@ -253,6 +250,7 @@ def run(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
+    check_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
     from harness.sweep.job_state import State

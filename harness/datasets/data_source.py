@@ -1,24 +1,19 @@
-"""Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files.
-
-And how original files get there: fetched, resumed and checked by hash.
-"""
+"""Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files."""
 
 import contextlib
 import hashlib
 import os
-import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, locked, make_folder, user_errors, write_atomic
+from harness.base.files import cache_folder, locked, make_folder, write_atomic
+from harness.base.user_path import expanded
 from harness.datasets import synthetic
-from harness.datasets.dataset import Dataset, Download, FoundFiles
+from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE
@@ -126,7 +121,8 @@ def data_folder(data_dir: Path | None) -> Path:
     Raises:
         UserError: a folder that was asked for does not exist.
     """
-    asked = data_dir or (Path(os.environ["HARNESS_DATA_DIR"]) if os.environ.get("HARNESS_DATA_DIR") else None)
+    named = os.environ.get("HARNESS_DATA_DIR")
+    asked = data_dir or (expanded(named) if named else None)
     if asked is None:
         return cache_folder() / "data"
     if not asked.is_dir():
@@ -233,140 +229,3 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}") from error
-
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes of the whole file (None while unknown)."""
-
-_CHUNK = 1 << 20
-_IDLE_ATTEMPTS = 3
-_TIMEOUT_S = (15, 60)  # to connect, between two chunks
-_NO_NAME = "the host's name is not known here"
-_CAUSES = {"refused": "connection refused", "timed out": "timed out", "resolve": _NO_NAME, "Name or service": _NO_NAME}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResumingDownloader:
-    """A downloader for pooch: bytes go to the file `part`, which is kept when the transfer breaks.
-
-    A server that ignores the Range header makes the transfer start again. `pause` seconds between attempts.
-    """
-
-    part: Path
-    progress: Progress
-    pause: float = 1.0
-
-    def __call__(self, url: str, output_file: str, pooch: Any) -> None:
-        """Bring `url` to `output_file`; raise a UserError if the server refuses, or attempts in a row bring nothing."""
-        from requests import HTTPError, RequestException
-        from urllib3.exceptions import HTTPError as TransferError
-
-        idle, reason = 0, ""
-        while idle < _IDLE_ATTEMPTS:
-            before = _size(self.part)
-            try:
-                if self._attempt(url):
-                    self.part.replace(output_file)
-                    return
-                reason = "the connection ended early"
-            except HTTPError as error:
-                raise UserError(f"{url} cannot be downloaded ({error}): try --mirror URL") from error
-            except (RequestException, TransferError) as error:
-                reason = next((words for sign, words in _CAUSES.items() if sign in str(error)), type(error).__name__)
-            idle = 0 if _size(self.part) > before else idle + 1
-            time.sleep(self.pause if idle < _IDLE_ATTEMPTS else 0)
-        kept = _size(self.part)
-        again = f"{kept:,} bytes are kept, the same command continues from there" if kept else "or try --mirror URL"
-        raise UserError(f"{url} cannot be downloaded ({reason}): check the network; {again}")
-
-    def _attempt(self, url: str) -> bool:
-        """Fetch what is missing; return whether the file is whole."""
-        import requests
-
-        have = _size(self.part)
-        # No content coding: a .gz file must arrive as the bytes that its hash is of.
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
-            if response.status_code == 416:  # nothing beyond what is there: whole, or not of this file
-                whole = response.headers.get("Content-Range", "") == f"bytes */{have}"
-                if not whole:
-                    self.part.unlink(missing_ok=True)
-                return whole
-            response.raise_for_status()
-            start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-            resumed = response.status_code == 206 and start is not None and int(start[1]) == have
-            done = have if resumed else 0
-            length = response.headers.get("Content-Length")
-            total = done + int(length) if length else None
-            with self.part.open("ab" if resumed else "wb") as file:
-                for chunk in response.raw.stream(_CHUNK, decode_content=False):
-                    file.write(chunk)
-                    done += len(chunk)
-                    self.progress(done, total)
-        return total is None or done == total
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def fetch(
-    name: str, folder: Path, mirror: str | None, progress: Callable[[Download], Progress], pause: float = 1.0
-) -> list[Path]:
-    """Download the files of data set `name` into `folder`/`name` and return them; whole ones are left alone.
-
-    `mirror` replaces the addresses' part before the file name. `progress` gives each file's callback;
-    `pause` is in seconds, between attempts. A file without a published hash is pinned: its hash is stored
-    beside it and checked from then on.
-
-    Raises:
-        UserError: a download fails, a hash is wrong (the file is removed), or the folder cannot be written.
-    """
-    if not info(name).downloads:
-        raise UserError(f"{info(name).title} is not free to download: register where it is offered and use --data-dir")
-    place = make_folder(folder / name, "data folder", "choose --data-dir")
-    with locked(place / ".lock"):
-        return [_fetch_file(file, place, mirror, progress(file), pause) for file in info(name).downloads]
-
-
-def published_or_pinned(file: Download, path: Path) -> str | None:
-    """Return the SHA-256 that the file at `path` must have: the published one, else the one pinned beside it.
-
-    Raises:
-        UserError: the pin is damaged.
-    """
-    if file.sha256 is not None:
-        return file.sha256
-    pin = _pin(path)
-    if not pin.exists():
-        return None
-    match = re.match(r"[0-9a-f]{64}\b", pin.read_text(encoding="ascii", errors="replace"))
-    if match is None:
-        raise UserError(f"'{pin}' holds no SHA-256: delete it to pin the file again")
-    return match[0]
-
-
-def _fetch_file(file: Download, place: Path, mirror: str | None, progress: Progress, pause: float) -> Path:
-    import pooch
-
-    pooch.get_logger().setLevel("WARNING")
-    path = place / file.name
-    url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
-    known = published_or_pinned(file, path)
-    downloader = ResumingDownloader(part=place / f"{file.name}.part", progress=progress, pause=pause)
-    try:
-        with user_errors("data folder", place):
-            pooch.retrieve(url, known_hash=known, fname=file.name, path=place, downloader=downloader)
-    except ValueError as error:
-        kind = "published" if file.sha256 else "pinned"
-        raise UserError(
-            f"{url} does not have the {kind} SHA-256 {known}: it was removed; try again or --mirror URL"
-        ) from error
-    if known is None:
-        with path.open("rb") as content:
-            write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
-    return path
-
-
-def _pin(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")

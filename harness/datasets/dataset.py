@@ -83,8 +83,9 @@ class Dataset:
 
     The files come in one of `forms`, or `search` finds them below a data folder. `read` yields the blocks of part
     ``train`` or ``test`` from the files found, and raises UserError naming file and line for bad content.
-    `separate_test` says that the original has test files. Without them the last 1 in `held_out_one_in` rows are held
-    out, at most `most_held_out`.
+    `downloads` are the files at their published addresses, `mirrors` the addresses of other folders that have them.
+    `small` sets, below 200 MB, are fetched when they are first needed. `separate_test` says that the original has test
+    files. Without them the last 1 in `held_out_one_in` rows are held out, at most `most_held_out`.
     """
 
     name: str
@@ -104,6 +105,8 @@ class Dataset:
     channel_mean: tuple[float, ...] = ()
     channel_std: tuple[float, ...] = ()
     downloads: tuple[Download, ...] = ()
+    mirrors: tuple[str, ...] = ()
+    small: bool = False
     forms: tuple[FileForm, ...] = ()
     search: Callable[[Path], FoundFiles] | None = None
     read: Callable[[tuple[Path, ...], str], Iterator[Block]] = lambda paths, part: iter(())

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, publish_once, write_atomic
 from harness.datasets import synthetic
-from harness.datasets.data_source import DataSource, file_sha256, published_or_pinned
+from harness.datasets.data_source import DataSource, file_sha256
 from harness.datasets.dataset import (
     TEST,
     TRAIN,
@@ -24,6 +24,7 @@ from harness.datasets.dataset import (
     read_blocks,
     shift_and_factor,
 )
+from harness.datasets.downloads import published_or_pinned
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE, CsvTable

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.read_results import RULE
 from harness.analysis.scaling import Scaling, scale
+from harness.base.own_matplotlib import Axes
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import ClaimStudy, Judgement

@@ -7,11 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
 from harness.analysis import numbers
 from harness.analysis.stats import NEEDED, Interval
+from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.baselines import Measurement, machine_line, study_differences
 from harness.regression.checks import (
     ALIKE,
@@ -278,7 +277,7 @@ def interval_figure(
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(label)
         if zero == 0.0:
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+            axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:g} %"))
 
     spoken = "; ".join(f"{text}: {value:.3f} ({low:.3f} to {high:.3f})" for text, value, low, high in ends)
     picture = draw(name, title, paint, (7.2, 1.2 + 0.16 * (len(rows) + lines)), numbers=spoken)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
+from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
 from harness.report.figures.breakdown import EPOCH

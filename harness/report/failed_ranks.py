@@ -5,10 +5,10 @@ from datetime import datetime
 from statistics import median
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
+from harness.base.own_matplotlib import Axes
 from harness.report.answer import Block, FigureBlock, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw
 from harness.schema.record import FailedRank, RunRecord

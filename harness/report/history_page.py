@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from harness.analysis import numbers
+from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import PRACTICAL, TIME
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
@@ -78,7 +77,7 @@ def _paint(axes: Axes, history: History, series: CostSeries, changes: list[Chang
     _commit_axis(axes, history, series)
     axes.set_ylabel(f"{series.quantity.capitalize()} ({unit})" if time else series.quantity.capitalize())
     if not time:
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
 
 
 def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:

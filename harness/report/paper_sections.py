@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness import datasets
 from harness.analysis import numbers
@@ -14,6 +13,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
 from harness.analysis.scaling import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.stats import NEEDED, Interval
+from harness.base.own_matplotlib import Axes
 from harness.claims.claim_rules import ERRATUM
 from harness.claims.judgement import POLICIES, Judgement
 from harness.report import svg

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Side, default_accuracy, scale, side_by_side
 from harness.base.errors import UserError
+from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section
 from harness.report.figures.learning_curves import draw_curves, spoken_ends

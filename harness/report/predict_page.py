@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
 
 from harness.analysis import numbers
 from harness.analysis.stats import Interval
+from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.advice import AdviceScore, JobLimits, TrainingJob, Way
 from harness.prediction.beyond import Beyond, BeyondScore
 from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
@@ -195,7 +194,7 @@ def _growth_figure(name: str, one: PredictedCurve) -> FigureBlock:
         axes.plot(points["ranks"], points["seconds"] * unit, "o", color=MUTED.light, label="measured")
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
         axes.set_ylabel(f"Epoch time ({label})")
 
     title = f"{name}: predicted epoch time"

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.analysis import numbers
+from harness.base.own_matplotlib import Axes, ticker
 from harness.probe.probe_store import TunedSetting, fastest_way
 from harness.report.answer import (
     NOTHING_VALID,
@@ -283,7 +282,7 @@ def _setting_picture(networks: Sequence[MessageCosts]) -> Picture:
             )  # fmt: skip
         _size_axis(axes)
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_ylabel("Time over the default's")
 
     return draw("probe-settings", f"Settings of the MPI library compared by {ALLREDUCE}", paint, _WIDE)
@@ -304,9 +303,9 @@ def _times_frame(networks: Iterable[MessageCosts]) -> pd.DataFrame:
 
 def _size_axis(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size_words(value)))
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=2, numticks=9))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _size_words(value)))
     axes.set_xlabel("Message size")
 
 

@@ -11,17 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
+from harness.base.own_matplotlib import Artist, Axes, Figure, FigureCanvasAgg, own_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +126,7 @@ class Picture:
     def file(self, kind: str, keywords: str = "") -> bytes:
         """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords`, ASCII, among its metadata."""
         if kind != "svg":
-            with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+            with own_settings(_STYLE):
                 return _saved(self.drawn, kind, self.title, keywords)
         # A file has no table of launches to point into.
         return re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", self.svg.replace(_KEYWORDS, keywords, 1)).encode()
@@ -142,7 +138,7 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
     `title` and the `numbers` that it shows describe it to those who cannot see it. `size` in inches, to which the rows
     of a long legend are added: the legend of what `paint` labels goes below the axes, where it hides no data.
     """
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+    with own_settings(_STYLE):
         figure = _figure(paint, size)
         text = _saved(figure, "svg", title, _KEYWORDS).decode()
     spoken = f"{title}. {numbers}" if numbers else title
@@ -152,7 +148,7 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
 
 def printed(picture: Picture, width: float, keywords: str = "") -> bytes:
     """Return `picture` as a PDF `width` inches wide with text of 8 points, for a column of a paper."""
-    with matplotlib.rc_context(_STYLE | _PRINT):  # type: ignore[arg-type]
+    with own_settings(_STYLE | _PRINT):
         figure = _figure(picture.paint, (width, min(0.72 * width, 3.2)))
         return _saved(figure, "pdf", picture.title, keywords)
 

@@ -277,7 +277,9 @@ class RunRecord:
     @property
     def wall_seconds(self) -> float:
         """The seconds that a user waits for such a launch: `started` is after TensorFlow's import."""
-        return (self.ended - self.started).total_seconds() + max(rank.import_s for rank in self.ranks)
+        trained_s = sum(max(epoch.seconds) for epoch in self.epochs)
+        seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
+        return seconds + max(rank.import_s for rank in self.ranks)
 
 
 RUN_FILE = "run.json"

@@ -76,6 +76,7 @@ def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
     """
     command = _Command(sweep, data_dir, results, submission)
     scheduler, folder = command.scheduler, command.folder
+    _say_data([sweep], data_dir)
     with locked(folder):
         left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
@@ -117,6 +118,7 @@ def run_sweep(
     """
     command = _Command(sweep, data_dir, results, submission)
     scheduler, folder = command.scheduler, command.folder
+    _say_data([sweep], data_dir)
     notice = scheduler.check()
     if notice:
         say(notice)
@@ -195,6 +197,7 @@ def run_together(
     """
     each = [_Command(sweep, data_dir, results, submission) for sweep in sweeps]
     command = _Together(each, results / _TOGETHER)
+    _say_data(sweeps, data_dir)
     with contextlib.ExitStack() as held:
         for one in (command, *each):
             held.enter_context(locked(one.folder))
@@ -436,8 +439,24 @@ def _announce(name: str, plan: SweepPlan) -> None:
             say(f"runs again: {plan.known.damaged[point.folder]}")
 
 
+def _say_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
+    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
+    lines: dict[str, None] = {}
+    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
+        source = locate(workload, data_dir)
+        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
+        if unasked:
+            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
+            line = f"SYNTHETIC DATA: {source.note}. {ways}."
+        else:
+            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
+        lines[line] = None
+    for line in lines:
+        say(line)
+
+
 def _prepare(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
-    """Say which data it is, bring it into the cache before the first launch, not inside it, and try the network.
+    """Bring the data into the cache before the first launch, not inside it, and try the network.
 
     With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
     others takes long, and is no reason to refuse.
@@ -449,10 +468,6 @@ def _prepare(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) 
         if own_only and not (workload.data_file or ":" in workload.model):
             continue
         source = locate(workload, data_dir, data_id)
-        line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
-        if line not in shown:
-            say(line)
-            shown.add(line)
         if source.kind == "script":
             continue
         data = prepare(source).record

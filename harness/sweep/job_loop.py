@@ -71,6 +71,7 @@ class Launches:
         self._noted = 0.0
         self._over: list[Running] = []
         self._tried: Counter[str] = Counter()
+        self._begun: dict[str, float] = {}
         self._spoilt = _SPOILT
         self._open: set[str] = set()  # folders of launches whose submission has begun and has no outcome yet
         self._submitted = False
@@ -182,6 +183,7 @@ class Launches:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         for index, point in enumerate(group.points):
             set_aside(self.folder, point)
+            self._begun[point.folder] = time.monotonic()
             self._running[point.folder] = Running(
                 point=point,
                 job="",
@@ -322,7 +324,8 @@ class Launches:
         else:
             self._last_reasons.pop(point.layout, None)
             self._spoilt = self._spoilt + 1 if outcome.record.invalid else 0
-            wall_s = (datetime.now(UTC) - running.started).total_seconds() if local else outcome.record.wall_seconds
+            begun = self._begun.get(point.folder)  # by the monotonic clock: the other one may be set meanwhile
+            wall_s = outcome.record.wall_seconds if begun is None or not local else time.monotonic() - begun
             self.pace.take(outcome.record, wall_s / running.together)
             text = f"{self.pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
         waiting = [other for group in self._waiting for other in group.points]

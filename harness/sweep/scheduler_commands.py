@@ -32,6 +32,15 @@ def environment_of_no_job() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not name.startswith(_INHERITED)}
 
 
+_OF_A_JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "FLUX_ENCLOSING_ID", "HARNESS_JOB")
+_OF_A_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "SLURM_PROCID")
+
+
+def in_a_job() -> bool:
+    """Tell whether this process runs inside a batch job or a launch, or is a rank."""
+    return any(name in os.environ for name in (*_OF_A_JOB, *_OF_A_RANK))
+
+
 class CommandRunner:
     """Runs commands and counts them, so that a sweep can say what it cost the scheduler."""
 

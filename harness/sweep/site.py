@@ -4,7 +4,6 @@ Site: the facts of one computing centre, from a file in ``jobs/sites`` or of the
 """
 
 import fnmatch
-import os
 import re
 import shlex
 import socket
@@ -15,6 +14,7 @@ import msgspec
 
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, resource
+from harness.base.user import base_folder
 from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
@@ -195,9 +195,11 @@ def known_sites() -> dict[str, Path]:
 
     The user's are in ``mpi-tf-harness/sites`` below $XDG_CONFIG_HOME, else below ~/.config.
     """
-    base = os.environ.get("XDG_CONFIG_HOME")
-    own = (Path(base) if base else Path.home() / ".config") / "mpi-tf-harness" / "sites"
-    return {path.stem: path for folder in (resource(SITES), own) for path in sorted(folder.glob("*.toml"))}
+    folders = [resource(SITES)]
+    config = base_folder("XDG_CONFIG_HOME", ".config")
+    if config is not None:
+        folders.append(config / "mpi-tf-harness" / "sites")
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
 def read_site(path: Path) -> Site:

@@ -258,7 +258,7 @@ def read_status(folder: Path) -> Status:
     waits = [one.point for one in entries if one.state in ("running", "missing", "failed")]
     left = time_left(waits, known.durations()) if running else None
     if left is not None:  # what waits, and the rest of what runs
-        left = max(0.0, left - sum((datetime.now(UTC) - one.started).total_seconds() for one in running))
+        left = max(0.0, left - sum(max(0.0, (datetime.now(UTC) - one.started).total_seconds()) for one in running))
     return Status(
         name=folder.name,
         active=active,

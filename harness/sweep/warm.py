@@ -50,14 +50,15 @@ def serve(address: str, python: str) -> None:
 
     import h5py
     import keras
-    import matplotlib.figure
     import pandas as pd
     import pyarrow.parquet
     import scipy.optimize
     import scipy.stats
     import tensorflow as tf
 
-    tf.constant, keras.Model, h5py, matplotlib, pd, pyarrow, scipy  # noqa: B018 - some load lazily
+    from harness.base import own_matplotlib
+
+    tf.constant, keras.Model, h5py, own_matplotlib, pd, pyarrow, scipy  # noqa: B018 - some load lazily
     sys.executable = python
     path = sys.path[1:]
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:

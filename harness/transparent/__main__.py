@@ -9,6 +9,7 @@ import click
 
 from harness.base.cores import usable_cores
 from harness.base.errors import SharedError, UserError
+from harness.base.user import settle_home
 from harness.schema.code_identity import code_identity
 from harness.schema.presets import script_workload
 from harness.schema.sweep import Layout, Point
@@ -23,6 +24,11 @@ from harness.transparent.witness import WITNESS
 @click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
 def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, **options: Any) -> None:
     """Run SCRIPT on this rank of the MPI world."""
+    try:
+        settle_home()
+    except UserError as error:
+        click.echo(f"harness: {error}", err=True)
+        sys.exit(2)
     restart_with_fixed_hashes()
     if given := os.environ.get(INPUT):
         os.dup2(os.open(given, os.O_RDONLY), 0)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.hostlock import HeldFolder
+from harness.base.user import home_folder
 from harness.transparent.patch import OwnMaster, replace, wrapped
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class PrivateFiles:
         self._root = Path.cwd().resolve()
         self._private = private_folder()
         self._written: dict[Path, Path] = {}
+        self._home = home_folder()  # once: `os.stat`, by which it is looked for, is replaced
         self._never: set[Path] = set()  # that rank 0 has not written in time
         no_results = ("/dev", "/proc", "/sys", tempfile.gettempdir(), sys.prefix, sys.base_prefix, cache_folder())
         self._left = tuple(Path(place).resolve() for place in no_results)
@@ -75,10 +77,16 @@ class PrivateFiles:
             return None
         if full.is_relative_to(self._root):
             return self._written.get(full) or self._private / full.relative_to(self._root)
-        below_home = full.relative_to(Path.home()).parts if full.is_relative_to(Path.home()) else ()
-        if any(map(full.is_relative_to, self._left)) or (below_home[:1] and below_home[0].startswith(".")):
+        if any(map(full.is_relative_to, self._left)) or self._is_hidden_at_home(full):
             return None
         return self._written.get(full) or self._private / ".elsewhere" / full.relative_to("/")
+
+    def _is_hidden_at_home(self, full: Path) -> bool:
+        """Tell whether `full` lies in a file or folder of the user's home whose name begins with a dot."""
+        if self._home is None or not full.is_relative_to(self._home):
+            return False
+        below_home = full.relative_to(self._home).parts
+        return bool(below_home) and below_home[0].startswith(".")
 
     def _open(self, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         return original(self._kept(file, mode), mode, *args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from harness.base.errors import UserError, unknown
+from harness.base.user_path import UserPath
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
@@ -89,7 +90,7 @@ _OPTIONS = (
     ),
     click.option(
         "--logs",
-        type=click.Path(path_type=Path),
+        type=UserPath(),
         default=Path("harness-logs"),
         show_default=True,
         help="Folder for what ranks above 0 print.",
@@ -108,8 +109,8 @@ _OPTIONS = (
         show_default=True,
         help="Steps that one more process makes alone and undivided, to compare them. Off with --record.",
     ),
-    click.option("--record", type=click.Path(path_type=Path), help="Write the run's record into this new folder."),
-    click.argument("script", type=click.Path(path_type=Path)),
+    click.option("--record", type=UserPath(), help="Write the run's record into this new folder."),
+    click.argument("script", type=UserPath()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
 )
 

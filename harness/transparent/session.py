@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.base.processes import process_age_s
 from harness.base.turns import current
 from harness.comm.gpus import Gpu, own_gpu, start_gpu
 from harness.comm.hang import END, HangWatch
@@ -40,9 +41,10 @@ _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 @dataclass(kw_only=True)
 class Session:
-    """A script on one rank. `point` is what its record says that it was; `began` when the process started.
+    """A script on one rank. `point` is what its record says that it was.
 
-    `gpu` is the one that TensorFlow trains on, None for the processor.
+    `began` is when the process started, by the monotonic clock. `gpu` is the one that TensorFlow trains on, None for
+    the processor.
     """
 
     world: World
@@ -118,7 +120,7 @@ class Session:
         from harness.transparent.install import install
 
         start_gpu(self.gpu)
-        self.import_s = time.time() - self.began
+        self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
 
@@ -236,7 +238,7 @@ def testify() -> NoReturn:
     witness, (settings, point) = enter()
     world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
     session = Session(
-        world=world, settings=settings, script=_prepare(point), point=point, began=time.time(), witness=witness
+        world=world, settings=settings, script=_prepare(point), point=point, began=time.monotonic(), witness=witness
     )
     session.run()
     sys.exit(0)
@@ -252,8 +254,6 @@ def _prepare(point: Point) -> Path:
 
 def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
-    import psutil
-
     script = _prepare(point)
     gpu = None
     if mpi_enabled():
@@ -273,7 +273,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             offer()
             runpy.run_path(str(script), run_name="__main__")
         return 0
-    began = psutil.Process().create_time()
+    began = time.monotonic() - process_age_s()
     return _run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
 
 

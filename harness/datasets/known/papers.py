@@ -34,6 +34,7 @@ ADULT = Dataset(
     shares=(24_720 / 32_561, 7_841 / 32_561),
     train_counts=(24_720, 7_841),
     test_counts=(12_435, 3_846),
+    small=True,
     downloads=_from(
         f"{_LIBSVM}/binary",
         ("a9a", 2_329_875, "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"),
@@ -55,6 +56,7 @@ ACOUSTIC = Dataset(
     test_rows=19_705,
     source="Duarte, Hu: Vehicle classification in distributed sensor networks, 2004; LIBSVM data page",
     shares=(0.25, 0.25, 0.5),  # the data page: the noise class was thinned until the classes stood 1:1:2
+    small=True,
     downloads=_from(f"{_LIBSVM}/multiclass/vehicle", ("acoustic.bz2", None, None), ("acoustic.t.bz2", None, None)),
     forms=tuple(
         FileForm(train=(packed(name, ".bz2", ".gz"),), test=(packed(f"{name}.t", ".bz2", ".gz"),))
@@ -92,6 +94,8 @@ MNIST = Dataset(
     test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     channel_mean=(0.1307,),
     channel_std=(0.3081,),
+    mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist",),
+    small=True,
     downloads=_from(
         _CVDF,
         ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
@@ -139,6 +143,7 @@ CIFAR10 = Dataset(
     test_counts=(1_000,) * 10,
     channel_mean=(0.4914, 0.4822, 0.4465),
     channel_std=(0.2470, 0.2435, 0.2616),
+    small=True,
     downloads=_from(
         _KRIZ,
         ("cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
@@ -169,6 +174,7 @@ CIFAR100 = Dataset(
     test_counts=(100,) * 100,
     channel_mean=(0.5071, 0.4865, 0.4409),
     channel_std=(0.2673, 0.2564, 0.2762),
+    small=True,
     downloads=_from(
         _KRIZ, ("cifar-100-binary.tar.gz", None, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec")
     ),

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from harness.analysis import numbers
 from harness.analysis.frames import PART_NAMES
+from harness.base.own_matplotlib import Axes
 from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from harness.analysis import numbers
+from harness.base.own_matplotlib import Axes, ticker
 from harness.report import sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
@@ -70,14 +69,14 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: M
     axes.set_xlim(left=0)
     axes.set_ylabel(_TITLES[column])
     if column == "test_accuracy":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     else:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     if x == "trained_s":
         axes.set_xlabel(f"Training time, without evaluation ({unit})")
     else:
         axes.set_xlabel("Training rows visited, all ranks together")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
 
 
 def spoken_ends(curves: pd.DataFrame, column: str, names: Mapping[str, str]) -> str:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from harness.analysis import numbers
 from harness.analysis.growth import Fit
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.stats import Interval
+from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
 from harness.report import svg, sweep_sentences
@@ -162,21 +161,21 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         _foreseen(axes, column, scaling, series, factor, tone.light, marker)
     if column == "efficiency":
         axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
         axes.set_ylabel("Parallel efficiency per core" if _several_threads(scaling) else "Parallel efficiency")
         return
     if not logarithmic or (column == "seconds" and not strong):
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # with room above the highest marker
     elif column == "speedup":
         axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
     if column == "rows_per_second":
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training rows per second"}
     axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
 

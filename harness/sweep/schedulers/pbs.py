@@ -1,6 +1,5 @@
 """PBS (OpenPBS, PBS Pro): qsub, qstat, qdel; what they answer, as states, limits and nodes."""
 
-import getpass
 import logging
 import re
 import shutil
@@ -11,6 +10,7 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply
+from harness.base.user import user_name
 from harness.schema.sweep import JobUsage, Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.job_state import State
@@ -175,7 +175,7 @@ class Scheduler(schedulers.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the identifiers of the user's queued or running jobs called one of `names`."""
-        jobs = self._table(self.commands.run(("qselect", "-u", getpass.getuser())).split())
+        jobs = self._table(self.commands.run(("qselect", "-u", user_name())).split())
         numbers = {str(job.get("Job_Name", "")): number for number, job in jobs.items()}
         return {name: numbers[name] for name in names if name in numbers}
 
@@ -184,7 +184,7 @@ class Scheduler(schedulers.Scheduler):
 
         qselect lists them with ``-x``, which a server without history refuses.
         """
-        reply = self.commands.ask(("qselect", "-x", "-u", getpass.getuser()))
+        reply = self.commands.ask(("qselect", "-x", "-u", user_name()))
         if reply.code:
             return {}
         wanted = set(names)
