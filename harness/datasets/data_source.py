@@ -4,6 +4,7 @@ And how original files get there: fetched, resumed and checked by hash.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import re
@@ -18,6 +19,7 @@ import msgspec
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, locked, make_folder, user_errors, write_atomic
 from harness.datasets import synthetic
+from harness.datasets.csv_dialect import CsvSettings
 from harness.datasets.dataset import Dataset, Download, FoundFiles
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
@@ -32,8 +34,8 @@ class DataSource:
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a stand-in's training part,
     0 for real data. `stored` says that rows stay in image files and are decoded while training. `image_size`
-    (pixels a side) and `classes` are of ImageNet's images, else 0. `label` and `drop` are as in `Workload`. `note` is
-    one sentence for the user, empty when there is nothing to say.
+    (pixels a side) and `classes` are of ImageNet's images, else 0. `csv` is how the user wants a CSV file to be read.
+    `note` is one sentence for the user, empty when there is nothing to say.
     """
 
     name: str
@@ -46,8 +48,7 @@ class DataSource:
     stored: bool = False
     image_size: int = 0
     classes: int = 0
-    label: str = ""
-    drop: str = ""
+    csv: CsvSettings = dataclasses.field(default_factory=CsvSettings)
     note: str = ""
 
     @property
@@ -86,7 +87,9 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         sha256 = script_id(script_command(workload)[0])
         return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
     dataset = info(workload.dataset)
-    for name, value in (("LABEL", workload.label), ("DROP", workload.drop)):
+    settings = csv_settings(workload)
+    for field in dataclasses.fields(settings):
+        name, value = field.name.upper(), getattr(settings, field.name)
         if value and Path(workload.data_file or "").suffix.lower() != CSV:
             raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
@@ -138,18 +141,29 @@ def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
     """Return the source of real rows: their id is of the files' contents and of the columns chosen."""
     hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
     sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
-    label, drop = workload.label or "", workload.drop or ""
-    columns = hashlib.sha256(f"{label}\n{drop}".encode()).hexdigest()[:8]
+    settings = csv_settings(workload)
+    choices = dataclasses.astuple(settings)
+    columns = hashlib.sha256("\n".join(choices).encode()).hexdigest()[:8]
     return DataSource(
         name=workload.dataset,
         kind="real",
-        data_id=f"{workload.dataset}-{sha256[:16]}" + (f"-{columns}" if label or drop else ""),
+        data_id=f"{workload.dataset}-{sha256[:16]}" + (f"-{columns}" if any(choices) else ""),
         sha256=sha256,
         train=found.train,
         test=found.test,
-        label=label,
-        drop=drop,
+        csv=settings,
         note=note,
+    )
+
+
+def csv_settings(workload: Workload) -> CsvSettings:
+    """Return what the workload says of the user's own CSV file."""
+    return CsvSettings(
+        label=workload.label or "",
+        drop=workload.drop or "",
+        separator=workload.separator or "",
+        decimal=workload.decimal or "",
+        header=workload.header or "",
     )
 
 

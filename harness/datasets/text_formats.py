@@ -5,21 +5,25 @@ import contextlib
 import csv
 import functools
 import gzip
+import io
+import itertools
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.datasets.csv_dialect import Dialect, split_rows
+from harness.datasets.csv_header import LABEL_NAMES
 from harness.datasets.dataset import Array, Block
+from harness.datasets.number_text import missing_spellings
 
 _CUT = (EOFError, OSError, zlib.error)  # what compressed files raise
-LABEL_NAMES = ("label", "target", "class")
 _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
 
 
@@ -84,10 +88,14 @@ def _missing() -> frozenset[str]:
     return frozenset((*ConvertOptions().null_values, "?"))
 
 
+_PLAIN = Dialect(encoding="utf-8", separator=",", quote='"', decimal=".", skip=0, width=0)
+_NO_MARK = "_"  # a decimal mark with which no number is written
+
+
 def stream_csv(
     path: Path,
     columns: Sequence[str],
-    header_lines: int = 0,
+    dialect: Dialect = _PLAIN,
     types: Mapping[str, str] | None = None,
     *,
     text: memoryview | None = None,
@@ -104,23 +112,70 @@ def stream_csv(
     import pyarrow.csv
 
     wanted = types or dict.fromkeys(columns, "float32")
+    source: Any = str(path) if text is None else pa.BufferReader(pa.py_buffer(text))
+    decimal = dialect.decimal or _NO_MARK
+    if dialect.rewritten:
+        source, first_line = _Rewritten(path, dialect), dialect.skip + 1
+        dialect = replace(_PLAIN, multiline=dialect.multiline)
+    encoding = "utf8" if dialect.encoding in ("utf-8", "utf-8-sig") else dialect.encoding
     try:
         yield from pa.csv.open_csv(
-            str(path) if text is None else pa.BufferReader(pa.py_buffer(text)),
+            source,
             read_options=pa.csv.ReadOptions(
-                use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
+                use_threads=False,
+                column_names=columns,
+                skip_rows=dialect.skip,
+                block_size=_BLOCK_BYTES,
+                encoding=encoding,
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=dialect.separator, quote_char=dialect.quote, newlines_in_values=dialect.multiline
             ),
             convert_options=pa.csv.ConvertOptions(
                 column_types={name: pa.type_for_alias(kind) for name, kind in wanted.items()},
                 include_columns=list(wanted),
-                null_values=[blank + word for blank in ("", " ") for word in _missing()],
+                null_values=[blank + word for blank in ("", " ") for word in (*_missing(), *missing_spellings())],
+                decimal_point=decimal,
             ),
         )
     except pa.ArrowInvalid as error:
         reason = _reason(str(error), first_line)
         raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}") from error
-    except OSError as error:
+    except (OSError, UnicodeError, csv.Error) as error:
         raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
+
+
+class _Rewritten(io.RawIOBase):
+    """The rows of a file as UTF-8 with single commas, for a parser that knows no runs of blanks."""
+
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        self._file = path.open(encoding=dialect.encoding, newline="")
+        for _ in range(dialect.skip):
+            self._file.readline()
+        self._rows = split_rows(self._file, dialect.separator, dialect.quote)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with what comes next; return the bytes, 0 at the end."""
+        while len(self._rest) < len(buffer):
+            rows = [row for _, row in itertools.islice(self._rows, 1_000)]
+            if not rows:
+                break
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows(rows)
+            self._rest += text.getvalue().encode()
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
 
 
 def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: str = "float32") -> Array:

@@ -1,0 +1,75 @@
+"""What was understood of a user's own file, in five lines."""
+
+from collections.abc import Sequence
+
+from harness.datasets.csv_dialect import separator_name
+from harness.schema.record import DataRecord, OwnFile, TableColumns
+
+_SHOWN = 8
+_CHOICES = {
+    "asked": "which LABEL= names",
+    "by name": "by its name",
+    "first": "the first, as none is called label, target or class; LABEL= names another",
+}
+_REASONS = {"asked": "DROP=", "index": "it numbers or names the rows", "empty": "it is empty"}
+
+
+def lines(record: DataRecord) -> tuple[str, ...]:
+    """Return five lines of the rows, columns, label, what is left out and the test rows; none of other data."""
+    own = record.own
+    if own is None:
+        return ()
+    return (
+        f"rows: {own.rows:,} in {own.file}{_form(own.table)}",
+        f"columns: {_columns(own, record)}",
+        f"label: {_label(own)}",
+        f"left out: {_left_out(own.table)}",
+        f"test rows: {_test_rows(record)}",
+    )
+
+
+def _form(table: TableColumns | None) -> str:
+    if table is None:
+        return ""
+    decimal = "comma" if table.decimal == "," else "point"
+    header = "a header" if table.header else "no header"
+    encoding = "" if table.encoding.startswith("utf-8") else f", {table.encoding.upper()}"
+    return f", columns separated by {separator_name(table.separator)}, decimal {decimal}, {header}{encoding}"
+
+
+def _columns(own: OwnFile, record: DataRecord) -> str:
+    if own.table is None:
+        shape = " x ".join(map(str, record.features))
+        return f"arrays {_listed(own.arrays)}, {shape} numbers a row"
+    texts = [f"{column.name} ({column.categories} categories)" for column in own.table.texts]
+    parts = [
+        f"{len(names)} of {kind}: {_listed(names)}"
+        for kind, names in (("numbers", own.table.numbers), ("texts", texts))
+        if names
+    ]
+    return "; ".join(parts)
+
+
+def _label(own: OwnFile) -> str:
+    counts = [f"{name} {rows:,}" for name, rows in zip(own.class_names, own.class_rows, strict=True)]
+    classes = f"{len(counts)} classes: {_listed(counts)}"
+    if own.table is None:
+        return f"array '{own.arrays[1]}', {classes}"
+    return f"column '{own.table.label}', {classes} ({_CHOICES[own.table.label_choice]})"
+
+
+def _left_out(table: TableColumns | None) -> str:
+    if table is None or not table.left_out:
+        return "nothing"
+    return _listed([f"{column.name} ({_REASONS[column.reason]})" for column in table.left_out])
+
+
+def _test_rows(record: DataRecord) -> str:
+    if record.held_out_seed is None:
+        return f"{record.test_rows:,}, the file's own"
+    return f"{record.test_rows:,} held out, of every class its share, drawn by seed {record.held_out_seed}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
