@@ -236,13 +236,17 @@ def _choose(path: Path, readings: Sequence[_Reading]) -> _Reading:
     scores = [(_clean(reading), _numbers(reading)) for reading in tables]
     best = max(scores)
     first, *others = [reading for reading, score in zip(tables, scores, strict=True) if score == best]
-    if others:
+    if any(_stripped(reading) != _stripped(first) for reading in others):  # tabs are blanks too
         seen = " or ".join(f"{separator_name(reading.separator)} ({reading.width})" for reading in (first, *others))
         raise UserError(
             f"'{path}' can be read as columns separated by {seen}, its first row "
             f"{_shown(first.rows[0])}: say which with SEPARATOR="
         )
     return first
+
+
+def _stripped(reading: _Reading) -> list[list[str]]:
+    return [[cell.strip() for cell in row] for row in reading.rows]
 
 
 def separator_name(separator: str) -> str:

@@ -20,9 +20,15 @@ from harness.datasets.number_text import NumberForm, is_missing_number, read_num
 from harness.datasets.own_columns import Columns, LabelChoice, LeftOut
 from harness.datasets.own_labels import whole_numbers
 from harness.datasets.text_formats import is_missing, not_a_number, stream_csv
-from harness.schema.record import ColumnLeftOut, TableColumns, TextColumn
+from harness.schema.record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
 
 _MOST_CATEGORIES = 1_000
+_NAMES = 100  # so many texts of which most stand in one row alone are names
+_CHOICE_WORDS = {
+    LabelChoice.ASKED: "which LABEL= names",
+    LabelChoice.BY_NAME: "by its name",
+    LabelChoice.FIRST: f"as no column is named {', '.join(LABEL_NAMES)}: the first is the label, LABEL= names another",
+}
 
 
 class CsvTable:
@@ -230,6 +236,7 @@ class CsvTable:
         """Return what was understood of the form and the columns; complete when all rows are read."""
         dialect = self._dialect
         texts = [place for place in self._features if place in self._codes]
+        forms = [(place, form) for place in self._features if (form := self._columns[place].form)]
         return TableColumns(
             separator=dialect.separator,
             decimal=dialect.decimal or ".",
@@ -242,6 +249,8 @@ class CsvTable:
             left_out=tuple(
                 ColumnLeftOut(name=self._name(place), reason=reason.value) for place, reason in self._left_out.items()
             ),
+            written=tuple(WrittenNumbers(name=self._name(place), unit=form.unit) for place, form in forms),
+            gaps=tuple(ColumnGaps(name=self._name(place), rows=rows) for place, rows in self._missing.items() if rows),
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -253,34 +262,17 @@ class CsvTable:
             for place, count in self._missing.items()
             if count
         ]
-        first = f"as no column is named {', '.join(LABEL_NAMES)}: the first is the label, LABEL= names another"
-        reasons = {
-            LabelChoice.ASKED: "which LABEL= names",
-            LabelChoice.BY_NAME: "by its name",
-            LabelChoice.FIRST: first,
-        }
-        forms = [self._form_words(place) for place in (self._label, *self._features) if self._columns[place].form]
+        reason = _CHOICE_WORDS[self._choice]
         names = [name(place).lower() for place in self._features]
         twice = sorted({word for word in names if names.count(word) > 1})
         sentences = (
             (f"label of {file}: {name(self._label)}, {reason}", True),
             (f"left out of {file}: {', '.join(map(name, self._left_out))}", self._left_out),
             (f"names of several columns of {file}, all of which are features: {', '.join(twice)}", twice),
-            (f"numbers of {file} with marks: {', '.join(forms)}", forms),
             (f"one column for each category of {file}: {', '.join(texts)}", texts),
             (f"missing in {file}: {', '.join(gaps)}", gaps),
         )
         return tuple(sentence for sentence, applies in sentences if applies)
-
-    def _form_words(self, place: int) -> str:
-        """Return how the numbers of a column are written."""
-        form = self._columns[place].form
-        assert form is not None
-        unit = f", in {form.unit}" if form.unit else ""
-        return f"{self._name(place)} (decimal {'comma' if form.decimal == ',' else 'point'}{unit})"
-
-
-_NAMES = 100  # so many texts of which most stand in one row alone are names
 
 
 def _names(drop: str) -> list[str]:

@@ -14,7 +14,7 @@ _CHOICES = {
 _REASONS = {"asked": "DROP=", "index": "it numbers or names the rows", "empty": "it is empty"}
 
 
-def lines(record: DataRecord) -> tuple[str, ...]:
+def own_file_lines(record: DataRecord) -> tuple[str, ...]:
     """Return five lines of the rows, columns, label, what is left out and the test rows; none of other data."""
     own = record.own
     if own is None:
@@ -42,12 +42,15 @@ def _columns(own: OwnFile, record: DataRecord) -> str:
         shape = " x ".join(map(str, record.features))
         return f"arrays {_listed(own.arrays)}, {shape} numbers a row"
     texts = [f"{column.name} ({column.categories} categories)" for column in own.table.texts]
-    parts = [
-        f"{len(names)} of {kind}: {_listed(names)}"
-        for kind, names in (("numbers", own.table.numbers), ("texts", texts))
-        if names
-    ]
-    return "; ".join(parts)
+    written = [f"{column.name} (in {column.unit})" if column.unit else column.name for column in own.table.written]
+    gaps = [f"{column.name} {column.rows:,}" for column in own.table.gaps]
+    parts = (
+        (f"{len(own.table.numbers)} of numbers: {_listed(own.table.numbers)}", own.table.numbers),
+        (f"{len(texts)} of texts: {_listed(texts)}", texts),
+        (f"thousands marks and units taken off: {_listed(written)}", written),
+        (f"missing cells filled in: {_listed(gaps)}", gaps),
+    )
+    return "; ".join(part for part, names in parts if names)
 
 
 def _label(own: OwnFile) -> str:

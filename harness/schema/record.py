@@ -73,6 +73,22 @@ class TextColumn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnGaps:
+    """A column in which `rows` cells are missing: numbers are filled in with the mean, texts have no category there."""
+
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenNumbers:
+    """A column of numbers with thousands marks or a `unit`: a currency, ``%``, or empty."""
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnLeftOut:
     """A column that is not trained on. `reason`: ``asked`` for, an ``index`` that numbers the rows, or ``empty``."""
 
@@ -85,7 +101,8 @@ class TableColumns:
     """What was understood of a CSV file's form and columns.
 
     `separator`, `decimal` and `encoding` are those of `harness.datasets.csv_dialect.Dialect`. `numbers` and `texts` are
-    the features. `label_choice`: the label was ``asked`` for, found ``by name``, or is the ``first`` column.
+    the features; `written` are those of the numbers that a CSV parser does not read by itself. `label_choice`: the
+    label was ``asked`` for, found ``by name``, or is the ``first`` column.
     """
 
     separator: str
@@ -97,6 +114,8 @@ class TableColumns:
     label: str
     label_choice: str
     left_out: tuple[ColumnLeftOut, ...]
+    written: tuple[WrittenNumbers, ...] = ()
+    gaps: tuple[ColumnGaps, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
