@@ -1,7 +1,7 @@
 """One name for one thing in the whole package, for `make lint`; and what the tree measures.
 
-    python -m tests.house            check, exit code 1 and a line for each fault
-    python -m tests.house --measure  what docs and reviews quote of the tree: sizes, helpers, parameters only passed on
+python -m tests.house            check, exit code 1 and a line for each fault
+python -m tests.house --measure  what docs and reviews quote of the tree: sizes, helpers, parameters only passed on
 """
 
 import ast

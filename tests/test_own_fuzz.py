@@ -136,9 +136,11 @@ def check(draw: Draw, path: Path) -> bool:
     label = "class" if draw.header else str(1 + draw.index)
     try:
         table = CsvTable(path, CsvSettings(label=label))
-        blocks = list(table.read([path], "train"))
+        blocks = list(table.read([path], "train")) or [(np.empty((0, 0)), np.empty(0))]
     except UserError as error:
         assert "\n" not in str(error)
+        return False
+    if not len(blocks[0][0]):  # one row, taken for a header: refused when it is prepared
         return False
     x, y = np.concatenate([block[0] for block in blocks]), np.concatenate([block[1] for block in blocks])
     assert x.shape == truth.shape, (x.shape, truth.shape)

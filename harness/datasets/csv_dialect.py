@@ -78,12 +78,16 @@ class CsvSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
-    """The first rows as one separator reads them. `fault` says why they are no table, empty where they are one."""
+    """The first rows as one separator reads them. `fault` says why they are no table, empty where they are one.
+
+    `padded`: rows begin with a name that the header has no cell for, as R writes them.
+    """
 
     separator: str
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
     fault: str = ""
+    padded: bool = False
 
     @property
     def width(self) -> int:
@@ -190,8 +194,11 @@ def _read_rows(text: str, separator: str, quote: str, before: int) -> _Reading:
         return _Reading(separator=separator, rows=(), lines=(), fault=f"is not CSV text ({error})")
     widths = Counter(map(len, rows[1:])) or Counter(map(len, rows))
     width = widths.most_common(1)[0][0] if widths else 0
+    padded = False
     if rows:
-        rows[0] = _fitted(rows[0], width, rows[1:])
+        fitted = _fitted(rows[0], width, rows[1:])
+        padded = len(fitted) > len(rows[0]) and fitted[1:] == rows[0]
+        rows[0] = fitted
     if width > 1 and len(widths) > 1 and len(rows) == 2:
         width = len(rows[0])
     wrong = next((place for place, row in enumerate(rows) if len(row) != width), None)
@@ -201,7 +208,7 @@ def _read_rows(text: str, separator: str, quote: str, before: int) -> _Reading:
         if wrong == 0 and len(rows) > 1:  # the first row says how many there are
             expected, at = len(rows[0]), 1
         fault = f"line {lines[at]:,}: expected {expected} columns, got {len(rows[at])}"
-    return _Reading(separator=separator, rows=tuple(rows), lines=tuple(lines), fault=fault)
+    return _Reading(separator=separator, rows=tuple(rows), lines=tuple(lines), fault=fault, padded=padded)
 
 
 def _fitted(first: tuple[str, ...], width: int, rows: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -211,7 +218,7 @@ def _fitted(first: tuple[str, ...], width: int, rows: Sequence[tuple[str, ...]])
         return first
     if len(first) == width + 1 and not first[-1].strip():
         return first[:-1]
-    if len(first) != width - 1 or len(first) < 1:
+    if len(first) != width - 1 or len(first) < 2:
         return first
     trailing = all(len(row) == width and not row[-1].strip() for row in rows)
     if trailing:
@@ -233,7 +240,7 @@ def _choose(path: Path, readings: Sequence[_Reading]) -> _Reading:
     tables = [reading for reading in readings if not reading.fault and reading.width > 1]
     if not tables:
         raise _no_table(path, readings)
-    scores = [(_clean(reading), _numbers(reading)) for reading in tables]
+    scores = [(not reading.padded, _clean(reading), _numbers(reading)) for reading in tables]
     best = max(scores)
     first, *others = [reading for reading, score in zip(tables, scores, strict=True) if score == best]
     if any(_stripped(reading) != _stripped(first) for reading in others):  # tabs are blanks too
@@ -325,7 +332,7 @@ def _unproven_decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]
         return POINT
     if separator == ";" and set(evidence.grouped_marks) == set(unsure) == {POINT}:
         return COMMA
-    if separator != ";" and POINT not in evidence.grouped_marks and set(unsure) <= {POINT}:
+    if separator != ";" and POINT not in evidence.mixed_marks and set(unsure) <= {POINT}:
         return POINT
     if not unsure:
         return ""

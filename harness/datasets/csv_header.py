@@ -61,7 +61,14 @@ def _texts_and_numbers(first: Row, repeated: Sequence[int]) -> FirstLine:
     """Return what a line is whose numbers stand in columns of numbers; `repeated` are its texts that come again."""
     if repeated or any(map(_is_fraction, first)):
         return FirstLine.ROW
-    return FirstLine.HEADER if counts_up([cell for cell in first if is_number_like(cell)]) else FirstLine.EITHER
+    return FirstLine.HEADER if _names_by_place(first) else FirstLine.EITHER
+
+
+def _names_by_place(first: Row) -> bool:
+    """Return whether the numbers among the names are those of their columns, from 0 or 1, as of an array's columns."""
+    numbers = [(place, cell) for place, cell in enumerate(first) if is_number_like(cell)]
+    offsets = {int(cell) - place for place, cell in numbers}
+    return len(numbers) > 1 and len(offsets) == 1 and offsets <= {-1, 0, 1}
 
 
 def _numbers_alone(first: Row, rest: Sequence[Row]) -> FirstLine:

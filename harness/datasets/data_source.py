@@ -28,6 +28,10 @@ from harness.schema.code_identity import script_id
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
 
 
+_OWN_READING = "2"
+"""How a user's own file is read and which rows of it are held out: another number where the same file gives others."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSource:
     """Where a workload's data comes from. `kind` is ``real``, ``synthetic`` or ``script``, which brings its own.
@@ -142,12 +146,14 @@ def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
     hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
     sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     settings = csv_settings(workload)
-    choices = dataclasses.astuple(settings)
-    columns = hashlib.sha256("\n".join(choices).encode()).hexdigest()[:8]
+    data_id = f"{workload.dataset}-{sha256[:16]}"
+    if workload.dataset == FILE:
+        reading = "\n".join((_OWN_READING, *dataclasses.astuple(settings)))
+        data_id += f"-{hashlib.sha256(reading.encode()).hexdigest()[:8]}"
     return DataSource(
         name=workload.dataset,
         kind="real",
-        data_id=f"{workload.dataset}-{sha256[:16]}" + (f"-{columns}" if any(choices) else ""),
+        data_id=data_id,
         sha256=sha256,
         train=found.train,
         test=found.test,

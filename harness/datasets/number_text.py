@@ -129,12 +129,14 @@ class MarkEvidence:
     """What the cells of a file say about its marks ``.`` and ``,``: for each a cell, or none.
 
     `proofs` are cells that can be read with this decimal mark alone. `open_marks` are cells such as ``1,234``, in
-    which the mark may stand between thousands or before decimals. `grouped_marks` are those of a column that no program
-    prints so if they were decimals: ``2,500`` keeps its zeros, and ``2`` has none.
+    which the mark may stand between thousands or before decimals. `mixed_marks` are those of a column that has whole
+    numbers below 1,000 too; `grouped_marks` those that no program prints so if they were decimals: ``2,500`` keeps its
+    zeros, and ``2`` has none.
     """
 
     proofs: dict[str, str] = field(default_factory=dict)
     open_marks: dict[str, str] = field(default_factory=dict)
+    mixed_marks: dict[str, str] = field(default_factory=dict)
     grouped_marks: dict[str, str] = field(default_factory=dict)
 
 
@@ -179,5 +181,7 @@ def _find_column_marks(bodies: dict[str, str], evidence: MarkEvidence) -> None:
             continue
         cell = next(iter(undecided))
         evidence.open_marks.setdefault(mark, cell)
-        if small and not proven and any(body.endswith("0") for body in undecided.values()):
-            evidence.grouped_marks.setdefault(mark, cell)
+        if small and not proven:
+            evidence.mixed_marks.setdefault(mark, cell)
+            if any(body.endswith("0") for body in undecided.values()):
+                evidence.grouped_marks.setdefault(mark, cell)

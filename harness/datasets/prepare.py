@@ -35,7 +35,7 @@ from harness.schema.record import DataRecord, OwnFile, decode, encode
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = "2"  # part of every prepared folder's path: a new layout of the files never reads an old one
+_FORMAT = "1"  # part of every prepared folder's path: a new layout of the files never reads an old one
 _RECORD, _FEATURES, _LABELS, _SHIFT, _FACTOR = "data.json", "x.npy", "y.npy", "shift.npy", "factor.npy"
 
 
