@@ -27,7 +27,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )  # a BOM of UTF-32 starts with one of UTF-16
 _SAMPLE_ROWS = 1_000
-_SAMPLE_CELLS = 300_000
+_SAMPLE_CELLS = 100_000
 _SAMPLE_CHARACTERS = 8 << 20
 
 

@@ -58,7 +58,8 @@ def _label(own: OwnFile) -> str:
     classes = f"{len(counts)} classes: {_listed(counts)}"
     if own.table is None:
         return f"array '{own.arrays[1]}', {classes}"
-    return f"column '{own.table.label}', {classes} ({_CHOICES[own.table.label_choice]})"
+    name = own.table.label if own.table.label.startswith("column ") else f"column '{own.table.label}'"
+    return f"{name}, {classes} ({_CHOICES[own.table.label_choice]})"
 
 
 def _left_out(table: TableColumns | None) -> str:
