@@ -27,7 +27,6 @@ from harness.datasets.own_file import CSV, FILE
 from harness.schema.code_identity import script_id
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
 
-
 _OWN_READING = "2"
 """How a user's own file is read and which rows of it are held out: another number where the same file gives others."""
 

@@ -19,11 +19,12 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.datasets.csv_dialect import Dialect, split_rows
-from harness.datasets.csv_header import LABEL_NAMES
+from harness.datasets.csv_header import LABEL_NAMES, FirstLine, first_line
 from harness.datasets.dataset import Array, Block
 from harness.datasets.number_text import missing_spellings
 
 _CUT = (EOFError, OSError, zlib.error)  # what compressed files raise
+_BELOW_HEAD = 50  # rows that show whether numbers above them are names
 _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
 
 
@@ -46,7 +47,9 @@ class CsvHeader:
 
 
 def read_head(path: Path) -> CsvHeader:
-    """Read the first line of a CSV file. It is a header if a cell is neither a number nor a missing value.
+    """Read the first line of a CSV file.
+
+    It is a header if a cell is neither a number nor a missing value, or if its numbers name an array's columns.
 
     Raises:
         UserError: the file cannot be read, is empty or not text, or has one column only.
@@ -54,7 +57,9 @@ def read_head(path: Path) -> CsvHeader:
     try:
         with path.open("rb") as file:
             line = file.readline()
+            below = list(itertools.islice(file, _BELOW_HEAD))
         cells = next(csv.reader([line.decode("utf-8-sig")]), [])
+        rows = [row for row in csv.reader([text.decode() for text in below]) if len(row) == len(cells)]
     except OSError as error:
         raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -63,9 +68,9 @@ def read_head(path: Path) -> CsvHeader:
         raise UserError(f"'{path}' is empty: give at least two rows")
     if len(cells) < 2:
         raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
-    return CsvHeader(
-        cells=tuple(cells), header=0 if all(is_number(cell) or is_missing(cell) for cell in cells) else len(line)
-    )
+    numbers = all(is_number(cell) or is_missing(cell) for cell in cells)
+    named = not numbers or first_line([cells, *rows]) is FirstLine.HEADER
+    return CsvHeader(cells=tuple(cells), header=len(line) if named else 0)
 
 
 def is_number(cell: str) -> bool:
