@@ -1,5 +1,6 @@
 """The label of a user's own file, its columns without names, its test rows, and what is said of it."""
 
+import html
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets.held_out import draw_rows
-from harness.schema.record import OwnFile, TableColumns
+from harness.schema.record import OwnFile, TableColumns, read_run
+from tests.factories import make_launch, write_report, write_run
 from tests.test_own_dialects import lines, prepare, refused
 
 ROWS = 40
@@ -310,3 +312,13 @@ def test_the_lines_are_told_before_the_training_and_again(cache: Path, tmp_path:
         shown = CliRunner().invoke(main, ["data", "prepare", str(path)])
         assert shown.exit_code == 0, shown.output
         assert shown.output.splitlines()[:5] == list(datasets.own_file_lines(prepare(path).record))
+
+
+def test_the_lines_are_in_the_record_and_on_the_page(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(lines(lambda row: f"{row},{row}.5,{'rgb'[row % 3]},{flower(row)}", ",price,colour,class\n"))
+    data = prepare(path).record
+    record = write_run(tmp_path / "s", make_launch(1, 0, 1.0, data=data))
+    assert read_run(record).data.own == data.own
+    page = html.unescape(write_report(tmp_path / "s", tmp_path / "reports").read_text())
+    assert all(line in page for line in datasets.own_file_lines(data))
