@@ -201,6 +201,8 @@ def test_rows_sorted_by_class_are_tested_on_all_classes(cache: Path, tmp_path: P
     assert (prepared.record.held_out, prepared.record.held_out_seed) == (True, 0)
     for rows, labels in ((prepared.train_x, prepared.train_y), (prepared.test_x, prepared.test_y)):
         np.testing.assert_array_equal(rows[:, 0] // 100, labels)
+    assert set(prepared.train_y[:20].tolist()) == {0, 1, 2}  # what SAMPLES=20 trains on
+    assert own(prepared).shuffled
 
 
 def texts(kind: str) -> object:

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from harness.datasets.dataset import NpyWriter, read_blocks
+from harness.datasets.dataset import NpyWriter
 
+_BLOCK_BYTES = 16 << 20
 SEED = 0
 """It is the same for every launch, whatever its ranks and its own seed: all are tested on the same rows."""
 
@@ -38,15 +39,33 @@ def draw_rows(labels: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.bool_
     return held
 
 
-def move_to_end(path: Path, held: npt.NDArray[np.bool_]) -> None:
-    """Rewrite the .npy file at `path` so that the rows that are not `held` come first, both parts in their order."""
+def are_sorted(labels: npt.NDArray[np.int32]) -> bool:
+    """Return whether rows of one class stand together, so that the first ones are not like all."""
+    shares = np.bincount(labels) / len(labels)
+    changes = np.count_nonzero(labels[1:] != labels[:-1])
+    return bool(2 * changes < (len(labels) - 1) * (1 - np.sum(shares**2)))
+
+
+def order_rows(labels: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int64]:
+    """Return the numbers of all rows, those to train on first, the `count` test rows behind them.
+
+    Both are in the file's order; where that is sorted by class the rows to train on are in random order, as SAMPLES=
+    takes the first and each rank its own part of them.
+    """
+    held = draw_rows(labels, count)
+    train = np.flatnonzero(~held)
+    if are_sorted(labels):
+        train = np.random.Generator(np.random.PCG64(SEED)).permutation(train)
+    return np.concatenate([train, np.flatnonzero(held)])
+
+
+def reorder(path: Path, order: npt.NDArray[np.int64]) -> None:
+    """Rewrite the .npy file at `path` with its rows in this order."""
     ordered = path.with_suffix(".ordered.npy")
-    head = np.load(path, mmap_mode="r")
-    with NpyWriter(ordered, head.dtype.str, head.shape[1:]) as file:
-        for wanted in (~held, held):
-            begin = 0
-            for block in read_blocks(path, len(held)):
-                file.append(block[wanted[begin : begin + len(block)]])
-                begin += len(block)
-    del head
+    rows = np.load(path, mmap_mode="r")
+    step = max(1, _BLOCK_BYTES // max(1, rows[:1].nbytes))
+    with NpyWriter(ordered, rows.dtype.str, rows.shape[1:]) as file:
+        for start in range(0, len(order), step):
+            file.append(rows[order[start : start + step]])
+    del rows
     ordered.replace(path)

@@ -192,7 +192,7 @@ class Columns:
         dates = [cell for cell in cells if is_date(cell)]
         if 2 * len(dates) > len(cells):
             raise self._refused(place, dates[0], "dates are neither numbers nor categories")
-        if len(set(cells)) <= min(_FEW, len(cells) // 2):
+        if len(set(cells)) <= max(2, min(_FEW, len(cells) // 2)):
             return
         numbers = [cell for cell in cells if is_number_like(cell)]
         if 10 * len(numbers) > len(cells):

@@ -24,7 +24,7 @@ from harness.datasets.dataset import (
     read_blocks,
     shift_and_factor,
 )
-from harness.datasets.held_out import SEED, draw_rows, move_to_end
+from harness.datasets.held_out import SEED, are_sorted, order_rows, reorder
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_arrays import ArrayFile
@@ -103,7 +103,7 @@ def _write(source: DataSource, folder: Path) -> None:
     labels = _relabel(folder / _LABELS, source.files[0], own) if own else None
     if labels:
         notes.append(labels.note)
-    held_out, seed = False, None
+    held_out, seed, shuffled = False, None, False
     if test_rows == 0:
         test_rows = dataset.hold_out(train_rows)
         train_rows -= test_rows
@@ -112,9 +112,11 @@ def _write(source: DataSource, folder: Path) -> None:
         notes.append(note)
         if own:
             seed = SEED
-            rows = draw_rows(np.load(folder / _LABELS), test_rows)
+            classes = np.load(folder / _LABELS)
+            shuffled = are_sorted(classes)
+            order = order_rows(classes, test_rows)
             for name in (_FEATURES, _LABELS):
-                move_to_end(folder / name, rows)
+                reorder(folder / name, order)
     if isinstance(own, CsvTable):
         notes += own.encode(folder / _FEATURES, train_rows)
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
@@ -131,7 +133,7 @@ def _write(source: DataSource, folder: Path) -> None:
         classes=len(labels.names) if labels else dataset.classes,
         held_out=held_out,
         held_out_seed=seed,
-        own=_understood(source.files[0], own, labels) if own and labels else None,
+        own=_understood(source.files[0], own, labels, shuffled) if own and labels else None,
         note="; ".join(filter(None, notes)),
     )
     write_atomic(folder / _RECORD, encode(record))
@@ -145,7 +147,7 @@ def _own_reader(source: DataSource) -> CsvTable | ArrayFile | None:
     return CsvTable(path, source.csv) if path.suffix.lower() == CSV else ArrayFile()
 
 
-def _understood(file: Path, own: CsvTable | ArrayFile, labels: "_Labels") -> OwnFile:
+def _understood(file: Path, own: CsvTable | ArrayFile, labels: "_Labels", shuffled: bool) -> OwnFile:
     """Return what the record says of a file of the user's own."""
     return OwnFile(
         file=file.name,
@@ -154,6 +156,7 @@ def _understood(file: Path, own: CsvTable | ArrayFile, labels: "_Labels") -> Own
         class_rows=labels.counts,
         table=own.columns() if isinstance(own, CsvTable) else None,
         arrays=own.names if isinstance(own, ArrayFile) else (),
+        shuffled=shuffled,
     )
 
 

@@ -71,7 +71,9 @@ def _left_out(table: TableColumns | None) -> str:
 def _test_rows(record: DataRecord) -> str:
     if record.held_out_seed is None:
         return f"{record.test_rows:,}, the file's own"
-    return f"{record.test_rows:,} held out, of every class its share, drawn by seed {record.held_out_seed}"
+    drawn = f"{record.test_rows:,} held out, of every class its share, drawn by seed {record.held_out_seed}"
+    shuffled = record.own is not None and record.own.shuffled
+    return drawn + ("; the others in random order, as the file is sorted by class" if shuffled else "")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -123,7 +123,8 @@ class OwnFile:
     """What was understood of a file of the user's own.
 
     `rows` are all rows, with those to test on. `class_names` are the labels as they stand in the file, `class_rows` the
-    rows of each. `table` is None where the file has arrays: the features' names are then `arrays`.
+    rows of each. `table` is None where the file has arrays: the features' names are then `arrays`. `shuffled`: rows
+    that were sorted by class are trained on in random order, by the seed that drew the test rows.
     """
 
     file: str
@@ -132,6 +133,7 @@ class OwnFile:
     class_rows: tuple[int, ...]
     table: TableColumns | None = None
     arrays: tuple[str, ...] = ()
+    shuffled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
