@@ -283,3 +283,16 @@ def test_what_is_no_table_of_numbers_and_categories_is_refused(
 ) -> None:
     sentence = refused(tmp_path / "own.csv", content)
     assert all(part in sentence for part in parts), sentence
+
+
+@pytest.mark.parametrize(
+    ("cell", "separator"), [("1.234", ";"), ("1,234", ";"), ('"1,234"', ","), ("$5", ","), ("5%", "\t"), ("1 234", "|")]
+)
+def test_what_the_first_rows_do_not_show_is_refused_where_it_stands(
+    cache: Path, tmp_path: Path, cell: str, separator: str
+) -> None:
+    content = lines(
+        lambda row: f"{row % 900 if row < 1_500 else cell}{separator}{row % 3}", f"a{separator}class\n", 1_600
+    )
+    sentence = refused(tmp_path / "own.csv", content)
+    assert "line 1,502" in sentence and cell.strip('"') in sentence

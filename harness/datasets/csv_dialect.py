@@ -91,7 +91,7 @@ class _Reading:
 
     @property
     def width(self) -> int:
-        return len(self.rows[0]) if self.rows else 0
+        return Counter(map(len, self.rows)).most_common(1)[0][0] if self.rows else 0
 
 
 def read_sample(path: Path, settings: CsvSettings) -> CsvSample:

@@ -119,6 +119,7 @@ def stream_csv(
     wanted = types or dict.fromkeys(columns, "float32")
     source: Any = str(path) if text is None else pa.BufferReader(pa.py_buffer(text))
     decimal = dialect.decimal or _NO_MARK
+    hint = "" if dialect.decimal else "; if it is a number, say with DECIMAL= which mark stands before decimals"
     if dialect.rewritten:
         source, first_line = _Rewritten(path, dialect), dialect.skip + 1
         dialect = replace(_PLAIN, multiline=dialect.multiline)
@@ -145,7 +146,7 @@ def stream_csv(
         )
     except pa.ArrowInvalid as error:
         reason = _reason(str(error), first_line)
-        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}") from error
+        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}{hint}") from error
     except (OSError, UnicodeError, csv.Error) as error:
         raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
 

@@ -41,7 +41,7 @@ def _columns(own: OwnFile, record: DataRecord) -> str:
     if own.table is None:
         shape = " x ".join(map(str, record.features))
         return f"arrays {_listed(own.arrays)}, {shape} numbers a row"
-    texts = [f"{column.name} ({column.categories} categories)" for column in own.table.texts]
+    texts = [f"{column.name} ({column.categories} different)" for column in own.table.texts]
     written = [f"{column.name} (in {column.unit})" if column.unit else column.name for column in own.table.written]
     gaps = [f"{column.name} {column.rows:,}" for column in own.table.gaps]
     parts = (
