@@ -316,6 +316,7 @@ def test_the_lines_are_told_before_the_training_and_again(cache: Path, tmp_path:
         assert shown.output.splitlines()[:5] == list(datasets.own_file_lines(prepare(path).record))
 
 
+@pytest.mark.slow
 def test_the_lines_are_in_the_record_and_on_the_page(cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(lines(lambda row: f"{row},{row}.5,{'rgb'[row % 3]},{flower(row)}", ",price,colour,class\n"))
