@@ -7,6 +7,7 @@ import pytest
 
 from harness import datasets
 from harness.base.errors import UserError
+from harness.datasets.held_out import draw_rows
 from harness.schema.workload import Workload
 
 
@@ -27,14 +28,24 @@ def rows(count: int) -> str:
     return "\n".join(["Age, colour,size,Income,id", *lines])
 
 
+def held_out(prepared: datasets.Prepared) -> set[int]:
+    """Return the rows of `rows` that are held out, of which every income has its share."""
+    income = np.array([row % 3 == 0 for row in range(40)], np.int32)
+    return set(np.flatnonzero(draw_rows(income, len(prepared.test_x))).tolist())
+
+
 def test_texts_are_categories_and_what_is_missing_is_filled_in(cache: Path, tmp_path: Path) -> None:
     prepared = own(tmp_path / "own.csv", rows(40), label="income", drop="id")
     assert prepared.train_x.shape == (36, 5) and prepared.train_x.dtype == np.float32
     # age; blue, green, red; size. The mean is of the training rows alone.
-    sizes = [row % 5 for row in range(36) if row % 5 != 3]
-    np.testing.assert_array_equal(prepared.train_x[:2], [[0, 0, 0, 1, 0], [1, 0, 1, 0, 1]])
-    np.testing.assert_allclose(prepared.train_x[3], [3, 0, 0, 0, np.mean(sizes)], rtol=1e-6)
-    assert list(prepared.train_y[:4]) == [1, 0, 0, 1] and prepared.record.classes == 2
+    kinds = ([0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0])
+    train = [row for row in range(40) if row not in held_out(prepared)]
+    mean = np.mean([row % 5 for row in train if row % 5 != 3])
+    for place, row in enumerate(train):
+        size = mean if row % 5 == 3 else row % 5
+        np.testing.assert_allclose(prepared.train_x[place], [row % 7, *kinds[row % 4], size], rtol=1e-6)
+        assert prepared.train_y[place] == (row % 3 == 0)
+    assert prepared.record.classes == 2
     for part in ("labels <=50K, >50K", "left out of own.csv: id", "colour (3)", "colour 10 (no category)", "size 8 ("):
         assert part in prepared.record.note
 
@@ -53,7 +64,9 @@ def test_blocks_of_a_large_file_share_their_categories(cache: Path, tmp_path: Pa
     assert len(text) > 1 << 20
     prepared = own(tmp_path / "own.csv", text)
     assert prepared.train_x.shape == (108_000, 900)
-    assert [int(row.argmax()) for row in prepared.train_x[-3:]] == [int(name[4:]) for name in names[107_997:108_000]]
+    labels = np.arange(120_000, dtype=np.int32) % 2
+    train = np.flatnonzero(~draw_rows(labels, 12_000))
+    assert [int(row.argmax()) for row in prepared.train_x[-3:]] == [int(names[row][4:]) for row in train[-3:]]
     assert float(np.asarray(prepared.test_x).sum()) == 12_000
 
 

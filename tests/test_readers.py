@@ -254,3 +254,18 @@ def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
     assert source.blocks == (2,)
     with pytest.raises(UserError, match="line 1 column 2 is missing"):
         source.read([range(0, 2)])
+
+
+def test_csv_names_that_are_numbers_are_no_row(tmp_path):
+    (tmp_path / "data.csv").write_text("0,1,2\n" + "".join(f"{row % 2},{row}.5,0.{row + 1}\n" for row in range(20)))
+    source = CsvRows(tmp_path / "data.csv", None, Peers())
+    assert source.blocks == (20,)
+    x, y = source.read([range(20)])
+    assert x[:, 0].tolist() == [row + 0.5 for row in range(20)] and y.tolist() == [row % 2 for row in range(20)]
+
+
+def test_csv_index_is_no_label(tmp_path):
+    (tmp_path / "data.csv").write_text(",a,b\n" + "".join(f"{row},{row}.5,{row % 3}\n" for row in range(20)))
+    with pytest.raises(UserError, match="nameless first column"):
+        CsvRows(tmp_path / "data.csv", None, Peers())
+    assert CsvRows(tmp_path / "data.csv", "b", Peers()).read([range(20)])[1].tolist() == [row % 3 for row in range(20)]

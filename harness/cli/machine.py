@@ -287,8 +287,9 @@ def prepare(
     prepared = datasets.prepare(source)
     seconds = time.perf_counter() - begin
     record = prepared.record
-    if record.note:
-        click.echo(record.note)
+    sentences = datasets.own_file_lines(record) or (record.note,)
+    for line in filter(None, sentences):
+        click.echo(line)
     size = sum(path.stat().st_size for path in prepared.folder.iterdir())
     rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
     state = "was prepared before" if there else f"prepared in {seconds:.2f} s"

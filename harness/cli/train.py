@@ -208,6 +208,9 @@ def _point(ranks: int, point_file: Path | None, options: dict[str, Any]) -> Poin
     source = datasets.locate(workload, options["data_dir"])
     if source.note:
         click.echo(source.note)
+    if source.name == datasets.FILE:
+        for line in datasets.own_file_lines(datasets.prepare(source).record):
+            click.echo(line)
     shares = parse_shares(options["shares"]) if options["shares"] else None
     layout = Layout(
         nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"], shares=shares

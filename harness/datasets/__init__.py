@@ -3,6 +3,20 @@
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
 from harness.datasets.known import choose, info, names
+from harness.datasets.own_file import FILE
 from harness.datasets.prepare import Prepared, prepare
+from harness.datasets.understood import own_file_lines
 
-__all__ = ["DataSource", "Dataset", "Prepared", "choose", "data_folder", "info", "locate", "names", "prepare"]
+__all__ = [
+    "FILE",
+    "DataSource",
+    "Dataset",
+    "Prepared",
+    "choose",
+    "data_folder",
+    "info",
+    "locate",
+    "names",
+    "own_file_lines",
+    "prepare",
+]

@@ -208,29 +208,50 @@ def named_pair(path: Path, arrays: Arrays, part: str, *, required: bool = False)
 
 @contextlib.contextmanager
 def open_npz(path: Path) -> Iterator[Arrays]:
-    """Yield the arrays of an .npz file; raise a UserError if it is damaged, or has one of objects or by columns."""
+    """Yield the arrays of an .npz file; raise a UserError if it is damaged, or has one of other objects than texts."""
     with readable(path, ".npz file"), zipfile.ZipFile(path) as archive, contextlib.ExitStack() as stack:
         yield {name.removesuffix(".npy"): _Member(name, archive, stack) for name in archive.namelist()}
 
 
 class _Member:
-    """One array of an .npz file, which stays open: rows in ascending order are decompressed once."""
+    """One array of an .npz file, which stays open: rows in ascending order are decompressed once.
+
+    An array in column order is read as a whole when its first rows are asked for; one of Python's texts or numbers as
+    objects at once.
+    """
 
     def __init__(self, name: str, archive: zipfile.ZipFile, stack: contextlib.ExitStack) -> None:
         self._file = stack.enter_context(archive.open(name))
         version = np.lib.format.read_magic(self._file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, fortran, self.dtype = read(self._file)
+        self.shape, self._by_columns, self.dtype = read(self._file)
         self._begin = self._file.tell()
-        if (fortran and len(self.shape) > 1) or self.dtype.hasobject:
-            raise ValueError(f"array {name} is in column order or of objects")
+        self._whole: Array | None = None
+        if self.dtype.hasobject:
+            self._whole = _plain_array(name, _ArrayUnpickler(self._file).load())
+            self.shape, self.dtype = self._whole.shape, self._whole.dtype
 
     def __getitem__(self, rows: slice) -> Array:
-        size = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        if self._whole is None and self._by_columns and len(self.shape) > 1:
+            self._whole = self._read(0, self.shape[0]).reshape(self.shape[::-1]).T
+        if self._whole is not None:
+            return self._whole[rows]
         begin, end, _ = rows.indices(self.shape[0])
+        return self._read(begin, end).reshape(end - begin, *self.shape[1:])
+
+    def _read(self, begin: int, end: int) -> Array:
+        """Return the values of rows `begin` to `end` of an array in row order, of all rows of another."""
+        size = math.prod(self.shape[1:]) * self.dtype.itemsize
         self._file.seek(self._begin + begin * size)
-        content = self._file.read((end - begin) * size)
-        return np.frombuffer(content, self.dtype).reshape(end - begin, *self.shape[1:])
+        return np.frombuffer(self._file.read((end - begin) * size), self.dtype)
+
+
+def _plain_array(name: str, objects: Any) -> Array:
+    """Return an array of objects, as pandas has its texts, as one of texts or numbers; raise a ValueError of others."""
+    values = objects.ravel().tolist() if isinstance(objects, np.ndarray) else [None]
+    if not all(isinstance(value, str) for value in values) and not all(isinstance(value, int) for value in values):
+        raise ValueError(f"array {name} is of objects that are not all texts or all whole numbers")
+    return np.array(values).reshape(objects.shape)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files."""
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,16 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, locked, make_folder, write_atomic
 from harness.base.user_path import expanded
 from harness.datasets import synthetic
+from harness.datasets.csv_dialect import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE
 from harness.schema.code_identity import script_id
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
+
+_OWN_READING = "2"
+"""How a user's own file is read and which rows of it are held out: another number where the same file gives others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +32,8 @@ class DataSource:
 
     `data_id` fingerprints it, whatever the number of samples. `rows` is the size of a stand-in's training part,
     0 for real data. `stored` says that rows stay in image files and are decoded while training. `image_size`
-    (pixels a side) and `classes` are of ImageNet's images, else 0. `label` and `drop` are as in `Workload`. `note` is
-    one sentence for the user, empty when there is nothing to say.
+    (pixels a side) and `classes` are of ImageNet's images, else 0. `csv` is how the user wants a CSV file to be read.
+    `note` is one sentence for the user, empty when there is nothing to say.
     """
 
     name: str
@@ -41,8 +46,7 @@ class DataSource:
     stored: bool = False
     image_size: int = 0
     classes: int = 0
-    label: str = ""
-    drop: str = ""
+    csv: CsvSettings = dataclasses.field(default_factory=CsvSettings)
     note: str = ""
 
     @property
@@ -81,7 +85,9 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         sha256 = script_id(script_command(workload)[0])
         return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
     dataset = info(workload.dataset)
-    for name, value in (("LABEL", workload.label), ("DROP", workload.drop)):
+    settings = csv_settings(workload)
+    for field in dataclasses.fields(settings):
+        name, value = field.name.upper(), getattr(settings, field.name)
         if value and Path(workload.data_file or "").suffix.lower() != CSV:
             raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
@@ -134,18 +140,31 @@ def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
     """Return the source of real rows: their id is of the files' contents and of the columns chosen."""
     hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
     sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
-    label, drop = workload.label or "", workload.drop or ""
-    columns = hashlib.sha256(f"{label}\n{drop}".encode()).hexdigest()[:8]
+    settings = csv_settings(workload)
+    data_id = f"{workload.dataset}-{sha256[:16]}"
+    if workload.dataset == FILE:
+        reading = "\n".join((_OWN_READING, *dataclasses.astuple(settings)))
+        data_id += f"-{hashlib.sha256(reading.encode()).hexdigest()[:8]}"
     return DataSource(
         name=workload.dataset,
         kind="real",
-        data_id=f"{workload.dataset}-{sha256[:16]}" + (f"-{columns}" if label or drop else ""),
+        data_id=data_id,
         sha256=sha256,
         train=found.train,
         test=found.test,
-        label=label,
-        drop=drop,
+        csv=settings,
         note=note,
+    )
+
+
+def csv_settings(workload: Workload) -> CsvSettings:
+    """Return what the workload says of the user's own CSV file."""
+    return CsvSettings(
+        label=workload.label or "",
+        drop=workload.drop or "",
+        separator=workload.separator or "",
+        decimal=workload.decimal or "",
+        header=workload.header or "",
     )
 
 

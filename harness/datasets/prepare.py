@@ -25,10 +25,14 @@ from harness.datasets.dataset import (
     shift_and_factor,
 )
 from harness.datasets.downloads import published_or_pinned
+from harness.datasets.held_out import SEED, are_sorted, order_rows, reorder
 from harness.datasets.image_files import open_index
 from harness.datasets.known import info
-from harness.datasets.own_file import CSV, FILE, CsvTable
-from harness.schema.record import DataRecord, decode, encode
+from harness.datasets.own_arrays import ArrayFile
+from harness.datasets.own_file import CSV, FILE
+from harness.datasets.own_labels import are_different
+from harness.datasets.own_table import CsvTable
+from harness.schema.record import DataRecord, OwnFile, decode, encode
 
 _log = logging.getLogger(__name__)
 
@@ -91,26 +95,31 @@ def _write(source: DataSource, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     _log.info("preparing %s in '%s'", source.data_id, folder)
     dataset = info(source.name).sized(source.image_size, source.classes)
-    own_csv = source.name == FILE and source.files[0].suffix.lower() == CSV
-    table = CsvTable(source.files[0], source.label, source.drop) if own_csv else None
-    dataset = replace(dataset, read=table.read) if table else dataset
+    own = _own_reader(source)
+    dataset = replace(dataset, read=own.read) if own else dataset
     train_rows, test_rows = _write_rows(dataset, source, folder)
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
     notes = []
-    classes = dataset.classes
-    if source.name == FILE:
-        classes, note = _relabel(folder / _LABELS, source.files[0], table.classes if table else ())
-        notes.append(note)
-    held_out = False
+    labels = _relabel(folder / _LABELS, source.files[0], own) if own else None
+    if labels:
+        notes.append(labels.note)
+    held_out, seed, shuffled = False, None, False
     if test_rows == 0:
         test_rows = dataset.hold_out(train_rows)
         train_rows -= test_rows
         note = _held_out(dataset, source.files[0].name, train_rows, test_rows)
         held_out = bool(note)
         notes.append(note)
-    if table:
-        notes += table.encode(folder / _FEATURES, train_rows)
+        if own:
+            seed = SEED
+            classes = np.load(folder / _LABELS)
+            shuffled = are_sorted(classes)
+            order = order_rows(classes, test_rows)
+            for name in (_FEATURES, _LABELS):
+                reorder(folder / name, order)
+    if isinstance(own, CsvTable):
+        notes += own.encode(folder / _FEATURES, train_rows)
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
     shift, factor = shift_and_factor(read_blocks(folder / _FEATURES, train_rows), features, dataset.standardise)
     np.save(folder / _SHIFT, shift)
@@ -122,11 +131,34 @@ def _write(source: DataSource, folder: Path) -> None:
         train_rows=train_rows,
         test_rows=test_rows,
         features=features,
-        classes=classes,
+        classes=len(labels.names) if labels else dataset.classes,
         held_out=held_out,
+        held_out_seed=seed,
+        own=_understood(source.files[0], own, labels, shuffled) if own and labels else None,
         note="; ".join(filter(None, notes)),
     )
     write_atomic(folder / _RECORD, encode(record))
+
+
+def _own_reader(source: DataSource) -> CsvTable | ArrayFile | None:
+    """Return what reads a file of the user's own; None for a data set that is known."""
+    if source.name != FILE:
+        return None
+    path = source.files[0]
+    return CsvTable(path, source.csv) if path.suffix.lower() == CSV else ArrayFile()
+
+
+def _understood(file: Path, own: CsvTable | ArrayFile, labels: "_Labels", shuffled: bool) -> OwnFile:
+    """Return what the record says of a file of the user's own."""
+    return OwnFile(
+        file=file.name,
+        rows=sum(labels.counts),
+        class_names=labels.names,
+        class_rows=labels.counts,
+        table=own.columns() if isinstance(own, CsvTable) else None,
+        arrays=own.names if isinstance(own, ArrayFile) else (),
+        shuffled=shuffled,
+    )
 
 
 def _write_rows(dataset: Dataset, source: DataSource, folder: Path) -> tuple[int, int]:
@@ -164,27 +196,46 @@ def _append(source: DataSource, blocks: Iterator[Block], features: NpyWriter, la
     return features.rows - before
 
 
-def _relabel(path: Path, file: Path, texts: tuple[str, ...]) -> tuple[int, str]:
-    """Replace labels by their places 0..k-1 among the k different ones; return k and a note if they changed.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Labels:
+    """The classes of a file of the user's own: their names there, the rows of each, and a note if they are others."""
 
-    `texts` are the labels that the numbers stand for, none where they stand for themselves.
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    note: str = ""
+
+
+def _relabel(path: Path, file: Path, own: CsvTable | ArrayFile) -> _Labels:
+    """Replace labels by their places 0..k-1 among the k different ones.
+
+    Raises:
+        UserError: there is one class only, or nearly every row has its own.
     """
+    texts = own.classes
     raw = np.array(texts)[np.load(path)] if texts else np.load(path)
-    values, places = np.unique(raw, return_inverse=True)
+    values, places, counts = np.unique(raw, return_inverse=True, return_counts=True)
     if len(values) < 2:
         raise UserError(f"'{file}' has one class only (label {values[0]}): training needs at least 2")
+    if are_different(len(values), len(raw)):
+        if isinstance(own, CsvTable):
+            raise own.no_label()
+        raise UserError(
+            f"'{file}' {own.names[1]} has {len(values):,} different labels in {len(raw):,} rows: give one of few "
+            "classes for each row"
+        )
     np.save(path, places.astype(np.int32))
-    if not texts and np.array_equal(values, np.arange(len(values))):
-        return len(values), ""
-    shown = ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
-    return len(values), f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"
+    note = ""
+    if texts or not np.array_equal(values, np.arange(len(values))):
+        shown = ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
+        note = f"labels {shown} of {file.name} are classes 0 to {len(values) - 1}"
+    return _Labels(names=tuple(map(str, values)), counts=tuple(counts.tolist()), note=note)
 
 
 def _held_out(dataset: Dataset, file: str, train_rows: int, test_rows: int) -> str:
     """Return the sentence that test rows were taken from what the original trains on, empty if they were not."""
     rows, whole = train_rows + test_rows, dataset.train_rows + dataset.test_rows
     if dataset.name == FILE:
-        return f"{file} has no test part: its last {test_rows:,} rows are held out for test"
+        return f"{file} has no test part: {test_rows:,} rows of all classes are held out for test, drawn by seed {SEED}"
     if dataset.separate_test:
         return f"no {dataset.title} test files: the last {test_rows:,} training rows are held out for test"
     if rows != whole:

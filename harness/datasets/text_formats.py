@@ -5,21 +5,26 @@ import contextlib
 import csv
 import functools
 import gzip
+import io
+import itertools
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.datasets.csv_dialect import Dialect, split_rows
+from harness.datasets.csv_header import LABEL_NAMES, FirstLine, first_line
 from harness.datasets.dataset import Array, Block
+from harness.datasets.number_text import missing_spellings
 
 _CUT = (EOFError, OSError, zlib.error)  # what compressed files raise
-LABEL_NAMES = ("label", "target", "class")
+_BELOW_HEAD = 50  # rows that show whether numbers above them are names
 _BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
 
 
@@ -42,7 +47,9 @@ class CsvHeader:
 
 
 def read_head(path: Path) -> CsvHeader:
-    """Read the first line of a CSV file. It is a header if a cell is neither a number nor a missing value.
+    """Read the first line of a CSV file.
+
+    It is a header if a cell is neither a number nor a missing value, or if its numbers name an array's columns.
 
     Raises:
         UserError: the file cannot be read, is empty or not text, or has one column only.
@@ -50,7 +57,9 @@ def read_head(path: Path) -> CsvHeader:
     try:
         with path.open("rb") as file:
             line = file.readline()
+            below = list(itertools.islice(file, _BELOW_HEAD))
         cells = next(csv.reader([line.decode("utf-8-sig")]), [])
+        rows = [row for row in csv.reader([text.decode() for text in below]) if len(row) == len(cells)]
     except OSError as error:
         raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -59,9 +68,9 @@ def read_head(path: Path) -> CsvHeader:
         raise UserError(f"'{path}' is empty: give at least two rows")
     if len(cells) < 2:
         raise UserError(f"'{path}' has one column only: give a label and features, separated by commas")
-    return CsvHeader(
-        cells=tuple(cells), header=0 if all(is_number(cell) or is_missing(cell) for cell in cells) else len(line)
-    )
+    numbers = all(is_number(cell) or is_missing(cell) for cell in cells)
+    named = not numbers or first_line([cells, *rows]) is FirstLine.HEADER
+    return CsvHeader(cells=tuple(cells), header=len(line) if named else 0)
 
 
 def is_number(cell: str) -> bool:
@@ -84,10 +93,14 @@ def _missing() -> frozenset[str]:
     return frozenset((*ConvertOptions().null_values, "?"))
 
 
+_PLAIN = Dialect(encoding="utf-8", separator=",", quote='"', decimal=".", skip=0, width=0)
+_NO_MARK = "_"  # a decimal mark with which no number is written
+
+
 def stream_csv(
     path: Path,
     columns: Sequence[str],
-    header_lines: int = 0,
+    dialect: Dialect = _PLAIN,
     types: Mapping[str, str] | None = None,
     *,
     text: memoryview | None = None,
@@ -104,23 +117,71 @@ def stream_csv(
     import pyarrow.csv
 
     wanted = types or dict.fromkeys(columns, "float32")
+    source: Any = str(path) if text is None else pa.BufferReader(pa.py_buffer(text))
+    decimal = dialect.decimal or _NO_MARK
+    hint = "" if dialect.decimal else "; if it is a number, say with DECIMAL= which mark stands before decimals"
+    if dialect.rewritten:
+        source, first_line = _Rewritten(path, dialect), dialect.skip + 1
+        dialect = replace(_PLAIN, multiline=dialect.multiline)
+    encoding = "utf8" if dialect.encoding in ("utf-8", "utf-8-sig") else dialect.encoding
     try:
         yield from pa.csv.open_csv(
-            str(path) if text is None else pa.BufferReader(pa.py_buffer(text)),
+            source,
             read_options=pa.csv.ReadOptions(
-                use_threads=False, column_names=columns, skip_rows=header_lines, block_size=_BLOCK_BYTES
+                use_threads=False,
+                column_names=columns,
+                skip_rows=dialect.skip,
+                block_size=_BLOCK_BYTES,
+                encoding=encoding,
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=dialect.separator, quote_char=dialect.quote, newlines_in_values=dialect.multiline
             ),
             convert_options=pa.csv.ConvertOptions(
                 column_types={name: pa.type_for_alias(kind) for name, kind in wanted.items()},
                 include_columns=list(wanted),
-                null_values=[blank + word for blank in ("", " ") for word in _missing()],
+                null_values=[blank + word for blank in ("", " ") for word in (*_missing(), *missing_spellings())],
+                decimal_point=decimal,
             ),
         )
     except pa.ArrowInvalid as error:
         reason = _reason(str(error), first_line)
-        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}") from error
-    except OSError as error:
+        raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}{hint}") from error
+    except (OSError, UnicodeError, csv.Error) as error:
         raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
+
+
+class _Rewritten(io.RawIOBase):
+    """The rows of a file as UTF-8 with single commas, for a parser that knows no runs of blanks."""
+
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        self._file = path.open(encoding=dialect.encoding, newline="")
+        for _ in range(dialect.skip):
+            self._file.readline()
+        self._rows = split_rows(self._file, dialect.separator, dialect.quote)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with what comes next; return the bytes, 0 at the end."""
+        while len(self._rest) < len(buffer):
+            rows = [row for _, row in itertools.islice(self._rows, 1_000)]
+            if not rows:
+                break
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows(rows)
+            self._rest += text.getvalue().encode()
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
 
 
 def to_array(path: Path, batch: Any, columns: Sequence[int], line: int, dtype: str = "float32") -> Array:

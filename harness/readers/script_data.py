@@ -236,6 +236,8 @@ class CsvRows:
 def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
     """Return the place of the label's column: the one asked for, else as `CsvHeader` has it."""
     if label is None:
+        if head.names and not head.names[head.label]:
+            raise UserError(f"'{path}' has a nameless first column, as an index has: say with label which column it is")
         return head.label
     if isinstance(label, str):
         if label.lower() not in head.names:

@@ -17,7 +17,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.base.provenance import Machine
-from harness.datasets import info, names
+from harness.datasets import info, names, own_file_lines
 from harness.report.answer import Banner, Fact, distinct, facts
 from harness.schema.message_cost import Probe
 from harness.schema.option import conditions
@@ -349,6 +349,7 @@ def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact,
             ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
             ("A row", distinct(_row(d) for d in data)),
             ("Input", _input(runs, launches.set_index("run")["step_seconds"])),
+            ("Own file", distinct((line for d in data for line in own_file_lines(d)), "; ")),
             ("SHA-256", distinct(d.sha256 for d in data)),
             ("Notes", " ".join(notes(runs))),
         ]

@@ -96,6 +96,8 @@ AUGMENTATIONS = ("none", "flip", "crop")
 DISTRIBUTIONS = ("parallel", "scatter")
 WIRES = ("float32", "bf16", "fp16")
 DATA_KINDS = ("auto", "real", "synthetic")
+CSV_SEPARATORS = ("comma", "semicolon", "tab", "bar", "blank")
+CSV_DECIMALS = ("point", "comma")
 _LONGEST = 80  # characters of a workload's name: a folder's may have 255 bytes
 what = partial(option, group=WHAT)
 
@@ -190,17 +192,39 @@ class Workload:
         "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", listed=False, common=True
     )
     label: str | None = what(
-        "Column of the label in a .csv file of your own [default: the one named label, target or class, or the first].",
+        "Column of the label in a .csv file of your own, by name or number [default: the one named label, target or "
+        "class, or the first].",
         None,
         values="COLUMN",
         title="Label column",
         younger=True,
     )
     drop: str | None = what(
-        "Columns of a .csv file of your own to leave out.",
+        "Columns of a .csv file of your own to leave out, by name or number.",
         None,
         values="COLUMN,...",
         title="Columns left out",
+        younger=True,
+    )
+    separator: str | None = what(
+        "What stands between the columns of a .csv file of your own [default: found].",
+        None,
+        choices=CSV_SEPARATORS,
+        title="Column separator",
+        younger=True,
+    )
+    decimal: str | None = what(
+        "What stands before decimals in a .csv file of your own [default: found].",
+        None,
+        choices=CSV_DECIMALS,
+        title="Decimal mark",
+        younger=True,
+    )
+    header: str | None = what(
+        "Whether the first line of a .csv file of your own names the columns [default: found].",
+        None,
+        choices=("yes", "no"),
+        title="Header",
         younger=True,
     )
     image_size: int | None = what("ImageNet: side of the images in pixels [default: the network's].", None)

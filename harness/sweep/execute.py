@@ -14,7 +14,7 @@ from rich.console import Console
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
-from harness.datasets import locate, prepare
+from harness.datasets import locate, own_file_lines, prepare
 from harness.models import check_model
 from harness.schema.record import RUN_FILE
 from harness.schema.sweep import FAILURES, LOGS, ROUNDS, Point, Skipped, Sweep
@@ -471,9 +471,11 @@ def _prepare(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) 
         if source.kind == "script":
             continue
         data = prepare(source).record
-        if data.note and data.note != source.note and data.note not in shown:
-            say(data.note)
-            shown.add(data.note)
+        texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
+        for text in texts:
+            if text and text not in shown:
+                say(text)
+                shown.add(text)
         if not tried:
             notice = check_model(workload, data)
             if notice:
