@@ -322,7 +322,6 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     both = ["--sync", "gradients", "--sync", "diloco:50", "--nodes", "64"]
     result = CliRunner().invoke(command, [*both, *where], catch_exceptions=False)
     said = " ".join(result.output.split())
-    assert "no growth models: they would be of SYNC=gradients, not of diloco:50" in said
     local, summed = (re.search(rf"mnist-dnn, {sync} on 64 ranks is ([\d.]+)", said) for sync in both[3:0:-2])
     assert local and summed and float(local[1]) > float(summed[1])
     for options, sentence in ((["--workload", "higgs-dnn"], "no valid launch"), (["--sync", "powersgd:2"], "shapes")):

@@ -22,7 +22,7 @@ COMMANDS = {
     "history": ("judge", "harness.cli.check", "Draw a series over commits and find where it changed."),
     "paper": ("judge", "harness.cli.repeat", "Repeat the papers' experiments at the core counts this machine has."),
     "claims": ("judge", "harness.cli.repeat", "Judge the papers' published numbers by the launches that are here."),
-    "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; recommend a layout for a deadline."),
+    "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; write points for Extra-P."),
     "reproduce": ("repeat", "harness.cli.repeat", "Launch again what was recorded, and judge what came out."),
     "bundle": ("repeat", "harness.cli.repeat", "Put sweeps into one archive that a stranger can check and repeat."),
     "run": ("yours", "harness.cli.train", "Run a TensorFlow script of your own, unmodified, on many ranks."),
@@ -36,7 +36,6 @@ COMMANDS = {
 
 # Names of the version before, and what to call now.
 RETIRED = {
-    "advise": "`harness predict` with --deadline or --node-hours recommends a layout",
     "collect": "the `harness sweep` line of the sweep takes in what has ended; `harness status` prints it",
     "mllog": "MLPerf's log is no longer written, as its checker knows only past rules",
     "noise": "`harness check --decide` trains both versions in turns, and needs no noise learned before",
