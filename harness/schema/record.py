@@ -17,13 +17,13 @@ from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRank:
-    """A rank that failed and that the launch outlived. `rank` is the number that it had then, None of a spare.
+    """A rank that failed and that the launch outlived. `rank` is the number that it had then.
 
     It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
-    were repeated. `recovery_s` seconds later `ranks` ranks went on; `anew`, where spares were all that was left.
+    were repeated. `recovery_s` seconds later `ranks` ranks went on.
     """
 
-    rank: int | None
+    rank: int
     host: str
     pid: int
     noticed: datetime
@@ -33,15 +33,12 @@ class FailedRank:
     redone: int
     recovery_s: float
     ranks: int
-    anew: bool = False
 
     def __str__(self) -> str:
-        name = "a spare" if self.rank is None else f"rank {self.rank}"
         made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
-        went_on = "began again, as none that knew the weights was left," if self.anew else "went on"
         return (
-            f"{name} failed{'' if self.anew else f' after {made}'} (process {self.pid} on {self.host}): "
-            f"{self.ranks} ranks {went_on} after {self.recovery_s:.2f} s"
+            f"rank {self.rank} failed after {made} (process {self.pid} on {self.host}): "
+            f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
         )
 
 

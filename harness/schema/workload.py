@@ -219,14 +219,11 @@ class Workload:
         group=WRITTEN,
     )
     on_failure: str | None = option(
-        "A rank that fails ends the launch, the others go on without it, or a spare takes its place [default: abort].",
+        "A rank that fails ends the launch, or the others go on without it [default: abort].",
         None,
-        choices=("abort", "shrink", "replace"),
+        choices=("abort", "shrink"),
         title="When a rank fails",
         younger=True,
-    )
-    spares: int | None = option(
-        "Processes that wait to take a failed rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
     )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
@@ -253,8 +250,6 @@ class Workload:
             raise UserError("set exactly one of batch per rank and global batch")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
-        if (self.on_failure == "replace") != (self.spares is not None):
-            raise UserError("ON_FAILURE=replace and SPARES belong together: set both or none")
         if survives(self) and self.checkpoint not in (None, "none"):
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
@@ -309,7 +304,7 @@ class Workload:
 
 def survives(workload: Workload) -> bool:
     """Tell whether a launch of `workload` goes on when a rank fails."""
-    return workload.on_failure in ("shrink", "replace")
+    return workload.on_failure == "shrink"
 
 
 DATASET = "script"

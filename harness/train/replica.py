@@ -161,11 +161,9 @@ class Replica:
 
 
 def prepare_replica(
-    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True, way: str = ""
+    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True
 ) -> Replica:
     """Build the model with rank 0's weights, compile the epoch and, if `warm`, run a few steps that leave no trace.
-
-    `way` is the one that sums took before a failure, so that they are the same again.
 
     Raises:
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
@@ -187,7 +185,7 @@ def prepare_replica(
     beside = stages[0][1].shares_gradients  # weights are averaged when no gradients are computed
     reduction = select(
         world, _largest_sum(policy, model, optimizer), wire=workload.wire,
-        threads=point.layout.threads if beside else 1, whole=survives(workload), kept=way,
+        threads=point.layout.threads if beside else 1, whole=survives(workload),
     )  # fmt: skip
     weight, weights = shards.weight(world.rank), model.trainable_variables
     synchronisers = [
