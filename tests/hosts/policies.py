@@ -45,7 +45,7 @@ from tests.hosts.lab import Lab, hosts
 from tests.hosts.predictions import GBIT, as_probe
 from tests.mpi.launch import end_warm, serve_warm
 
-POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,post-local:1:10,diloco:50"
+POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,diloco:50"
 SLACK = 0.005  # of test accuracy below that of the first policy
 PROBED = (8, 1024, 16_384, 65_536, 262_144, 2**20, 2**22)  # bytes
 
@@ -72,7 +72,7 @@ class Trained:
         base = measured_base(self.loaded)
         seconds = []
         for epochs in self.needed[np.isfinite(self.needed)]:
-            asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))  # the stages of so many epochs
+            asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))
             seconds.append(epochs * float(predict(asked, [ranks], network, BEST)["epoch_s"].iloc[0]))
         return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
