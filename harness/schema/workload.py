@@ -169,7 +169,6 @@ class Workload:
         None,
         above=0,
         title="Time budget (s)",
-        younger=True,
     )
     samples: int | None = what("Training rows; under weak scaling, rows per rank.", None, least=1, common=True)
     seed: int | None = option(
@@ -194,14 +193,12 @@ class Workload:
         None,
         values="COLUMN",
         title="Label column",
-        younger=True,
     )
     drop: str | None = what(
         "Columns of a .csv file of your own to leave out.",
         None,
         values="COLUMN,...",
         title="Columns left out",
-        younger=True,
     )
     image_size: int | None = what("ImageNet: side of the images in pixels [default: the network's].", None)
     classes: int | None = what("ImageNet: classes of synthetic images [default: 1000].", None)
@@ -215,7 +212,6 @@ class Workload:
         "How often a checkpoint is written beside the record: steps (500), minutes (10m) or none [default: 10m].",
         None,
         values="STEPS|MINUTESm|none",
-        younger=True,
         group=WRITTEN,
     )
     on_failure: str | None = option(
@@ -223,7 +219,6 @@ class Workload:
         None,
         choices=("abort", "shrink"),
         title="When a rank fails",
-        younger=True,
     )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
