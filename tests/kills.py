@@ -37,7 +37,6 @@ LAUNCHES = (
     ("--epochs", "60", "--checkpoint", "70", "--sync", "weights:epoch", "--optimizer", "adagrad"),
     ("--epochs", "60", "--checkpoint", "25", "--sync", "diloco:5", "--optimizer", "momentum"),
     ("--epochs", "60", "--checkpoint", "30", "--sync", "powersgd:2"),
-    ("--epochs", "60", "--checkpoint", "30", "--sync", "post-local:20:5"),
 )
 WAYS = ("kill -9", "kill -9", "kill -9", "SIGTERM", "SIGUSR1")
 

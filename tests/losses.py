@@ -1,8 +1,7 @@
 """Kill and stop ranks of launches at random moments, and count what was outlived: `python -m tests.losses --losses 30`.
 
-A launch of shrinking ranks goes down to one; one with spares until they are used up. Afterwards its record must be
-whole, name every loss, have every row, the undisturbed launch's losses of every epoch, and equal weights on all ranks;
-with spares those of the undisturbed launch, bit for bit. Ctrl-C and SIGTERM print the table so far.
+A launch goes down to one rank. Afterwards its record must be whole, name every loss, have every row, the undisturbed
+launch's losses of every epoch, and equal weights on all ranks. Ctrl-C and SIGTERM print the table so far.
 """
 
 import argparse
@@ -44,11 +43,11 @@ class Found:
     faults: list[str] = field(default_factory=list)
 
 
-def words(ranks: int, mode: str, spares: int, epochs: int, patience: float, record: Path) -> list[str]:
+def words(ranks: int, epochs: int, patience: float, record: Path) -> list[str]:
     """Return the command of a launch."""
-    options = ["--on-failure", mode, *(["--spares", str(spares)] if spares else []), "--hang-timeout", str(patience)]
+    options = ["--on-failure", "shrink", "--hang-timeout", str(patience)]
     return [
-        str(find_launcher()), "--with-ft", "ulfm", "-n", str(ranks + spares), "--map-by", ":OVERSUBSCRIBE",
+        str(find_launcher()), "--with-ft", "ulfm", "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE",
         "--bind-to", "none", sys.executable, "-m", "harness", "train", "--dataset", "adult", "--data-kind", "synthetic",
         "--samples", "8000", "--seed", "1", "--epochs", str(epochs), "--record", str(record), *options,
     ]  # fmt: skip
@@ -78,7 +77,7 @@ class Launch:
         return True
 
     def ranks(self) -> list[psutil.Process]:
-        """Return the ranks that live, spares behind the others."""
+        """Return the ranks that live."""
         found = {}
         for process in psutil.Process(self.process.pid).children(recursive=True):
             try:
@@ -109,9 +108,9 @@ class Launch:
         self.process.wait()
 
 
-def disturb(launch: Launch, chance: random.Random, ranks: int, spares: int, stops: float) -> None:
+def disturb(launch: Launch, chance: random.Random, ranks: int, stops: float) -> None:
     """Kill ranks, mostly one after another, now and then the next one before the first is overcome."""
-    left = spares or ranks - 1
+    left = ranks - 1
     if not launch.wait_for("epoch 2/", 1):
         return
     while left:
@@ -165,8 +164,6 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
     A row that is lost or doubled is a fortieth of its step.
     """
     found, differ = [], 0.0
-    if run.point.workload.spares and run.weights.sha256 != alone.weights.sha256:
-        found.append(f"weights {run.weights.sha256[:16]} are not {alone.weights.sha256[:16]}")
     rows = [sum(rank.rows for rank in each.ranks) for each in (run, alone)]
     counts = [[(epoch.epoch, epoch.steps) for epoch in each.epochs] for each in (run, alone)]
     if rows[0] != rows[1] or counts[0] != counts[1]:
@@ -184,9 +181,9 @@ def differences(run: RunRecord, alone: RunRecord) -> list[str]:
 
 def unaccounted(run: RunRecord) -> list[str]:
     """Return which steps of a launch that outlived losses are in no stretch between them, or in two."""
-    made, anew = 0, any(loss.anew for loss in run.losses)
+    made = 0
     for each in run.stretches:
-        if each.first != made and (each.first or not anew):
+        if each.first != made:
             return [f"a stretch begins behind {each.first} steps, the one before ends behind {made}"]
         made = each.first + each.steps
     total = len(run.epochs) * run.steps_per_epoch
@@ -213,9 +210,7 @@ def in_memory() -> set[Path]:
 class Campaign:
     """Launches, the first of them undisturbed: `alone`."""
 
-    mode: str
     ranks: int = 4
-    spares: int = 3
     stops: float = 0.0
     patience: float = 5.0
     epochs: int = 60
@@ -225,14 +220,13 @@ class Campaign:
 
     def launch(self, number: int) -> list[str]:
         """Make a launch, disturb it unless it is the first, take note of what it came to; return what was wrong."""
-        spares = self.spares if self.mode == "replace" else 0
         with tempfile.TemporaryDirectory(prefix="harness-losses-") as name:
             record, before = Path(name) / "record", in_memory()
-            launch = Launch(words(self.ranks, self.mode, spares, self.epochs, self.patience, record), Path(name))
+            launch = Launch(words(self.ranks, self.epochs, self.patience, record), Path(name))
             known = len(self.found.faults)
             try:
                 if self.alone:
-                    disturb(launch, random.Random(f"{self.seed}/{number}"), self.ranks, spares, self.stops)
+                    disturb(launch, random.Random(f"{self.seed}/{number}"), self.ranks, self.stops)
                 run = judge(launch, record, self.found, launch.end(), self.alone)
             except KeyboardInterrupt:
                 launch.kill()
@@ -264,9 +258,7 @@ def main() -> int:
     """Print the table of a campaign; exit code 1 where something was not outlived."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--losses", type=int, default=30)
-    parser.add_argument("--mode", choices=("shrink", "replace"), default="shrink")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--spares", type=int, default=3, help="for --mode replace")
     parser.add_argument("--stops", type=float, default=0.0, help="part of the losses that are a SIGSTOP")
     parser.add_argument("--patience", type=float, default=5.0, help="seconds")
     parser.add_argument("--epochs", type=int, default=60)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from harness.__main__ import run
-from harness.cli import COMMANDS, RETIRED
+from harness.cli import COMMANDS
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
 
@@ -73,10 +73,3 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
         assert run([command]) == 2
         said = capsys.readouterr().err
         assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said
-
-
-def test_the_name_of_a_retired_command_answers_with_what_to_call_now() -> None:
-    for name, now in RETIRED.items():
-        assert name not in COMMANDS
-        finished = harness(name, "anything")
-        assert finished.returncode == 2 and now in finished.stderr and "Traceback" not in finished.stderr

@@ -16,7 +16,7 @@ from harness.report.publish import write_page
 from harness.schema.record import FailedRank, Stretch
 from tests.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
 
-SETTINGS = {"on_failure": "replace", "spares": 1}
+SETTINGS = {"on_failure": "shrink"}
 
 
 def loss(rank, seconds, made, ranks, went_on):
@@ -32,7 +32,7 @@ def stretch(ranks, first, steps, begin, end, training):
 
 
 def outlived():
-    """Return a launch of 4 ranks and a spare, 25 steps of 256 rows an epoch, that lost one, then two at once."""
+    """Return a launch of 25 steps of 256 rows an epoch that lost a rank, then two at once; its ranks are made up."""
     run = make_run(make_point(4, **SETTINGS), seconds=[[1.0] * 4] * 3)
     losses = (loss(3, 3.0, 14, 4, 0.4), loss(1, 8.0, 45, 2, 0.6), loss(2, 8.0, 45, 2, 0.6))
     stretches = (
@@ -84,19 +84,6 @@ def test_a_loss_behind_the_last_step_of_an_epoch_is_after_that_epoch():
 def test_no_stretch_is_around_a_loss_before_the_first_step():
     run = replace(outlived(), losses=(loss(3, 0.5, 0, 4, 0.4),))
     assert stretches_around(run, run.losses[0]) == (None, run.stretches[0])
-
-
-def test_a_launch_that_started_again_is_marked(tmp_path):
-    run = outlived()
-    losses = tuple(replace(each, epoch=0, step=0, anew=True) for each in run.losses[1:])
-    stretches = (*run.stretches[:2], stretch(2, 0, 75, 8.6, 20.0, 10.0))
-    run = replace(run, losses=losses, stretches=stretches)
-    assert stretches_around(run, losses[0]) == run.stretches[1:]
-    write_run(tmp_path / "mnist-dnn", run)
-    page = page_of(tmp_path / "mnist-dnn", tmp_path / "reports")
-    assert "In 1 launch no rank with the weights was left: training started again." in page
-    assert page.count(">all<") == 2
-    assert "0 steps repeated." in page
 
 
 def test_a_sweep_without_a_failed_rank_has_no_such_section(tmp_path):

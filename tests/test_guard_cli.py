@@ -83,69 +83,33 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_same_speed_passes_with_0(kept: Path) -> None:
-    write_launches(kept / "results", 6, commit=NEW, first=13)
-    result = harness("check", "--practical", 5, folder=kept)
-    assert code(result) == 0
-    assert "PASS: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
-    page = unescape(Path(result.output.splitlines()[-1]).read_text())
-    assert "Did MNIST-DNN get worse since 'main'?" in page and "PASS: mnist-dnn" in page and "harness check" in page
-
-
-def test_a_slowdown_fails_with_1_and_every_format_says_so(kept: Path) -> None:
+def test_launches_that_did_not_train_in_turns_cannot_tell_and_every_format_says_so(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=13)
     markdown, junit = kept / "check.md", kept / "check.xml"
     result = harness("check", "--against", "main", "--markdown", markdown, "--junit", junit, folder=kept)
-    assert code(result) == 1
-    assert "REGRESSION: mnist-dnn at bbbbbbbbbbbb against 'main': 13" in result.output
+    assert code(result) == 3
+    assert "CANNOT TELL: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
+    assert "`harness check --decide` (make check DECIDE=1)" in said(result)
+    page = unescape(Path(result.output.splitlines()[-1]).read_text())
+    assert "Did MNIST-DNN get worse since 'main'?" in page and "CANNOT TELL: mnist-dnn" in page
     text = markdown.read_text()
-    assert text.startswith("**REGRESSION: ")
+    assert text.startswith("**CANNOT TELL: ")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {9}
-    assert sum("| regression |" in line for line in rows) == 2
+    assert sum("| inconclusive |" in line for line in rows) == 3
     suite = ElementTree.fromstring(junit.read_text())
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "2", "0")
-    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
-    assert failed == ["epoch time on 2\u00a0ranks", "efficiency on 2\u00a0ranks"]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "3")
 
 
-def test_a_gain_is_an_improvement_with_0(kept: Path) -> None:
-    write_launches(kept / "results", 6, slower=0.8, commit=NEW, first=13)
-    result = harness("check", "--practical", 5, folder=kept)
-    assert code(result) == 0
-    assert "IMPROVEMENT: " in result.output
-
-
-def test_three_launches_are_inconclusive_with_3_and_say_what_to_do(kept: Path) -> None:
-    write_launches(kept / "results", 3, slower=1.5, commit=NEW, first=13)
-    junit = kept / "check.xml"
-    result = harness("check", "--junit", junit, folder=kept)
-    assert code(result) == 3
-    assert "INCONCLUSIVE: " in result.output
-    assert "6 launches of each layout are needed on both sides: `harness check --decide`" in " ".join(
-        result.output.split()
-    )
-    suite = ElementTree.fromstring(junit.read_text())
-    assert (suite.get("failures"), suite.get("skipped")) == ("0", "3")
-
-
-def test_only_the_newest_commit_is_judged(kept: Path) -> None:
+def test_only_the_newest_commit_is_compared(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.5, commit="c" * 40, first=13)
     write_launches(kept / "results", 6, commit=NEW, first=19)
-    newest = harness("check", folder=kept)  # an hour after the baseline: another session
-    assert (code(newest), "CANNOT TELL: mnist-dnn at bbbbbbbbbbbb" in newest.output) == (3, True)
-    assert code(harness("check", "study@ccc", "--practical", 5, folder=kept)) == 1
-    back = harness("check", "study@bbb", "--against", "study@ccc", "--practical", 8, folder=kept)
-    assert (code(back), "IMPROVEMENT: " in back.output) == (0, True), back.output
+    assert "mnist-dnn at bbbbbbbbbbbb" in harness("check", folder=kept).output
+    assert "mnist-dnn at cccccccccccc" in harness("check", "study@ccc", folder=kept).output
+    back = harness("check", "study@bbb", "--against", "study@ccc", folder=kept)
+    assert "against 'study@ccc'" in said(back), back.output
     wrong = harness("check", "study@ddd", folder=kept)
     assert "no valid launch of commit 'ddd'" in str(wrong.exception)
-
-
-def test_launches_of_another_day_cannot_tell_and_say_what_can(kept: Path) -> None:
-    write_launches(kept / "results", 6, slower=1.5, commit=NEW, first=2000)
-    result = harness("check", folder=kept)
-    assert code(result) == 3
-    assert "CANNOT TELL: " in result.output and "`harness check --decide` (make check DECIDE=1)" in said(result)
 
 
 def test_what_cannot_be_compared_exits_with_2_and_the_reason(kept: Path) -> None:
@@ -178,8 +142,8 @@ def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
         make_point(2, 40), seconds=[[9.0, 9.0]] * 3, provenance=make_provenance(commit=NEW), invalid=("other load",)
     )
     write_run(sweep, run)
-    result = harness("check", "--practical", 5, folder=kept)
-    assert code(result) == 0
+    result = harness("check", folder=kept)
+    assert code(result) == 3
     assert "1 of 13 launches of the current commit are not valid and left out." in " ".join(result.output.split())
 
 
@@ -250,10 +214,10 @@ def test_the_same_launches_are_not_compared_with_themselves(tmp_path: Path) -> N
 def test_a_check_is_one_json_document(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=13)
     found = json.loads(harness("check", "--json", folder=kept).stdout)
-    assert (found["verdict"], found["against"]) == ("regression", "main")
-    assert found["answer"].startswith("REGRESSION: ") and found["rows"][0]["interval"].keys() == {"low", "high"}
+    assert (found["verdict"], found["against"]) == ("inconclusive", "main")
+    assert found["answer"].startswith("CANNOT TELL: ") and found["rows"][0]["interval"].keys() == {"low", "high"}
     quiet = harness("check", "--quiet", folder=kept)
-    assert (code(quiet), quiet.stdout) == (1, found["answer"] + "\n")
+    assert (code(quiet), quiet.stdout) == (3, found["answer"] + "\n")
 
 
 def test_a_plain_check_takes_the_sweep_of_the_baselines_study_and_says_so(kept: Path) -> None:
@@ -261,8 +225,8 @@ def test_a_plain_check_takes_the_sweep_of_the_baselines_study_and_says_so(kept: 
     write_launches(kept / "results", 6, commit=NEW, first=13)
     write_launches(kept / "results", 2, commit=NEW, first=900, name="other", sync="weights:epoch")
     write_study(kept / "results/planned")
-    result = harness("check", "--practical", 5, folder=kept)
-    assert (code(result), "PASS: " in result.output) == (0, True), result.output
+    result = harness("check", folder=kept)
+    assert code(result) == 3, result.output
     assert "compared with 'main': study, 12\u00a0valid launches, the only sweep" in result.output
 
 
@@ -296,9 +260,8 @@ def test_baselines_of_another_schema_are_refused(kept: Path) -> None:
 def test_two_edits_of_one_commit_are_two_states_for_check_and_history(kept: Path) -> None:
     write_launches(kept / "results", 6, commit=NEW, dirty=True, code="aaaaaa-0", first=13)
     write_launches(kept / "results", 6, commit=NEW, dirty=True, code="cccccc-0", first=14, slower=1.4)
-    checked = harness("check", "--practical", 5, folder=kept)
-    assert (code(checked), "bbbbbbbbbbbb+cccccc" in checked.output) == (1, True)
-    assert code(harness("check", f"study@{NEW[:12]}+aaa", "--practical", 5, folder=kept)) == 0
+    assert "bbbbbbbbbbbb+cccccc" in harness("check", folder=kept).output
+    assert "bbbbbbbbbbbb+aaaaaa" in harness("check", f"study@{NEW[:12]}+aaa", folder=kept).output
     assert "at bbbbbbbbbbbb+cccccc after" in harness("history", folder=kept).output
 
 
@@ -310,6 +273,5 @@ def test_edits_of_a_users_script_are_compared_over_time(tmp_path: Path) -> None:
     assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
     write_launches(tmp_path / "results", 6, code="cccccc-0", first=13, slower=1.3, **workload)
     checked = harness("check", folder=tmp_path)
-    assert code(checked) == 1
     assert "at aaaaaaaaaaaa+cccccc against 'main'" in checked.output
     assert "+cccccc after aaaaaaaaaaaa+aaaaaa" in said(harness("history", folder=tmp_path))

@@ -75,55 +75,40 @@ def train(ranks, record, *options, **environment):
 
 
 @pytest.mark.mpi
+def test_a_rank_that_is_killed_in_a_step_is_outlived(tmp_path):
+    """Rank 1 kills itself in step 18: rank 0 makes every row's step alone, from the last finished one on."""
+    records = {}
+    for name, model in (("whole", "lives"), ("shrunk", "dies")):
+        finished = train(2, tmp_path / name, "--on-failure", "shrink", "--model", f"tests.mpi.faulty:{model}")
+        assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
+        records[name] = read_run(tmp_path / name)
+    whole, shrunk = records.values()
+    assert not whole.losses and not whole.stretches
+    (loss,) = shrunk.losses
+    assert (loss.rank, loss.epoch, loss.redone, loss.ranks, len(shrunk.ranks)) == (1, 0, 1, 1, 1)
+    assert 10 < loss.step < 21 and str(loss) in shrunk.invalid
+    assert shrunk.weights.identical
+    assert [stretch.ranks for stretch in shrunk.stretches] == [2, 1]
+    assert not unaccounted(shrunk)
+    before, after = stretches_around(shrunk, loss)
+    assert before.first + before.steps == after.first == loss.step
+    assert stretch_rate(shrunk, before) > 0 and stretch_rate(shrunk, after) > 0
+    assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.mpi
 def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp_path):
     """With HARNESS_OVERLAP=1 pieces would be summed and applied one by one: the record says that they are not."""
     records = []
     for name, code in (("lives", 0), ("dies", LOST)):
-        options = ("--on-failure", "replace", "--spares", 1, "--model", f"tests.mpi.faulty:{name}_between_pieces")
-        finished = train(3, tmp_path / name, *options, "--threads", 2, HARNESS_OVERLAP="1")
+        options = ("--on-failure", "shrink", "--model", f"tests.mpi.faulty:{name}_between_pieces")
+        finished = train(2, tmp_path / name, *options, "--threads", 2, HARNESS_OVERLAP="1")
         assert finished.returncode == code, finished.stderr[-3000:]
         records.append(read_run(tmp_path / name))
     assert [len(record.losses) for record in records] == [0, 1]
-    assert records[0].weights.sha256 == records[1].weights.sha256
-    assert all("HARNESS_OVERLAP=1 is ignored" in " ".join(record.notes) for record in records)
-
-
-@pytest.mark.mpi
-def test_a_rank_that_is_killed_in_a_step_is_outlived_and_a_spare_makes_the_same_weights(tmp_path):
-    """Rank 1 kills itself in step 18: alone, rank 0 makes every row's step; with a spare, bit for bit the same.
-
-    So do spares that begin anew when all that knew the weights are lost at once: the record tells each loss's time.
-    """
-    records = {}
-    for name, ranks, options in (
-        ("whole", 3, ("--on-failure", "replace", "--spares", 1)),
-        ("replaced", 3, ("--on-failure", "replace", "--spares", 1, "--model", "tests.mpi.faulty:dies")),
-        ("shrunk", 2, ("--on-failure", "shrink", "--model", "tests.mpi.faulty:dies")),
-        ("anew", 5, ("--on-failure", "replace", "--spares", 3, "--model", "tests.mpi.faulty:all_die")),
-    ):
-        model = () if "--model" in options else ("--model", "tests.mpi.faulty:lives")
-        finished = train(ranks, tmp_path / name, *options, *model)
-        assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
-        records[name] = read_run(tmp_path / name)
-    whole, replaced, shrunk, anew = records.values()
-    assert not whole.losses and not whole.stretches
-    for record, ranks in ((replaced, 2), (shrunk, 1)):
-        (loss,) = record.losses
-        assert (loss.rank, loss.epoch, loss.redone, loss.ranks, len(record.ranks)) == (1, 0, 1, ranks, ranks)
-        assert 10 < loss.step < 21 and str(loss) in record.invalid
-        assert record.weights.identical
-        assert [stretch.ranks for stretch in record.stretches] == [2, ranks]
-        assert not unaccounted(record)
-        before, after = stretches_around(record, loss)
-        assert before.first + before.steps == after.first == loss.step
-        assert stretch_rate(record, before) > 0 and stretch_rate(record, after) > 0
-    assert replaced.weights.sha256 == whole.weights.sha256
-    assert shrunk.epochs[-1].test_loss == pytest.approx(whole.epochs[-1].test_loss, rel=1e-4)
-    assert [(loss.rank, loss.anew) for loss in anew.losses] == [(1, True), (0, True), (1, True)]
-    assert anew.losses[0].noticed < anew.losses[1].noticed == anew.losses[2].noticed < anew.stretches[-1].started
-    assert "began again, as none that knew the weights was left" in anew.invalid[0]
-    assert anew.weights.sha256 == whole.weights.sha256 and not unaccounted(anew)
-    assert not list(tmp_path.glob(".*"))
+    assert records[1].epochs[-1].test_loss == pytest.approx(records[0].epochs[-1].test_loss, rel=1e-4)
+    assert "HARNESS_OVERLAP=1 is ignored" in " ".join(records[0].notes)
 
 
 @pytest.mark.mpi
@@ -141,29 +126,21 @@ def member(slot, pid, share=1):
     return Member(slot=slot, share=share, host="here", pid=pid, began=0.0)
 
 
-def test_spares_take_the_slots_of_failed_ranks_and_the_others_move_up_where_they_do_not_suffice():
-    before = [member(0, 10), member(1, 11, share=2), member(2, 12), member(3, 13), member(None, 14, share=0)]
-    now, change = assign_slots(before, [before[0], before[3], before[4]])
-    assert [(one.pid, one.slot, one.share) for one in now] == [(10, 0, 1), (13, 2, 1), (14, 1, 2)]
-    assert [one.pid for one in change.failed] == [11, 12]
-    assert change.kept == (0, 1, 3)
+def test_those_that_are_left_move_up():
+    before = [member(0, 10), member(1, 11, share=2), member(2, 12), member(3, 13)]
+    now, change = assign_slots(before, [before[0], before[3]])
+    assert [(left.pid, left.slot, left.share) for left in now] == [(10, 0, 1), (13, 1, 1)]
+    assert [gone.pid for gone in change.failed] == [11, 12]
+    assert change.kept == (0, 3)
 
 
-def test_a_spare_that_fails_changes_no_slot():
-    before = [member(0, 10), member(1, 11), member(None, 12, share=0)]
-    now, change = assign_slots(before, before[:2])
-    assert now == before[:2]
-    assert change.kept == (0, 1)
-
-
-@given(st.integers(1, 6), st.integers(0, 3), st.data())
-def test_slots_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, spares, data):
-    before = [member(slot, slot) for slot in range(ranks)] + [member(None, ranks + i) for i in range(spares)]
+@given(st.integers(1, 6), st.data())
+def test_slots_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, data):
+    before = [member(slot, slot) for slot in range(ranks)]
     alive = data.draw(st.lists(st.sampled_from(before), min_size=1, unique=True).map(lambda left: sorted(left, key=id)))
     now, change = assign_slots(before, alive)
-    slots = sorted(one.slot for one in now if one.slot is not None)
-    assert slots == list(range(min(ranks, len(alive))))
-    stayed = [(old.slot, new.slot) for old, new in zip(alive, now, strict=True) if old.slot is not None]
+    assert sorted(member.slot for member in now) == list(range(len(alive)))
+    stayed = [(old.slot, new.slot) for old, new in zip(alive, now, strict=True)]
     assert sorted(stayed) == sorted(stayed, key=lambda pair: pair[1])
     assert len(change.failed) == len(before) - len(alive)
 
@@ -178,8 +155,7 @@ def test_only_what_mpi_or_a_sum_says_of_a_lost_rank_is_outlived():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"on_failure": "replace"}, "SPARES belong together"),
-        ({"on_failure": "shrink", "spares": 2}, "SPARES belong together"),
+        ({"on_failure": "replace"}, "abort, shrink"),
         ({"on_failure": "retry"}, "did you mean"),
         ({"on_failure": "shrink", "checkpoint": "500"}, "CHECKPOINT=500 is for ON_FAILURE=abort"),
     ],
@@ -200,15 +176,14 @@ def test_what_only_one_rank_knows_cannot_be_outlived():
             check_workload(point(**fields))
 
 
-def test_mpirun_starts_the_spares_and_without_them_leaves_ranks_where_they_are(monkeypatch):
+def test_mpirun_is_told_that_ranks_may_fail_and_leaves_them_where_they_are(monkeypatch):
     monkeypatch.setattr("harness.sweep.launch_command.mpi_family", lambda path: "openmpi")
     command = LaunchCommand(words=("/usr/bin/mpirun", "-n", "2", "--bind-to", "core"))
     plain = Workload(dataset="adult", model="dnn", batch_per_rank=1)
     layout = Layout(nodes=2)
     assert surviving(command, Point(workload=plain, layout=layout)) == command
-    shrink = surviving(command, Point(workload=replace(plain, on_failure="shrink"), layout=layout)).words
+    asked = Point(workload=replace(plain, on_failure="shrink"), layout=layout)
+    shrink = surviving(command, asked).words
     assert shrink[:3] == ("/usr/bin/mpirun", "--with-ft", "ulfm") and shrink[-4:] == command.words[1:]
-    spares = Point(workload=replace(plain, on_failure="replace", spares=3), layout=layout)
-    assert surviving(command, spares).words[-6:-3] == ("-n", "5", "--map-by")
     with pytest.raises(UserError, match="srun starts the ranks here"):
-        surviving(LaunchCommand(words=("srun",)), spares)
+        surviving(LaunchCommand(words=("srun",)), asked)

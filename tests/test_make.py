@@ -131,7 +131,6 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
         words = command_line(target, {"SWEEP": "one", **({"OUTPUT": "o"} if target == "bundle" else {})})
         assert words[-2:] == ["--", "one"], target
     assert command_line("compare", {"SWEEP": "one,two three"}) == ["compare", "--", "one", "two", "three"]
-    assert command_line("predict", {"SWEEP": "one, two"}) == ["predict", "--sweep=one", "--sweep=two"]
     assert command_line("run", {"SCRIPT": "t.py", "ARGUMENTS": "a,b"})[-1] == "a,b"
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.schema.sync import DiLoCo, Gradients, Mean, PowerSGD, SyncPolicy, Weights, find_policy
+from harness.schema.sync import DiLoCo, Mean, PowerSGD, SyncPolicy, find_policy
 from harness.transparent.run_settings import RunSettings
 from tests.factories import make_workload
 
@@ -114,15 +114,8 @@ def test_a_gradient_of_the_rank_is_exact_and_nothing_is_left_out() -> None:
     np.testing.assert_allclose(zero, 0, atol=1e-12)
 
 
-def test_post_local_has_gradients_first_and_weights_behind_them() -> None:
-    policy = find_policy("post-local:3:8")
-    assert policy.stages(10) == [(3, Gradients()), (7, Weights(period=8))]
-    assert policy.stages(3) == [(3, Gradients())] and policy.synchronises
-
-
 def test_sums_of_a_synchronisation() -> None:
     assert find_policy("diloco:5").sums(SHAPES) == [[360, 10, 800, 1]]
-    assert find_policy("weights:5:state").sums(SHAPES, 2) == [[360, 10, 800, 1] * 3]
     assert find_policy("powersgd:2").sums(SHAPES) == [[36 * 2, 10, 40 * 2, 1], [10 * 2, 20 * 2]]
     assert find_policy("powersgd:99").sums(SHAPES) == [[360, 10, 800, 1]]
 
@@ -132,6 +125,6 @@ def test_what_a_policy_cannot_do_is_refused() -> None:
         make_workload(sync="powersgd:2", precision="mixed_float16")
     with pytest.raises(UserError, match="WIRE=bf16 is for SYNC=gradients"):
         make_workload(sync="powersgd:2", wire="bf16")
-    for text in ("diloco:5", "powersgd:2", "post-local:1:5", "weights:5:state"):
+    for text in ("diloco:5", "powersgd:2"):
         with pytest.raises(UserError, match=rf"SYNC={text} is for the harness's own networks: write gradients"):
             RunSettings(sync=text)

@@ -187,7 +187,7 @@ def test_global_batch_weak_scaling_and_sync_policies() -> None:
     reduce = allreduce_seconds(BEST, [4], 712_440, FLAT)[0]
     assert list(weak["steps"]) == [100, 100]
     assert weak["speedup"].iloc[1] == pytest.approx(4 * 300e-6 / (300e-6 + reduce))
-    parts = {"weights:4": 1 / 4, "weights:epoch": 1 / 500, "none": 0.0, "diloco:50": 1 / 50, "post-local:1:4": 0.5}
+    parts = {"weights:4": 1 / 4, "weights:epoch": 1 / 500, "none": 0.0, "diloco:50": 1 / 50}
     for sync, part in parts.items():
         row = predict(base(workload=make_workload(sync=sync)), [2], Uncertain.exact(FLAT), "ring").iloc[0]
         assert row["allreduce_s"] == pytest.approx(part * allreduce_seconds("ring", [2], 712_440, FLAT)[0])
@@ -208,7 +208,6 @@ def test_policies_cost_the_sums_that_they_make() -> None:
     assert sums() == sums(sync="diloco:7") == pytest.approx(seconds(whole))
     left = 2 * (784 + 200 + 30 + 100) + 200 + 30 + 100 + 10
     assert sums(sync="powersgd:2") == pytest.approx(seconds((left, 2 * (200 + 30 + 100 + 10))))
-    assert sums(sync="weights:7:state", optimizer="adam") == pytest.approx(seconds(3 * whole[:2] + (3 * whole[2],)))
 
 
 def test_all_workloads_algorithms_and_levels_to_100_000_ranks_are_finite_and_take_no_loop_over_ranks() -> None:
@@ -322,7 +321,6 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     both = ["--sync", "gradients", "--sync", "diloco:50", "--nodes", "64"]
     result = CliRunner().invoke(command, [*both, *where], catch_exceptions=False)
     said = " ".join(result.output.split())
-    assert "no growth models: they would be of SYNC=gradients, not of diloco:50" in said
     local, summed = (re.search(rf"mnist-dnn, {sync} on 64 ranks is ([\d.]+)", said) for sync in both[3:0:-2])
     assert local and summed and float(local[1]) > float(summed[1])
     for options, sentence in ((["--workload", "higgs-dnn"], "no valid launch"), (["--sync", "powersgd:2"], "shapes")):

@@ -11,7 +11,6 @@ import pytest
 
 from harness.__main__ import run as command
 from harness.base.errors import RunError, UserError
-from harness.report.explain_page import proof_table
 from harness.schema.message_cost import (
     NODE,
     PROBE_FILE,
@@ -282,19 +281,6 @@ def test_what_turns_gave_stands_beside_what_was_expected(
     page = Path(document["page"]).read_text()
     assert "Counterfactuals confirm 2 of 3 expectations and refute 0." in page
     assert "Proof" in page and "half of the allreduce&#39;s bandwidth term (WIRE=bf16)" in page
-
-
-def test_proofs_of_launches_in_pairs_still_read(tmp_path: Path) -> None:
-    found = plant(tmp_path / "results", wire=1e-4)
-    old = {"name": "no allreduce", "removes": "skew", "how": "SYNC=none", "against": "as it is", "launches": 6}
-    old |= {"expected": {"value": 0.1, "low": 0.09, "high": 0.11}, "measured": 0.1, "interval": None, "verdict": "open"}
-    proofs = {"sweep": "s", "layout": "2x1x1", "ranks": 2, "made": START.isoformat(), "proofs": [old]}
-    file = tmp_path / "results" / FOLDER / found.loaded.folder.name / "20260101" / PROOF_FILE
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(proofs))
-    kept = newest_proofs(tmp_path / "results", found.loaded.folder.name)
-    assert kept and (kept.proofs[0].verdict, kept.proofs[0].own) == ("open", None)
-    assert proof_table(kept).rows[0][-2:] == ("open", "\N{EN DASH}")
 
 
 def test_what_cannot_wait_for_a_turn_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

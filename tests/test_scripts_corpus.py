@@ -27,7 +27,7 @@ SOME = ("fit-validation", "fit-own-loss-sum", "fit-own-metric-f1", "model-positi
         "free-on-batch-late", "habit-accumulating-step", "session-dropout", "drawn-stateful-generator",
         "drawn-stateful-step", "drawn-stateful-stacked", "drawn-stateful-outside", "habit-resting-hinge",
         "drawn-own-numbers", "fit-own-loss-called", "trap-any-order", "model-position-repeated-Adam",
-        "later-fit", "later-loop-healthy", "later-arrays", "later-evaluation")  # fmt: skip
+        "arrays-dropout")  # fmt: skip
 WHOLE = "every rank computes whole batches"
 
 

@@ -1,15 +1,11 @@
 """What one process does when others fail: it goes on from the step that it has made, on the same rows."""
 
-import tempfile
-from pathlib import Path
-
 import pytest
 
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.world import start
 from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
-from tests.mpi.launch import ROOT, run_ranks
 
 LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is gone")
 
@@ -84,34 +80,3 @@ def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
         assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]
         assert all(epoch.seconds[0] > 0 for epoch in outcome.epochs)  # else no one can read the record
         assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss
-
-
-@pytest.mark.mpi  # sums need mpirun: of a process that pytest runs in, MPI may end pytest itself
-def test_sums_over_hosts_go_the_way_that_they_went_before_a_failure():
-    """A way is chosen by the clock: another one adds up in another order, and weights are not the same bit for bit."""
-    finished = run_ranks(1, "-m", "tests.test_survive", cwd=ROOT, timeout=120)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.splitlines()[-1] == "messages messages"
-
-
-def ways_of_sums(folder):
-    """Return the ways in which sums are opened, of which the first try finds another one than the second."""
-    from harness.comm import grouped_sums
-
-    faster, opened = iter([("messages", "tried"), ("node-aware", "tried")]), []
-    real = grouped_sums.NativeReduction
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_SYNC_ALONE", "1")
-        patch.setattr(grouped_sums, "faster_way", lambda *_: next(faster))
-        patch.setattr(
-            grouped_sums,
-            "NativeReduction",
-            lambda *words, way, **options: opened.append(way) or real(*words, way=way, **options),
-        )
-        train(patch, folder, "elastic.evaluate_all", on_failure="replace", spares=1)
-    return opened
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        print(*ways_of_sums(Path(folder)))

@@ -133,19 +133,6 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     assert not first & second or usable_cores() < 2
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_the_first_steps_of_later_epochs_are_compared_and_a_later_compile_is_told(tmp_path):
-    """On two ranks: the parts of each batch, the last one's unequal, are gathered for the witness."""
-    again = "model.compile(optimizer='sgd', loss='mse')\nmodel.fit(x, r, batch_size=50, verbose=0)\n"
-    (tmp_path / "script.py").write_text(FIT.replace("50, epochs=2", "47, epochs=7") + again)
-    words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "script.py")
-    finished = run_ranks(2, *words, cwd=tmp_path, timeout=240)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "had the same gradients and numbers in its first 20 steps and in 4 more (apart by" in finished.stderr
-    assert "what the script trains from script.py, line " in finished.stderr
-
-
 @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int32", "int64", "normal", "dropout"])
 def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch):
     import tensorflow as tf

@@ -290,9 +290,8 @@ def _first_rows(run: RunRecord, steps: int) -> int:
 
 
 def steps_repeated(losses: Sequence[FailedRank]) -> int:
-    """Return the steps repeated, without those of launches that began from the start; ranks that failed at once share
-    them."""
-    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses if not loss.anew}.values())
+    """Return the steps repeated; ranks that failed at once share them."""
+    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses}.values())
 
 
 Array = NDArray[np.float64]

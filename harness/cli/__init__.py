@@ -6,7 +6,6 @@ import itertools
 import click
 
 from harness.base import __version__
-from harness.base.errors import UserError
 
 # name: (task, module with a click command of that name, one line for --help and `make help`), a line each for make
 COMMANDS = {
@@ -22,7 +21,7 @@ COMMANDS = {
     "history": ("judge", "harness.cli.check", "Draw a series over commits and find where it changed."),
     "paper": ("judge", "harness.cli.repeat", "Repeat the papers' experiments at the core counts this machine has."),
     "claims": ("judge", "harness.cli.repeat", "Judge the papers' published numbers by the launches that are here."),
-    "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; recommend a layout for a deadline."),
+    "predict": ("look ahead", "harness.cli.predict", "Predict beyond this machine; write points for Extra-P."),
     "reproduce": ("repeat", "harness.cli.repeat", "Launch again what was recorded, and judge what came out."),
     "bundle": ("repeat", "harness.cli.repeat", "Put sweeps into one archive that a stranger can check and repeat."),
     "run": ("yours", "harness.cli.train", "Run a TensorFlow script of your own, unmodified, on many ranks."),
@@ -32,16 +31,6 @@ COMMANDS = {
     "probe": ("machine", "harness.cli.machine", "Measure what communication costs, and the best setting for it."),
     "bench": ("machine", "harness.cli.machine", "Measure the harness against its alternatives, side by side."),
     "site": ("machine", "harness.cli.machine", "List computing centres' files and check one against the live system."),
-}
-
-# Names of the version before, and what to call now.
-RETIRED = {
-    "advise": "`harness predict` with --deadline or --node-hours recommends a layout",
-    "collect": "the `harness sweep` line of the sweep takes in what has ended; `harness status` prints it",
-    "mllog": "MLPerf's log is no longer written, as its checker knows only past rules",
-    "noise": "`harness check --decide` trains both versions in turns, and needs no noise learned before",
-    "retry": "the `harness sweep` line of the sweep launches again what failed; `harness status` prints it",
-    "whence": "`harness report --whence FILE` names the launches that a figure or table shows",
 }
 
 MAKE = "make"  # what the Makefile calls; not for people
@@ -54,8 +43,6 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in RETIRED:
-            raise UserError(f"`{cmd_name}` is gone: {RETIRED[cmd_name]}")
         if cmd_name not in (*COMMANDS, MAKE):
             return None
         module = COMMANDS[cmd_name][1] if cmd_name in COMMANDS else f"harness.cli.{MAKE}"

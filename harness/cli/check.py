@@ -60,9 +60,9 @@ def check(
 
     With --decide, the baseline's commit and the code as it is now train in turns on this machine until the verdict is
     sure; the records lie in results/checks. Without, the newest launches of SWEEP (by default one of the baseline's
-    study, and named) are compared: launches of different sessions cannot tell. Exit code 0: nothing got worse, or by
-    less than --practical; 1: a regression; 3: inconclusive; 2: cannot compare (another machine, another workload, no
-    baseline).
+    study, and named) are set beside it, which cannot tell. Exit code 0: nothing got worse, or by less than
+    --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
+    no baseline).
     """
     from harness.report.compare_page import check_answer, junit
 

@@ -175,7 +175,7 @@ def _option(name: str, option: click.Option, value: str) -> list[str]:
     if not value:
         return []
     if not option.is_flag:
-        return [f"{word}={one}" for one in (_several(name, value) if name == _SWEEP else [value])]
+        return [f"{word}={value}"]
     if value not in ("0", "1"):
         raise UserError(f"{name}={value} is neither 1 nor 0: write {name}=1 to switch it on")
     opposite = option.opts if word in option.secondary_opts else option.secondary_opts

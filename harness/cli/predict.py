@@ -1,85 +1,60 @@
-"""``harness predict``: the curve beyond the machine, and how to run a job within a deadline or a budget."""
+"""``harness predict``: the curve beyond the machine, and the measured points as a file for Extra-P."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from harness.base.errors import UserError
+from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.cli.common import answering, defaulted, folder_options, given_command, network_option, print_table
-from harness.cli.options import find_sweeps, parse_counts
-from harness.report.answer import Answer, Banner, Items, Prose, Table
+from harness.cli.options import parse_counts
+from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.presets import distinguishing_names
 
 if TYPE_CHECKING:
-    from harness.analysis.read_results import Loaded
-    from harness.prediction.advice import TrainingJob, Way
     from harness.prediction.forecast import PredictedCurve
     from harness.prediction.network_cost import Uncertain
 
 _FAR = "1..1024*2"
-_MOST_ROWS = 12  # of ways in a terminal; the page has all
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(name="predict")
-@click.option(
-    "--workload", "--sweep", "names", multiple=True, help="Workload or, for a job, sweep; repeatable [default: all]."
-)
-@click.option("--nodes", help=f"Node counts: 1..8, 1..1024*2 or 1,2,4 [default: {_FAR}; of a job those measured].")
+@click.option("--workload", "names", multiple=True, help="Workload; repeatable [default: all].")
+@click.option("--nodes", help=f"Node counts: 1..8, 1..1024*2 or 1,2,4 [default: {_FAR}].")
 @defaulted("--ranks-per-node", type=click.IntRange(min=1), default=1, help="Ranks on a node.")
 @network_option
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--sync", "syncs", multiple=True, help="Sync policy, instead of the launches' own; repeatable.")
 @defaulted("--algorithm", default="best", help="ring, rabenseifner, recursive-doubling or best.")
-@click.option("--deadline", type=_POSITIVE, help="Minutes that a job may take: recommend how to run it.")
-@click.option("--node-hours", type=_POSITIVE, help="Node-hours that a job may cost: recommend how to run it.")
-@click.option("--epochs", type=click.IntRange(min=1), help="Length of the job [default: as most launches had].")
-@click.option("--accuracy", type=click.FloatRange(0, 1), help="The job lasts until this test accuracy, not --epochs.")
+@click.option(
+    "--extrap",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the measured points for Extra-P, and no more.",
+)
 @folder_options
 @answering
-def predict(names: tuple[str, ...], results: Path, reports: Path, **options: Any) -> Answer:
+def predict(names: tuple[str, ...], results: Path, reports: Path, extrap: Path | None, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
-    settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two. Beside
-    it stand growth models of each part of a step, where the sweep has 5 counts above 1 rank, with bands of 95 %.
+    settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two.
 
-    With --deadline or --node-hours, recommend the rank count, batch, sync policy and wire format for a job: of all
-    sweeps whose names begin with --workload (strong scaling of the same rows) the cheapest way that meets the deadline,
-    or the fastest within the budget. What counts is the upper end of the interval for one more launch; --nodes adds
-    node counts by growth models, --network predicts every layout with each rank on a host of that network. Without it
-    the advice is stored beside the sweep's launches, and launches made afterwards score it. Exit code 1: no way meets
-    the limits.
+    With --extrap FILE, nothing is predicted: the launches of that sweep are written in the text format that Extra-P
+    reads (`extrap --text FILE`), which fits its own models to them.
     """
-    limits = any(options[name] is not None for name in ("deadline", "node_hours"))
-    job = any(options[name] is not None for name in ("epochs", "accuracy"))
-    for name, value in options.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"--{name.replace('_', '-')} {value} is not a number: write one such as 0.9")
-    if job and not limits:
-        raise UserError("--epochs and --accuracy are of a job: give --deadline MINUTES or --node-hours HOURS too")
-    if limits and (not names or options["syncs"] or options["node"] or options["ranks_per_node"] > 1):
-        raise UserError(
-            "--deadline and --node-hours need --workload, a workload or a sweep, and no --sync, --node or "
-            "--ranks-per-node"
-        )
-    if limits and options["network"] and options["nodes"]:
-        raise UserError("of a job, --network and --nodes cannot be combined: sweep as many ranks as it has hosts")
-    answer = _job(names, results, options) if limits else _curves(names, results, options)
+    if extrap is not None:
+        return _export(names, results, extrap)
+    answer = _curves(names, results, options)
     for block in (block for section in answer.sections for block in section.blocks):
         if isinstance(block, Prose):
             click.echo(block.text)
-        elif isinstance(block, Items):
-            click.echo("\n".join(map(str, block.texts)))
         elif isinstance(block, Table) and answer.table and block.title != answer.table.title:
             print_table(block.headings, block.rows)
-    if limits and answer.table:
-        answer = replace(answer, table=replace(answer.table, rows=answer.table.rows[:_MOST_ROWS]))
     return answer
 
 
@@ -130,66 +105,40 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))
 
 
-def _job(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
-    from harness.prediction.advice import JobLimits, TrainingJob, choose_way, scores, write_advice
-    from harness.report.predict_page import asked_words, job_answer
-    from harness.report.sweep_facts import sweep_warnings
+def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
+    """Write the measured points of the one workload of `names` to `file`, as Extra-P reads them."""
+    from harness.analysis.read_results import choose_sweep
+    from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
 
-    found = _same_work(names, results)
-    usual = max(found, key=lambda one: len(one.valid)).valid[0].point.workload.epochs
-    job = TrainingJob(epochs=options["epochs"] or usual, target=options["accuracy"])
-    network = find_network(options["network"], results) if options["network"] else None
-    nodes = parse_counts("NODES", options["nodes"]) if options["nodes"] else ()
-    ways = _ways(found, job, nodes, network[0] if network else None)
-    minutes = options["deadline"]
-    limits = JobLimits(deadline_s=None if minutes is None else 60 * minutes, node_hours=options["node_hours"])
-    chosen, asked = choose_way(ways, limits), asked_words(job, limits)
-    asked += f" over a network with {network[1]}" if network else ""
-    earlier = [(one.folder.name, score) for one in found for score in scores(one)]
-    if chosen and not network:  # launches here say nothing of another network
-        write_advice(chosen, job, asked)
-    sweeps = {one.folder: one.study.sweep for one in found if one.study}
-    answer = job_answer(ways, chosen, asked, limits, sweeps, earlier, given_command())
-    return replace(answer, banners=tuple(dict.fromkeys(banner for one in found for banner in sweep_warnings(one))))
-
-
-def _same_work(names: tuple[str, ...], results: Path) -> "list[Loaded]":
-    """Return the sweeps of `names` that train the same rows, strong scaling; say which are left out."""
-    from harness.analysis.read_results import load_sweep, standing
-
-    def rows(loaded: "Loaded") -> tuple[str, int]:
-        run = loaded.valid[0]
-        return run.data.sha256, sum(rank.rows for rank in run.ranks)
-
-    folders = dict.fromkeys(folder for name in names for folder in find_sweeps(name, results))
-    loaded = [one for folder in folders if (one := load_sweep(folder)).valid and one.study]
-    strong = [one for one in loaded if one.valid[0].point.scaling == "strong"]
-    if not strong:
-        raise UserError(f"no valid launch of {', '.join(names)} under strong scaling in '{results}': sweep first")
-    first = max(strong, key=standing)
-    found = [one for one in strong if rows(one) == rows(first)]
-    for one in loaded:
-        if one not in found:
-            click.echo(f"{one.folder.name} is left out: it trains other rows than {first.folder.name}")
-    return found
+    _refuse_beside_extrap()
+    if len(names) != 1:
+        raise UserError("--extrap writes the points of one workload: name it, such as --workload mnist-dnn")
+    (name,) = names
+    choice = choose_sweep(results, lambda study: study.sweep.workload.name == name)
+    if choice is None:
+        raise UserError(f"no valid launch of {name} in '{results}' to write for Extra-P: run `harness sweep` first")
+    points = extrap_points(choice.loaded)
+    write_atomic(file, extrap_text(points, choice.loaded.folder.name))
+    counts = ", ".join(str(point.ranks) for point in points)
+    sentence = f"Wrote {name} on {counts} ranks to {file}: read it with `extrap --text {file}`."
+    few = len(points) < EXTRAP_POINTS
+    warning = Banner(
+        kind="warning", text=f"Extra-P asks for at least {EXTRAP_POINTS} rank counts, here are {len(points)}."
+    )
+    return Answer(
+        question="What was measured?",
+        sentence=sentence,
+        data={"file": file, "workload": name, "points": points},
+        notes=[choice.sentence(name)],
+        banners=[warning] if few else [],
+        command=given_command(),
+    )
 
 
-def _ways(
-    found: "list[Loaded]", job: "TrainingJob", nodes: tuple[int, ...], network: "Uncertain | None"
-) -> "list[Way]":
-    from harness.prediction.advice import measured_ways, predicted_ways
-
-    plain = [replace(one.valid[0].point.workload, epochs=1) for one in found]
-    choices = sum(len({run.point.layout for run in one.valid}) + len(nodes) for one in found)
-    ways: list[Way] = []
-    for one, name in zip(found, distinguishing_names(plain), strict=True):
-        called = name or plain[0].name
-        ways += measured_ways(one, called, job, choices, network)
-        if nodes:
-            predicted, why = predicted_ways(one, called, job, nodes, choices)
-            ways += predicted
-            if why:
-                click.echo(why)
-    if not ways:
-        raise UserError("no layout has 2 valid launches that reach the end of the job: sweep with REPEATS=6")
-    return sorted(ways, key=lambda way: way.seconds)
+def _refuse_beside_extrap() -> None:
+    """Raise a UserError if options of a prediction stand beside ``--extrap``, which predicts nothing."""
+    context = click.get_current_context()
+    for name in ("nodes", "ranks_per_node", "network", "node", "syncs", "algorithm"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = "--sync" if name == "syncs" else f"--{name.replace('_', '-')}"
+            raise UserError(f"--extrap writes what was measured and predicts nothing: leave out {option}")

@@ -70,7 +70,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     turns.join(world.rank, world.size, busy_s)
     point: Point | None = None
     try:
-        point = world.on_root(lambda: _point(world.size - (options["spares"] or 0), point_file, options))
+        point = world.on_root(lambda: _point(world.size, point_file, options))
         if is_script(point.workload):
             from harness.transparent.session import run_point
 
@@ -81,7 +81,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
             sys.exit(run_point(world, settings, point))
         _train(world, point, record, options, load_before)
     except SharedError as shared:
-        if point is not None and survives(point.workload):  # spares wait for an agreement that will not come
+        if point is not None and survives(point.workload):  # MPI_Finalize may wait for ranks that are gone
             abort_together(world, shared)
         if world.rank == 0:
             raise shared.error from shared
@@ -168,9 +168,9 @@ def _survive(
     from harness.comm.elastic_world import Team
     from harness.train.elastic import Survivor
 
-    spares, layout = point.workload.spares or 0, point.layout
+    layout = point.layout
     folder = _logs(record) / "hang"
-    world.on_root(lambda: _check_survival(world, point, spares))
+    world.on_root(lambda: _check_survival(world, point))
     world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
     team = Team(world.comm, layout.shares or (1,) * layout.ranks, options["hang_timeout"], folder)
     show = _progress(point.workload.epochs)
@@ -182,16 +182,16 @@ def _survive(
     os._exit(LOST if lost else 0)
 
 
-def _check_survival(world: "World", point: Point, spares: int) -> None:
+def _check_survival(world: "World", point: Point) -> None:
     from harness.comm.elastic_world import check_library
     from harness.train.elastic import check_workload
 
     check_library(str(point.workload.on_failure))
     check_workload(point)
-    if world.size != point.layout.ranks + spares:
+    if world.size != point.layout.ranks:
         raise UserError(
-            f"{world.size} MPI ranks were started for a layout of {point.layout.ranks} and {spares} spares: start "
-            f"it with mpirun -n {point.layout.ranks + spares}"
+            f"{world.size} MPI ranks were started for a layout of {point.layout.ranks}: start it with "
+            f"mpirun -n {point.layout.ranks}"
         )
 
 

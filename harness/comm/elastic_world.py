@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import psutil
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _RUNNING = 4  # times the patience with a stopped rank for those that run and do not come: they may be compiling
 _SILENT = 2  # times it for a silent host: stopped ranks are ended there by then
 _STOPPED_POLL_S = 0.25  # between looks at whether others are stopped
-_POLL_S, _IDLE_POLL_S = 0.001, 0.01  # between looks at an agreement, of its every round: who trains waits for that
+_POLL_S = 0.001  # between looks at an agreement, of its every round: who trains waits for that
 _NOTICE_S = 2.0  # for MPI to learn of a failure
 _FAILURE = re.compile(r"MPI_ERR_(PROC_FAILED|REVOKED)\b|harness: lost rank[^\n]*")
 _LATE = re.compile(r"harness: lost rank (\d+): it lives")
@@ -52,13 +52,13 @@ def failure_text(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """One process. `slot` is its rank among those that train, None of a spare; slot 0 reports and writes.
+    """One process. `slot` is its rank among those that train; slot 0 reports and writes.
 
     `share` is its part of the rows, in relation to the others'; process `pid` of its host `began` at that time (s) and
     would leave the file `segment` in shared memory.
     """
 
-    slot: int | None
+    slot: int
     share: int
     host: str
     pid: int
@@ -84,36 +84,29 @@ class MembershipChange:
 def assign_slots(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member], MembershipChange]:
     """Return the members with their new slots, in the order of `now`, and what has changed since `before`.
 
-    Spares take the slots of failed ranks. Where they do not suffice the others move up: slots are without a gap, and
-    those that stay keep their order.
+    Those that are left move up: slots are without a gap, and members keep their order.
     """
     alive = {(member.host, member.pid) for member in now}
     failed = [member for member in before if (member.host, member.pid) not in alive]
-    vacant = [member for member in failed if member.slot is not None]
-    spares = [index for index, member in enumerate(now) if member.slot is None]
-    members = list(now)
-    for index, old in zip(spares, vacant, strict=False):
-        members[index] = replace(members[index], slot=old.slot, share=old.share)
-    taken = sorted(member.slot for member in members if member.slot is not None)
-    members = [member if member.slot is None else replace(member, slot=taken.index(member.slot)) for member in members]
+    taken = sorted(member.slot for member in now)
+    members = [replace(member, slot=taken.index(member.slot)) for member in now]
     return members, MembershipChange(failed=tuple(failed), kept=tuple(taken))
 
 
 class Team:
-    """The processes of a launch, those that train and the spares behind them; every process has its own object.
+    """The processes of a launch; every process has its own object.
 
     `folder` is where their watches meet (`harness.comm.hang`).
     """
 
     def __init__(self, comm: "MPI.Intracomm", shares: Sequence[int], patience_s: float, folder: Path) -> None:
         rank = comm.Get_rank()
-        trains = rank < len(shares)
         self.comm = comm
         self.patience_s = patience_s
         self.folder = folder
         self.own = Member(
-            slot=rank if trains else None,
-            share=shares[rank] if trains else 0,
+            slot=rank,
+            share=shares[rank],
             host=os.uname().nodename,
             pid=os.getpid(),
             began=psutil.Process().create_time(),
@@ -128,7 +121,7 @@ class Team:
     @property
     def trainers(self) -> list[Member]:
         """Those that train, by their slots."""
-        return sorted((m for m in self.members if m.slot is not None), key=lambda member: member.slot or 0)
+        return sorted(self.members, key=lambda member: member.slot)
 
     @property
     def silence_s(self) -> float:
@@ -137,14 +130,12 @@ class Team:
 
     def form(self, knowledge: T) -> tuple[MembershipChange, list[T]] | None:
         """Take slots and exchange all members' `knowledge`; all together. None where one failed meanwhile."""
-        from mpi4py import MPI
-
         try:
             with self._limited("taking slots"):
                 now, known = zip(*self.comm.allgather((self.own, knowledge)), strict=True)
                 members, change = assign_slots(self.members or now, now)
                 own = members[self.comm.Get_rank()]
-                comm: Any = self.comm.Split(MPI.UNDEFINED if own.slot is None else 0, own.slot or 0)
+                comm = cast("MPI.Intracomm", self.comm.Split(0, own.slot))
         except Exception as error:
             if not failure_text(error) and not _knows_a_failure(self.comm):
                 raise
@@ -154,8 +145,7 @@ class Team:
         if not self._agree(well=True):
             return None
         self.members, self.own = tuple(members), own
-        alone = comm == MPI.COMM_NULL
-        self.world = None if alone else World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
+        self.world = World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
         if library := build_native()[0]:
             # Sums in shared memory fail as soon as a rank dies, without leaving its launcher a second to end all ranks;
             # or lives and does not come for so long: on several hosts it may itself wait for another host.
@@ -164,10 +154,7 @@ class Team:
         return change, list(known)
 
     def ended(self, error: BaseException | None) -> bool:
-        """Tell whether the attempt is over on all members; `error` is the failure that ended it on this one, if so.
-
-        A spare waits here for those that train, without using the core that they need.
-        """
+        """Tell whether the attempt is over on all members; `error` is the failure that ended it on this one, if so."""
         if error is not None:
             late = _LATE.search(str(error))
             if late is not None:
@@ -225,12 +212,12 @@ class Team:
         """Return whether all members say `well` and none has failed; the same on all."""
         from mpi4py import MPI
 
-        flag, waits = np.array([well], np.intc), self.own.slot is None and well
+        flag = np.array([well], np.intc)
         try:
-            with contextlib.nullcontext() if waits else self._limited("agreeing on who is left"):
+            with self._limited("agreeing on who is left"):
                 request = self.comm.Iagree(flag)
                 while not request.Test():
-                    time.sleep(_IDLE_POLL_S if self.own.slot is None else _POLL_S)
+                    time.sleep(_POLL_S)
         except MPI.Exception as error:
             if not failure_text(error):
                 raise
@@ -249,9 +236,10 @@ class Team:
             timer.cancel()
 
     def _end_silent(self, doing: str) -> None:
-        rank = self.own.slot if self.own.slot is not None else "(spare)"
-        said = f"harness: rank {rank} on {self.own.host}: nothing heard of another host for {self.silence_s:g} s while "
-        os.write(2, f"{said}{doing}: the network is broken or a host is gone; start it again\n".encode())
+        said = (
+            f"harness: rank {self.own.slot} on {self.own.host}: nothing heard of another host for {self.silence_s:g} s"
+        )
+        os.write(2, f"{said} while {doing}: the network is broken or a host is gone; start it again\n".encode())
         end_launcher_later()
         os._exit(EXIT_CODE)
 
@@ -271,7 +259,7 @@ class Team:
     def _end_stopped_ranks(self) -> None:
         """End ranks of this host that stay stopped: they live, so that MPI waits for them for ever.
 
-        And this process where another's watch asks for it: a spare waits in nothing that is watched.
+        And this process where another's watch asks for it: it may wait in a call that is not watched.
         """
         stopped: dict[int, float] = {}
         while True:

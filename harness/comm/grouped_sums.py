@@ -53,7 +53,6 @@ def select(
     guard: bool = False,
     threads: int = 1,
     whole: bool = False,
-    kept: str = "",
 ) -> Reduction:
     """Return the reduction on `world` for calls of up to so many `tensors`, by their bytes; `wire` as in `Workload`.
 
@@ -68,8 +67,7 @@ def select(
 
     Where a rank has several `threads`, sums between hosts are made in pieces while gradients are still computed; those
     of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand. Where failures are to be outlived a
-    step is made `whole`, as a rank may fail between two pieces of one; and the way between hosts that was taken before,
-    `kept`, is taken again, as another adds up in another order.
+    step is made `whole`, as a rank may fail between two pieces of one.
 
     Raises:
         UserError: HARNESS_REDUCTION or HARNESS_OVERLAP is something else.
@@ -77,7 +75,7 @@ def select(
     """
     sent = [size // 2 for size in tensors] if wire != "float32" else tensors
     overlap = _overlap(world, sent, threads)
-    reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole, kept)
+    reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
     if overlap and whole and os.environ.get("HARNESS_OVERLAP"):
         why = "HARNESS_OVERLAP=1 is ignored: a rank that fails between the pieces of a step would leave half of it"
         reduction.note = "; ".join(part for part in (reduction.note, why) if part)
@@ -89,7 +87,7 @@ def select(
     return WireReduction(reduction, wire)
 
 
-def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, overlap: bool, kept: str) -> Reduction:
+def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, overlap: bool) -> Reduction:
     choice = os.environ.get("HARNESS_REDUCTION") or "native"
     if choice not in CHOICES:
         raise unknown("HARNESS_REDUCTION", choice, CHOICES)
@@ -100,8 +98,7 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
         return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failure}")
     way, note = choice, ""
     if choice == "native":
-        again = kept in _BETWEEN_HOSTS
-        way, note = (kept, f"{kept} is in use as before the failure") if again else faster_way(world, library, tensors)
+        way, note = faster_way(world, library, tensors)
     reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
         note = (

@@ -27,7 +27,6 @@ _KNOTS = 160
 _MOST_JITTER = 20_000
 _MOST_RUNS = 24  # whose steps are read
 _DRAWS = 4000
-_SLOTS = {"momentum": 1, "adagrad": 1, "adam": 2}  # values that an optimizer keeps of every weight
 _MOST_BLOCKS = 64  # whose mean is drawn; that of more varies as theirs, over the root of how many times more there are
 
 
@@ -67,7 +66,7 @@ class Base:
         sums = [[size / part for size in self.tensors or (self.bytes,)]]
         if self.shapes:
             size = self.bytes / part / (sum(map(math.prod, self.shapes)) or 1)
-            made = find_policy(self.workload.sync).sums(self.shapes, _SLOTS.get(self.workload.optimizer, 0))
+            made = find_policy(self.workload.sync).sums(self.shapes)
             sums = [[size * count for count in tensors] for tensors in made]
         sizes = [one for tensors in sums for one in (calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),))]
         found: Array = np.sum([allreduce_seconds(algorithm, counts, one, levels) for one in sizes], axis=0)
@@ -266,14 +265,12 @@ def epoch_batches(base: Base, counts: Array) -> Array:
 
 def steps_between(workload: Workload, steps: Array) -> Array:
     """Return the mean steps from one synchronisation to the next: infinite without any."""
-    made = np.zeros_like(steps)  # synchronisations a step, by the epochs of every stage
-    for epochs, policy in find_policy(workload.sync).stages(workload.epochs):
-        between = steps if policy.period is None else np.minimum(float(policy.period), steps)
-        each = np.ones_like(steps) if policy.shares_gradients else 1 / between if policy.synchronises else 0.0
-        made += each * epochs / workload.epochs
-    with np.errstate(divide="ignore"):
-        found: Array = 1 / made
-    return found
+    policy = find_policy(workload.sync)
+    if policy.shares_gradients:
+        return np.ones_like(steps)
+    if not policy.synchronises:
+        return np.full_like(steps, np.inf)
+    return steps if policy.period is None else np.minimum(float(policy.period), steps)
 
 
 def slowest(base: Base, counts: Array, between: Array) -> Array:

@@ -108,7 +108,7 @@ def fastest_way(probe: Probe, count: int) -> TunedSetting:
 
     The defaults stay unless another way takes less: where Student's interval over blocks of its ratio within rounds
     lies below 1, at 3 % one-sided divided by the number of other ways (Bonferroni): where all are equal, another is
-    then chosen in at most 5 % of all probes. Older probes compared launches one after the other and recommend nothing.
+    then chosen in at most 5 % of all probes.
 
     Raises:
         UserError: the probe holds no allreduce, or none of that size.

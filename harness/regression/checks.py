@@ -4,23 +4,19 @@ One number per launch for each quantity, all on one scale of cost: the natural l
 another) where a relative change is meant, and a share of the reference's epoch where a part of it is meant: a step up
 of 0.1 is a slowdown of about 10 % either way.
 
-Hodges & Lehmann (1963) estimate the shift between two samples by the median of all pairwise differences. Its interval
-inverts the Wilcoxon-Mann-Whitney test: two of the ordered differences, chosen by the exact distribution of U
-(Hollander, Wolfe & Chicken, *Nonparametric Statistical Methods*, 3rd ed., section 4.3). No assumption on the shape of
-the noise, and up to a quarter of wild values moves neither much.
+Only versions that trained in turns are judged (`regression.opponents`). Launches beside each other are compared by the
+ratio of their medians.
 """
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from harness.analysis import numbers
-from harness.analysis.stats import LEVEL, NEEDED, Interval, sessions
+from harness.analysis.stats import Interval, ratio_interval, sessions
 from harness.regression.baselines import MeasuredLaunch, Measurement
 from harness.schema.sweep import Layout
 
@@ -41,8 +37,7 @@ class CostSample:
     """One quantity at one layout (None: over all of them). `costs` [launches or blocks], in order of time.
 
     `sessions` [as costs] has the number of each one's session. `value` is what a reader sees: seconds for `TIME`,
-    `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and `CURVE`. Only quantities that `decide` can fail a check; the
-    others say where a slowdown comes from.
+    `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and `CURVE`.
     """
 
     quantity: str
@@ -50,7 +45,6 @@ class CostSample:
     costs: Values
     sessions: tuple[int, ...]
     value: float
-    decides: bool = True
 
     @property
     def key(self) -> tuple[str, Layout | None]:
@@ -126,7 +120,6 @@ def _sample(
         costs=costs,
         sessions=tuple(session[block[0]] for block in blocks),
         value=value,
-        decides=quantity in RELATIVE,
     )
 
 
@@ -157,7 +150,6 @@ ALIKE = "alike"
 OPEN = "open"
 
 PRACTICAL = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
-_EXACT = 60  # values in a sample up to which a distribution is counted; then the normal one serves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,30 +183,6 @@ class ComparedRow:
         return Interval(low=1 - self.interval.high, high=1 - self.interval.low) if self.interval else None
 
 
-def row_of_launches(
-    before: CostSample, now: CostSample, *, comparisons: int = 1, practical: float = PRACTICAL, apart: bool = False
-) -> ComparedRow:
-    """Return the row of two samples of launches, one of `comparisons`; no interval where they were launched `apart`."""
-    distance, relative = shift(now.costs, before.costs), before.quantity in RELATIVE
-    found = None if apart else shift_interval(now.costs, before.costs, 1 - (1 - LEVEL) / comparisons)
-    interval = verdict = None
-    if found is not None and min(len(now.costs), len(before.costs)) >= NEEDED:
-        interval = Interval(low=as_slowdown(found.low, relative), high=as_slowdown(found.high, relative))
-        limit = as_cost(practical, relative)
-        verdict = verdict_of(distance, found, limit)
-    return ComparedRow(
-        quantity=before.quantity,
-        layout=before.layout,
-        decides=before.decides,
-        values=(before.value, now.value),
-        launches=(len(before.costs), len(now.costs)),
-        slowdown=as_slowdown(distance, relative),
-        interval=interval,
-        verdict=verdict or INCONCLUSIVE,
-        apart=apart,
-    )
-
-
 def verdict_of(
     estimate: float, bounds: Interval, limit: float, *, upper: float | None = None, borne: Interval | None = None
 ) -> str:
@@ -231,47 +199,6 @@ def verdict_of(
     if (bounds.high if upper is None else upper) < limit:
         return SMALL if bounds.low > 0 else PASS
     return INCONCLUSIVE
-
-
-def shift(current: Values, reference: Values) -> float:
-    """Return by how much `current` lies above `reference` (both at least one value)."""
-    return float(np.median(np.subtract.outer(current, reference)))
-
-
-def shift_interval(current: Values, reference: Values, level: float) -> Interval | None:
-    """Return the two-sided interval of the shift with coverage of at least `level`, None with too few values."""
-    count = tail_count(len(current), len(reference), (1 - level) / 2)
-    if count is None:
-        return None
-    differences = np.sort(np.subtract.outer(current, reference), axis=None)
-    return Interval(low=float(differences[count]), high=float(differences[-1 - count]))
-
-
-@functools.cache
-def tail_count(n: int, m: int, tail: float) -> int | None:
-    """Return how many ordered differences may be left out at each end, None where even none is too many.
-
-    The largest c with P(U <= c) <= `tail` for samples of `n` and `m` values; counted up to `_EXACT` values, above by
-    the normal distribution.
-    """
-    if min(n, m) < 1:
-        return None
-    if max(n, m) > _EXACT:
-        count = int(np.floor(n * m / 2 + norm.ppf(tail) * (n * m * (n + m + 1) / 12) ** 0.5 - 0.5))
-        return count if count >= 0 else None
-    # The orders of n + m values with U = 0, 1, ..., n * m (Mann & Whitney 1947, their recurrence): the coefficients of
-    # the Gaussian binomial, the product of (1 - q^(m+i)) / (1 - q^i) for i = 1..n.
-    counts = np.zeros(n * m + 1)
-    counts[0] = 1
-    for i in range(1, n + 1):
-        up = m + i
-        if up <= n * m:
-            counts[up:] = counts[up:] - counts[:-up]
-        for start in range(i, n * m + 1):
-            counts[start] += counts[start - i]
-    below = np.cumsum(counts)
-    allowed = int(np.searchsorted(below / below[-1], tail, side="right"))
-    return allowed - 1 if allowed else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,11 +235,6 @@ class Check:
         return tuple(layout for layout in self.reference.layouts if not self.current.of(layout))
 
     @property
-    def apart(self) -> bool:
-        """Whether the two were launched in different sessions, which cannot tell the code from the machine."""
-        return any(row.apart for row in self.rows)
-
-    @property
     def deciding(self) -> tuple[ComparedRow, ...]:
         """The rows that can fail the check."""
         return tuple(row for row in self.rows if row.decides)
@@ -329,17 +251,12 @@ class Check:
 
 
 def check_launches(reference: Measurement, current: Measurement, *, practical: float = PRACTICAL) -> Check:
-    """Return the verdicts on `current` against `reference`, both of the same workload and machine.
+    """Return what launches that did not train in turns show of `current` beside `reference`: it decides nothing.
 
-    Launches of one session are judged; those of different ones cannot tell. What drifts within the session counts as
-    launches that scatter.
+    Both are of the same workload and machine. A machine's speed changes between launches by more than the slowdowns
+    that matter, so every row is inconclusive; `opponents.decide` trains both in turns.
     """
-    shared = [layout for layout in reference.layouts if current.of(layout)]
-    pairs = _pairs(reference, current, shared) if shared else []
-    comparisons, apart = sum(one.decides for one, _ in pairs), _apart(reference, current)
-    rows = tuple(
-        row_of_launches(before, now, comparisons=comparisons, practical=practical, apart=apart) for before, now in pairs
-    )
+    rows = tuple(replace(row, verdict=INCONCLUSIVE) for row in compare_measurements(reference, current))
     return Check(reference=reference, current=current, practical=practical, rows=rows)
 
 
@@ -357,13 +274,34 @@ def compare_measurements(
         for layout in first.layouts
         if other.of(layout) and math.isclose(first.of(layout)[0].rows, other.of(layout)[0].rows, rel_tol=0.01)
     ]
+    if not shared:
+        return ()
     apart = _apart(first, other)
     rows = []
-    for before, now in _pairs(first, other, shared) if shared else []:
-        if before.quantity in RELATIVE:
-            row = row_of_launches(before, now, practical=practical, apart=apart)
-            rows.append(replace(row, verdict=_meaning(row, practical)))
+    for before in samples(first, first, shared):
+        for now in samples(other, first, shared):
+            if before.key == now.key and before.quantity in RELATIVE:
+                row = _row_of_launches(before, now, apart=apart)
+                rows.append(replace(row, verdict=_meaning(row, practical)))
     return tuple(rows)
+
+
+def _row_of_launches(before: CostSample, now: CostSample, *, apart: bool) -> ComparedRow:
+    """Return the ratio of the medians of two samples, with its interval where they are of one session."""
+    speed = np.exp(-now.costs)
+    speed_before = np.exp(-before.costs)
+    ratio = float(np.median(speed) / np.median(speed_before))
+    found = None if apart else ratio_interval(speed, speed_before)
+    return ComparedRow(
+        quantity=before.quantity,
+        layout=before.layout,
+        decides=True,
+        values=(before.value, now.value),
+        launches=(len(before.costs), len(now.costs)),
+        slowdown=1 - ratio,
+        interval=Interval(low=1 - found.high, high=1 - found.low) if found else None,
+        apart=apart,
+    )
 
 
 def _apart(one: Measurement, other: Measurement) -> bool:
@@ -383,10 +321,3 @@ def _meaning(row: ComparedRow, practical: float) -> str:
     if interval.high < 1 and row.ratio < low:
         return WORSE
     return OPEN
-
-
-def _pairs(
-    reference: Measurement, current: Measurement, shared: Sequence[Layout]
-) -> list[tuple[CostSample, CostSample]]:
-    before, now = (samples(one, reference, shared) for one in (reference, current))
-    return [(one, other) for one in before for other in now if one.key == other.key]

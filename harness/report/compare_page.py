@@ -67,7 +67,6 @@ def comparison_answer(
             notes.append(f"{name}: {shared} launches that are in {called[0]} too are left out")
         differences = _differences(first, other)
         notes += [lead + difference for difference in differences]
-        notes += [lead + said for row in compared if (said := _otherwise(row))]
         if any(row.apart for row in compared):
             notes.append(f"{lead}{_APART}")
         sentences.append(comparison_sentence(name, called[0], compared))
@@ -88,8 +87,7 @@ def comparison_answer(
         rows=rows,
         tones={BETTER: "good", WORSE: "bad"},
         left=2 if several else 1,
-        note="First and Other are medians. Gain is the median over all pairs of a launch of each (Hodges and Lehmann), "
-        "which spreads less: where launches scatter widely the ratio of the medians is another.",
+        note="First and Other are medians, Gain is of their ratio, with the interval of a bootstrap over the launches.",
     )
     figures = interval_figure(
         "ratios", f"Times as good as {called[0]}, with 95 % intervals", points, (1.0, "Ratio (above 1 is better)")
@@ -138,19 +136,6 @@ def measurement_warnings(
     return (
         *(Banner(kind="data", text=synthetic) for _ in stand_ins[:1]),
         *(Banner(kind="warning", text=text) for text in dict.fromkeys(texts)),
-    )
-
-
-def _otherwise(row: ComparedRow) -> str:
-    """Return why the gain of a time is not what its medians show, where they differ by 2 % or more."""
-    if row.quantity != TIME:
-        return ""
-    medians = row.values[0] / row.values[1] - 1
-    if abs(medians - (row.ratio - 1)) < 0.02:
-        return ""
-    return (
-        f"{row.quantity} {_place(row)}: launches scatter so widely that the medians alone would say {signed(medians)}; "
-        f"the gain, {signed(row.ratio - 1)}, is the median over all pairs of launches and is what counts"
     )
 
 
@@ -288,8 +273,7 @@ def interval_figure(
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
 _CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
 _EXPLAINED = (
-    "A slowdown is of speed or efficiency; of skew, wire and the USL's terms it is a part of the reference's epoch. "
-    "Below 0 it is a gain. Rows in brackets show where a slowdown comes from and decide nothing. The intervals hold "
+    "A slowdown is of speed or efficiency. Below 0 it is a gain. Rows in brackets decide nothing. The intervals hold "
     "together at 95 %; in turns, where a check passes only by all rows, their upper ends hold each by itself."
 )
 
@@ -363,19 +347,15 @@ def _sentence(check: Check) -> str:
             f"PASS: {name}: no slowdown of {practical}; the largest estimate is {signed(worst.slowdown)} "
             f"({_interval(worst.interval)}) {_place(worst)}{took}."
         )
-    if check.apart:
+    if not check.spent:
         return (
-            f"CANNOT TELL: {name}: they were launched in different sessions, between which the machine's speed changes "
-            "too: `harness check --decide` (make check DECIDE=1) trains both versions in turns."
+            f"CANNOT TELL: {name}: they did not train in turns, and between launches the machine's speed changes too: "
+            "`harness check --decide` (make check DECIDE=1) trains both versions in turns."
         )
-    if check.spent:
-        open_rows = [row for row in check.deciding if row.verdict == INCONCLUSIVE]
-        widest = max(open_rows, key=lambda row: row.slowdown, default=None)
-        found = f"{signed(widest.slowdown)} ({_interval(widest.interval)}) {_place(widest)}" if widest else "no round"
-        return f"INCONCLUSIVE: {name}: {found}, which leaves {practical} open{took}: give a larger BUDGET."
-    launches = min((min(row.launches) for row in check.deciding), default=0)
-    why = f"{NEEDED} launches of each layout are needed on both sides" if launches < NEEDED else "the launches scatter"
-    return f"INCONCLUSIVE: {name}: {why}: `harness check --decide` trains both versions in turns."
+    open_rows = [row for row in check.deciding if row.verdict == INCONCLUSIVE]
+    widest = max(open_rows, key=lambda row: row.slowdown, default=None)
+    found = f"{signed(widest.slowdown)} ({_interval(widest.interval)}) {_place(widest)}" if widest else "no round"
+    return f"INCONCLUSIVE: {name}: {found}, which leaves {practical} open{took}: give a larger BUDGET."
 
 
 def _difference(row: ComparedRow) -> str:

@@ -49,10 +49,6 @@ def _sentence(runs: Sequence[RunRecord]) -> str:
     ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
         said += f" After a failure the speed was {numbers.percent(median(ratios))} of that before it (median)."
-    restarted = sum(any(loss.anew for loss in run.losses) for run in runs)
-    if restarted:
-        launches = numbers.plural(restarted, "launch")
-        said += f" In {launches} no rank with the weights was left: training started again."
     return said
 
 
@@ -63,10 +59,10 @@ def _table(run: RunRecord) -> Table:
             for each in stretches_around(run, loss)
         ]
         return (
-            "a spare" if loss.rank is None else f"rank {loss.rank}",
-            numbers.NONE if loss.anew else numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
+            f"rank {loss.rank}",
+            numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
             numbers.seconds(_since(run, loss.noticed)),
-            "all" if loss.anew else str(loss.redone),
+            str(loss.redone),
             numbers.seconds(loss.recovery_s),
             str(loss.ranks),
             *speeds,

@@ -259,16 +259,13 @@ def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
         return f"{sum(bool(one.covered) for one in measured)} of {len(measured)} measured points lie within"
 
     points = view.scaling.points
-    scores, grown = score(prediction, points, starts), score(prediction, points, starts, growth=True)
+    scores = score(prediction, points, starts)
     note = (
         f"Made {numbers.moment(prediction.made)} UTC from {prediction.base}; network: {prediction.network}; allreduce: "
         f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
         f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
     )
     blocks += [score_table("Prediction and measurement", scores, note)] if scores else []
-    if grown:
-        title = "By growth models of the measured parts"
-        blocks.append(score_table(title, grown, f"{within(grown)} the 95 % band."))
     return blocks
 
 

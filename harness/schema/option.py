@@ -51,9 +51,8 @@ class Option:
     number must be more than, `most` is the largest. `values` says in help what to write where `choices` do not.
     `title` stands before the value in a report; an empty one is the field's name. `listed` is False where a report
     shows the field in another way; `when` names a field and the value of it with which alone this one counts.
-    `younger`: there are records from before the field, whose launches it must not rename; None is no part of a launch's
-    identity. `words`: free text on one line. `group` is its heading in help where it is not that of the other fields,
-    `common` options come first below it. `opposite` switches a flag off where it is not ``no-`` and its name.
+    `words`: free text on one line. `group` is its heading in help where it is not that of the other fields, `common`
+    options come first below it. `opposite` switches a flag off where it is not ``no-`` and its name.
     """
 
     help: str
@@ -67,7 +66,6 @@ class Option:
     title: str = ""
     listed: bool = True
     when: tuple[str, str] | None = None
-    younger: bool = False
     words: bool = False
     group: str = ""
     common: bool = False
@@ -84,12 +82,8 @@ class Option:
         Raises:
             UserError: it is none of the choices, out of its range, or not finite.
         """
-        if (
-            self.choices
-            and not (self.younger and value is None)
-            and value not in self.choices
-            and not (self.own and is_own(str(value)))
-        ):
+        known = value is None or value in self.choices or (self.own and is_own(str(value)))
+        if self.choices and not known:
             raise unknown(name, str(value), self.choices)
         words = name.replace("_", " ")
         if self.words and value is not None and not (str(value).strip() and str(value).isprintable()):

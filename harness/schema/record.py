@@ -17,13 +17,13 @@ from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRank:
-    """A rank that failed and that the launch outlived. `rank` is the number that it had then, None of a spare.
+    """A rank that failed and that the launch outlived. `rank` is the number that it had then.
 
     It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
-    were repeated. `recovery_s` seconds later `ranks` ranks went on; `anew`, where spares were all that was left.
+    were repeated. `recovery_s` seconds later `ranks` ranks went on.
     """
 
-    rank: int | None
+    rank: int
     host: str
     pid: int
     noticed: datetime
@@ -33,15 +33,12 @@ class FailedRank:
     redone: int
     recovery_s: float
     ranks: int
-    anew: bool = False
 
     def __str__(self) -> str:
-        name = "a spare" if self.rank is None else f"rank {self.rank}"
         made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
-        went_on = "began again, as none that knew the weights was left," if self.anew else "went on"
         return (
-            f"{name} failed{'' if self.anew else f' after {made}'} (process {self.pid} on {self.host}): "
-            f"{self.ranks} ranks {went_on} after {self.recovery_s:.2f} s"
+            f"rank {self.rank} failed after {made} (process {self.pid} on {self.host}): "
+            f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
         )
 
 
@@ -197,7 +194,7 @@ class RankRecord:
     """What one rank was given and observed. Times in seconds, memory in bytes, `cores` it may run on.
 
     `node` is the scheduler's name of the host; `core` the one it ran on when its place was taken down, before the
-    timed epochs (-1 in older records). `rows` is its share of the training rows; `batch` its rows of a full global
+    timed epochs. `rows` is its share of the training rows; `batch` its rows of a full global
     batch.
     `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
     scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
@@ -269,7 +266,7 @@ class EpochRecord:
 class WeightsRecord:
     """The trained weights. `sha256` is of all of them in order; `identical` over all ranks.
 
-    `tensors` are the bytes of each and `shapes` their shapes, () of scripts and in older records. `length` is the
+    `tensors` are the bytes of each and `shapes` their shapes, () of scripts. `length` is the
     Euclidean norm of all that a script has trained, None elsewhere.
     """
 
@@ -307,12 +304,12 @@ class RunRecord:
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
     be); an empty tuple is a valid run. `started` and `ended` are aware datetimes. `seed` is what the initial weights
-    and the order of rows came from, None in a script's record and in older ones. `segments` are the attempts of a
+    and the order of rows came from, None in a script's record. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
     `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and behind them, on the host
-    where that took longest; 0 where it was not measured, empty in older records.
+    where that took longest; 0 where it was not measured.
     """
 
     schema: int

@@ -5,10 +5,9 @@ import functools
 import hashlib
 import re
 import shutil
-from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -128,16 +127,10 @@ def digest(value: object) -> str:
 _key = functools.lru_cache(maxsize=16_384)(digest)
 
 
-def _absent(field: Field[Any], value: object) -> bool:
-    """Tell whether a field does not count, or is younger than records there are and was left open, as in those."""
-    asked = field.metadata.get("option")
-    return not field.compare or (asked is not None and asked.younger and getattr(value, field.name) is None)
-
-
 def _counting(value: object) -> object:
     """Return `value` as lists and dictionaries, in an order of their own, without what does not count."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if not _absent(f, value)}
+        return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if f.compare}
     if isinstance(value, dict):
         return {name: _counting(value[name]) for name in sorted(value)}
     if isinstance(value, (tuple, list)):

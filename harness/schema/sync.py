@@ -25,19 +25,16 @@ Shape = tuple[int, ...]
 class SyncPolicy:
     """How the ranks stay in step: a user's own is a subclass that overrides what it does otherwise.
 
-    `form` is how users write it, with what it means; of the counts behind its name `counts` are the fields, and
-    `ending` is what may come behind them. `shares_gradients`: every step's gradients are means over the global batch,
+    `form` is how users write it, with what it means; of the counts behind its name `counts` are the fields.
+    `shares_gradients`: every step's gradients are means over the global batch,
     so that the replicas are equal after every step. `period` is the number of steps after which `weights` is due,
     counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch only, 0 for
-    never. `averages_optimizer`: `weights` gets what the optimizer keeps of every weight too. `for_scripts`: an
-    unmodified script can be trained by it.
+    never. `for_scripts`: an unmodified script can be trained by it.
     """
 
     form: ClassVar[str] = "package.module:Class"
     counts: ClassVar[tuple[str, ...]] = ()
-    ending: ClassVar[str] = ""
     shares_gradients: ClassVar[bool] = False
-    averages_optimizer: ClassVar[bool] = False
     for_scripts: ClassVar[bool] = True
     period: int | None = 0
 
@@ -49,8 +46,8 @@ class SyncPolicy:
         """
         if not cls.counts:
             return cls() if text == cls.form else None
-        name, *parts = text.removesuffix(cls.ending).split(":")
-        fit = name == cls.form.partition(":")[0] and text.endswith(cls.ending) and len(parts) == len(cls.counts)
+        name, *parts = text.split(":")
+        fit = name == cls.form.partition(":")[0] and len(parts) == len(cls.counts)
         found: dict[str, Any] = {}
         for field, part in zip(cls.counts, parts, strict=False):
             number = part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0
@@ -62,10 +59,6 @@ class SyncPolicy:
     def synchronises(self) -> bool:
         """Whether the ranks end with equal weights."""
         return self.shares_gradients or self.period != 0
-
-    def stages(self, epochs: int) -> "list[tuple[int, SyncPolicy]]":
-        """Return the policies of `epochs` epochs, one after the other, and of how many each is."""
-        return [(epochs, self)]
 
     def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Return the first values of what a rank keeps beside the `weights`, given theirs; nothing by default.
@@ -83,10 +76,10 @@ class SyncPolicy:
         """Return the weights to go on with, at the end of a period; `state` is given where there is any."""
         return list(weights)
 
-    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
+    def sums(self, shapes: Sequence[Shape]) -> list[list[int]]:
         """Return how many values each tensor has of each sum over the ranks that one synchronisation makes.
 
-        `shapes` are the weights', and the optimizer keeps so many `slots` of every weight. For predictions.
+        `shapes` are the weights'. For predictions.
         """
         return [[math.prod(shape) for shape in shapes]]
 
@@ -124,42 +117,6 @@ class Weights(SyncPolicy):
     def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
         """Return their means."""
         return mean(weights, "weights")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightsAndState(Weights):
-    """Average what the optimizer keeps of every weight (velocities, moments) with the weights.
-
-    Local steps then go on as those of one optimizer (Yu, Jin and Yang 2019, arXiv 1905.03817, algorithm 1).
-    """
-
-    form: ClassVar[str] = "weights:K:state (the optimizer's state too)"
-    ending: ClassVar[str] = ":state"
-    averages_optimizer: ClassVar[bool] = True
-    for_scripts: ClassVar[bool] = False
-
-    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
-        """Return the values of weights and state, in one sum."""
-        return [[math.prod(shape) for shape in shapes] * (1 + slots)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PostLocal(SyncPolicy):
-    """Average gradients for so many `epochs`, then weights every `period` steps.
-
-    Post-local SGD (Lin, Stich, Patel and Jaggi 2020, arXiv 1808.07217, section 3): H(t) = 1 local step up to t', K from
-    then on. Optimizer state stays local.
-    """
-
-    form: ClassVar[str] = "post-local:E:K (gradients for E epochs, then weights:K)"
-    counts: ClassVar[tuple[str, ...]] = ("epochs", "period")
-    for_scripts: ClassVar[bool] = False
-    epochs: int
-
-    def stages(self, epochs: int) -> list[tuple[int, SyncPolicy]]:
-        """Return both policies; the second only where there are more epochs."""
-        early, late = min(self.epochs, epochs), Weights(period=self.period)
-        return [(early, Gradients()), *([(epochs - early, late)] if epochs > early else [])]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +202,7 @@ class PowerSGD(SyncPolicy):
             found[place] = tf.reshape(product, gradients[place].shape)
         return [found[place] for place in range(len(gradients))]
 
-    def sums(self, shapes: Sequence[Shape], slots: int = 0) -> list[list[int]]:
+    def sums(self, shapes: Sequence[Shape]) -> list[list[int]]:
         """Return the values of the left factors and of what is summed whole, and of the right factors."""
         sides = [self.factored(shape) for shape in shapes]
         both = list(zip(shapes, sides, strict=True))
@@ -254,7 +211,7 @@ class PowerSGD(SyncPolicy):
         return [left, right] if right else [left]
 
 
-POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights, WeightsAndState, PostLocal, DiLoCo, PowerSGD)
+POLICIES: tuple[type[SyncPolicy], ...] = (Gradients, NoSync, Weights, DiLoCo, PowerSGD)
 FORMS = ", ".join(policy.form for policy in POLICIES)
 """All forms, for help and messages."""
 

@@ -171,7 +171,6 @@ class Workload:
         None,
         above=0,
         title="Time budget (s)",
-        younger=True,
     )
     samples: int | None = what("Training rows; under weak scaling, rows per rank.", None, least=1, common=True)
     seed: int | None = option(
@@ -197,14 +196,12 @@ class Workload:
         None,
         values="COLUMN",
         title="Label column",
-        younger=True,
     )
     drop: str | None = what(
         "Columns of a .csv file of your own to leave out, by name or number.",
         None,
         values="COLUMN,...",
         title="Columns left out",
-        younger=True,
     )
     separator: str | None = what(
         "What stands between the columns of a .csv file of your own [default: found].",
@@ -239,18 +236,13 @@ class Workload:
         "How often a checkpoint is written beside the record: steps (500), minutes (10m) or none [default: 10m].",
         None,
         values="STEPS|MINUTESm|none",
-        younger=True,
         group=WRITTEN,
     )
     on_failure: str | None = option(
-        "A rank that fails ends the launch, the others go on without it, or a spare takes its place [default: abort].",
+        "A rank that fails ends the launch, or the others go on without it [default: abort].",
         None,
-        choices=("abort", "shrink", "replace"),
+        choices=("abort", "shrink"),
         title="When a rank fails",
-        younger=True,
-    )
-    spares: int | None = option(
-        "Processes that wait to take a failed rank's place, for ON_FAILURE=replace.", None, least=1, younger=True
     )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
@@ -277,8 +269,6 @@ class Workload:
             raise UserError("set exactly one of batch per rank and global batch")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
-        if (self.on_failure == "replace") != (self.spares is not None):
-            raise UserError("ON_FAILURE=replace and SPARES belong together: set both or none")
         if survives(self) and self.checkpoint not in (None, "none"):
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
@@ -333,7 +323,7 @@ class Workload:
 
 def survives(workload: Workload) -> bool:
     """Tell whether a launch of `workload` goes on when a rank fails."""
-    return workload.on_failure in ("shrink", "replace")
+    return workload.on_failure == "shrink"
 
 
 DATASET = "script"

@@ -82,9 +82,7 @@ def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchComman
 
 
 def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
-    """Return `command` such that a rank that fails does not end all where the workload asks for that, with its spares.
-
-    Spares need no cores while they wait: where there are some, ranks are bound to none.
+    """Return `command` such that a rank that fails does not end all where the workload asks for that.
 
     Raises:
         UserError: the ranks are not started by Open MPI's mpirun.
@@ -92,16 +90,13 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     workload = point.workload
     if not survives(workload):
         return command
-    program, *words = command.words
+    program = command.words[0]
     if not can_survive(command):
         raise UserError(
             f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
             "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
         )
-    if workload.spares:
-        started = point.layout.ranks + workload.spares
-        _, *words = mpirun_words(Path(program), "openmpi", started, oversubscribe=True)
-    return tolerant(replace(command, words=(program, *words)))
+    return tolerant(command)
 
 
 def can_survive(command: LaunchCommand) -> bool:

@@ -340,8 +340,6 @@ class Checkpointing:
         if min(piece, self._interval.steps or piece) >= steps:
             return steps
         trace_part(self._replica)
-        if self._replica.later:
-            trace_part(self._replica.later[1])
         return min(piece, steps - 1)
 
     def _hand_out(self, header: Header, arrays: Arrays) -> Progress:
@@ -355,7 +353,7 @@ class Checkpointing:
         if ranks != world.size:
             parts = world.comm.bcast([steps_from_arrays(one)[1] for one in own or ()], root=0)
             self._say(f"{ranks} ranks trained until then: their epochs are not in this record")
-            return Progress(part=part_of_others(parts, self._replica.at(header.epoch)), before=header.epoch)
+            return Progress(part=part_of_others(parts, self._replica), before=header.epoch)
         self._history = [steps_from_arrays(one)[0] for one in own or ()] or self._history
         self._sent = header.epoch
         world.comm.Barrier()

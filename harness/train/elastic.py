@@ -1,8 +1,7 @@
 """A launch that goes on when ranks fail: attempt after attempt, each from the last step that was finished.
 
 The rows of a step are the same whoever trains them (`harness.datasets.shards`), so that those who remain train every
-row of every epoch once: their steps are those of the undisturbed launch to rounding, and to the bit where spares take
-the failed ranks' slots.
+row of every epoch once: their steps are those of the undisturbed launch to rounding.
 """
 
 import time
@@ -71,25 +70,21 @@ class FailureNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureKnowledge:
-    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them.
-
-    `way` is that of the first attempt's sums: what makes them anew in its place adds up in the same order.
-    """
+    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them."""
 
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     failed: tuple[tuple[Member, FailureNotice], ...] = ()
     noticed: FailureNotice | None = None
-    way: str = ""
 
 
 @dataclass(kw_only=True)
 class Survivor:
     """One process of the launch: its team, and what it has come to know.
 
-    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `original`: it was not a
-    spare at first. `base`: the steps made when the current call of the compiled epoch began. `began` is when this
-    attempt began to train, and after how many steps; those made until `entered` have taken `training_s`.
+    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `base`: the steps made when
+    the current call of the compiled epoch began. `began` is when this attempt began to train, and after how many
+    steps; those made until `entered` have taken `training_s`.
     """
 
     team: Team
@@ -102,7 +97,6 @@ class Survivor:
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: dict[int, Columns] = field(default_factory=dict)
     known: FailureKnowledge = field(default_factory=FailureKnowledge)
-    original: bool = False
     base: int = 0
     in_step: bool = False
     began: tuple[datetime, int] | None = None
@@ -111,13 +105,12 @@ class Survivor:
     compile_s: float = 0.0
     evaluate_s: float = 0.0
 
-    def run(self, finish: Callable[[World, TrainingOutcome], T]) -> T | None:
-        """Train to the end with whoever is left, and return what `finish` returns; None on a spare that is left over.
+    def run(self, finish: Callable[[World, TrainingOutcome], T]) -> T:
+        """Train to the end with whoever is left, and return what `finish` returns.
 
         Raises:
             RunError: what the ranks know of the weights does not agree.
         """
-        self.original = self.team.own.slot is not None
         while True:
             formed = self.team.form(self.known)
             if formed is not None:
@@ -132,7 +125,7 @@ class Survivor:
                         raise
                     error = found
                     self._notice(failure_text(error))
-                if self.team.ended(error):
+                if self.team.ended(error) and result is not None:
                     return result
             self._notice("")  # those that met no error learn of it from the others
             self._keep_state()
@@ -157,9 +150,8 @@ class Survivor:
         for loss in losses:
             failed.pop((loss.host, loss.pid), None)
         stretches = max((each.stretches for each in known), key=lambda made: sum(stretch.steps for stretch in made))
-        way = next((each.way for each in known if each.way), "")
-        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()), way=way)
-        if any(member.slot is not None for member in change.failed):
+        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()))
+        if change.failed:
             self.steps = {}
         self.epochs = [
             replace(
@@ -171,10 +163,9 @@ class Survivor:
             for epoch in self.epochs
         ]
 
-    def _attempt(self, finish: Callable[[World, TrainingOutcome], T]) -> T | None:
-        """Train to the end with this attempt's ranks; None on a spare."""
-        if self.team.world is None:
-            return None
+    def _attempt(self, finish: Callable[[World, TrainingOutcome], T]) -> T:
+        """Train to the end with this attempt's ranks."""
+        assert self.team.world is not None
         watch = HangWatch(self.team.world, self.team.folder, self.team.silence_s)
         world = replace(self.team.world, comm=watch.watched(self.team.world.comm))
         try:
@@ -206,11 +197,8 @@ class Survivor:
         data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
-        replica = prepare_replica(world, self.point, data, warm=self.team.complete, way=self.known.way)
-        if self.point.workload.on_failure == "replace":
-            self.known = replace(self.known, way=self.known.way or replica.reduction.way)
+        replica = prepare_replica(world, self.point, data, warm=self.team.complete)
         made = world.comm.allgather(self.kept.made if self.kept else None)
-        restarted = not any(world.comm.allgather(self.original or self.kept is not None))
         found = [steps for steps in made if steps is not None]
         if found:
             if max(found) - min(found) > 1:
@@ -226,7 +214,7 @@ class Survivor:
         self.compile_s += time.perf_counter() - begin
         now = world.comm.bcast(time.time())
         self.team.confirm()
-        self._record_failures(replica, now, restarted=restarted)
+        self._record_failures(replica, now)
         self.began, self.training_s = (datetime.now(UTC), _made_steps(replica)), 0.0
         return replace(replica, epoch=self._noting(replica))
 
@@ -264,14 +252,14 @@ class Survivor:
                 )
             variable.assign(value)
 
-    def _record_failures(self, replica: Replica, now: float, *, restarted: bool) -> None:
+    def _record_failures(self, replica: Replica, now: float) -> None:
         """Record the failures that this attempt has overcome (`now`, time.time of one rank); the same on all ranks."""
         epoch, step = divmod(_made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
         new = tuple(
             FailedRank(
                 rank=member.slot, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
                 how=notice.how, epoch=epoch, step=step, redone=int(notice.in_step), recovery_s=now - notice.when,
-                ranks=replica.world.size, anew=restarted,
+                ranks=replica.world.size,
             )
             for member, notice in self.known.failed
         )  # fmt: skip

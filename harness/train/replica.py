@@ -133,8 +133,7 @@ class Replica:
     """One rank's data, model and compiled functions, ready to train.
 
     `statistics` sums batch normalisation's moments over the ranks, None where it need not. `step_without_input_s` is
-    the seconds of a step that need not wait for images, 0 where they are resident; `gpu` what it trains on. `later` is
-    how it trains from an epoch on, where the sync policy has another stage.
+    the seconds of a step that need not wait for images, 0 where they are resident; `gpu` what it trains on.
     """
 
     world: World
@@ -148,24 +147,17 @@ class Replica:
     predicted_memory_bytes: int
     gpu: Gpu | None
     step_without_input_s: float = 0.0
-    later: "tuple[int, Replica] | None" = None
 
     @property
     def variables(self) -> list[keras.Variable]:
         """All that training changes: weights, statistics and seeds of random layers, the optimizer's and policy's."""
         return [*self.state.model.variables, *self.state.optimizer.variables, *self.state.synchroniser.state]
 
-    def at(self, epoch: int) -> "Replica":
-        """Return the replica as it trains in `epoch`."""
-        return self.later[1] if self.later and epoch >= self.later[0] else self
-
 
 def prepare_replica(
-    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True, way: str = ""
+    world: World, point: Point, data: RankData, gpu: Gpu | None = None, *, warm: bool = True
 ) -> Replica:
     """Build the model with rank 0's weights, compile the epoch and, if `warm`, run a few steps that leave no trace.
-
-    `way` is the one that sums took before a failure, so that they are the same again.
 
     Raises:
         SharedError: the workload's network or augmentation does not suit the data, or a step does not fit into
@@ -183,21 +175,17 @@ def prepare_replica(
     predicted = _check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = _place_layers(world, workload, model)
-    stages = policy.stages(workload.epochs)
-    beside = stages[0][1].shares_gradients  # weights are averaged when no gradients are computed
+    beside = policy.shares_gradients  # weights are averaged when no gradients are computed
     reduction = select(
-        world, _largest_sum(policy, model, optimizer), wire=workload.wire,
-        threads=point.layout.threads if beside else 1, whole=survives(workload), kept=way,
+        world, _largest_sum(policy, model), wire=workload.wire,
+        threads=point.layout.threads if beside else 1, whole=survives(workload),
     )  # fmt: skip
     weight, weights = shards.weight(world.rank), model.trainable_variables
-    synchronisers = [
-        synchroniser(world, stage, weight=weight, reduction=reduction, weights=weights) for _, stage in stages
-    ]
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchronisers[0],
+        synchroniser=synchroniser(world, policy, weight=weight, reduction=reduction, weights=weights),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
@@ -205,7 +193,6 @@ def prepare_replica(
         weight_decay=workload.weight_decay,
         xla=workload.xla,
     )
-    compiled = _compiler(point, data, world.rank, mirror=state.mirror)
     replica = Replica(
         world=world,
         point=point,
@@ -213,7 +200,7 @@ def prepare_replica(
         state=state,
         reduction=reduction,
         statistics=statistics,
-        epoch=compiled(state),
+        epoch=_compile(state, point, data, world.rank),
         evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
         predicted_memory_bytes=predicted,
         gpu=gpu,
@@ -221,11 +208,6 @@ def prepare_replica(
     check_wire(replica, 0)
     if warm:
         replica = replace(replica, step_without_input_s=_warm_up(replica))
-    if len(stages) > 1:
-        state = replace(state, synchroniser=synchronisers[1])
-        later = replace(replica, state=state, epoch=compiled(state))
-        _warm_up(later)
-        replica = replace(replica, later=(stages[0][0], later))
     return replica
 
 
@@ -279,22 +261,21 @@ def _check_memory(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
     return now + needed
 
 
-def _largest_sum(policy: SyncPolicy, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> list[int]:
+def _largest_sum(policy: SyncPolicy, model: keras.Model) -> list[int]:
     """Return the bytes of each tensor of the largest sum that `policy` makes."""
     weights = [tuple(variable.shape) for variable in model.trainable_variables]
-    kept = sum(math.prod(variable.shape) for variable in optimizer.variables if variable.shape)
-    sums = policy.sums(weights, -(-kept // (sum(map(math.prod, weights)) or 1)))
+    sums = policy.sums(weights)
     size = model.trainable_variables[0].value.dtype.size if weights else 0
     return [size * count for count in max(sums, key=sum)]
 
 
-def _compiler(point: Point, data: RankData, rank: int, *, mirror: bool) -> Callable[[TrainState], Epoch]:
-    """Return what compiles an epoch; those of several states have one copy of the rows."""
+def _compile(state: TrainState, point: Point, data: RankData, rank: int) -> Epoch:
+    """Return the compiled epoch of `state`."""
     threads, drop_remainder = point.layout.threads, point.workload.drop_remainder
     if data.files is not None:
-        return lambda state: StreamedEpoch(state, data, rank=rank, threads=threads, drop_remainder=drop_remainder)
-    batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=mirror)
-    return lambda state: compile_epoch(state, data, batch, rank=rank, drop_remainder=drop_remainder)
+        return StreamedEpoch(state, data, rank=rank, threads=threads, drop_remainder=drop_remainder)
+    batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=state.mirror)
+    return compile_epoch(state, data, batch, rank=rank, drop_remainder=drop_remainder)
 
 
 def _check_images(point: Point, data: RankData) -> None:

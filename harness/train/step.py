@@ -142,14 +142,6 @@ class TrainState:
     weight_decay: float = 0.0
     xla: bool = False
 
-    @property
-    def averaged(self) -> list[keras.Variable]:
-        """The variables that the policy's averages are of; scalars of the optimizer are every rank's own."""
-        found = list(self.model.trainable_variables)
-        if self.synchroniser.policy.averages_optimizer:
-            found += [one for one in self.optimizer.variables if one.shape and tf.as_dtype(one.dtype).is_floating]
-        return found
-
 
 def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
     """Make one step and return the rank's summed row losses, without smoothing, auxiliary losses and L2.
@@ -274,7 +266,7 @@ def run_steps(
     `whole_step` takes the step's number. Both return float32 of one shape, [] or [k]: the result is [steps] or
     [steps, k].
     """
-    variables = state.averaged
+    variables = state.model.trainable_variables
     period = state.synchroniser.policy.period
 
     def make(begin: tf.Tensor, end: tf.Tensor, results: tf.TensorArray) -> tf.TensorArray:

@@ -193,7 +193,7 @@ def train_epoch(
         (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
         drawing the order and waiting for images took.
     """
-    progress, replica = progress or Progress(), replica.at(number)
+    progress = progress or Progress()
     part, turns = progress.part, current()
     replica.world.comm.Barrier()
     begin = clock() - part.seconds

@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -23,7 +23,6 @@ from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime, initialised, switched_on
-from harness.transparent.witness import CompiledStep, Elsewhere
 
 
 class Trainers:
@@ -33,9 +32,7 @@ class Trainers:
         self._runtime = runtime
         self._scalars = scalars
         self._end_trial = end_trial
-        self._evaluated = 0  # evaluations whose first step has been made
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._training: weakref.WeakKeyDictionary[Any, CompiledStep] = weakref.WeakKeyDictionary()
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
@@ -60,17 +57,11 @@ class Trainers:
 
     def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:
         """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
-        runtime, scalars, witness = self._runtime, self._scalars, self._runtime.witness
-        name, trains = step_function.__name__, step_function.__name__ == "train_step"
-        compiled = CompiledStep()
-        if trains:
-            self._training[trainer] = compiled
+        runtime, scalars = self._runtime, self._scalars
         if trainer.jit_compile:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
 
         def step(data: Any) -> Any:
-            if not tf.executing_eagerly():
-                compiled.graph = tf.compat.v1.get_default_graph()
             rows = place = None
             if isinstance(data, BatchShare):
                 data, rows, place = data
@@ -84,59 +75,14 @@ class Trainers:
                 rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
                 shown = 0
             with runtime.rows.given(rows, shown, place), runtime.trainer():
-                return scalars.average(step_function(data), trainer, name)
+                return scalars.average(step_function(data), trainer, step_function.__name__)
 
         function = original(trainer, step)
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
         tried = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
-        if tried and (trains or own):
+        if tried and (step_function.__name__ == "train_step" or own):
             function = self._tried(trainer, step_function, function)
-
-        def made(iterator: Any) -> Any:
-            return witness.numbers(name, function(iterator))
-
-        def followed(iterator: Any) -> Any:
-            batches: list[Any] = []
-
-            def ahead() -> list[Any]:
-                batches.extend([next(iterator), *islice(iterator, trainer.steps_per_execution - 1)])
-                return [runtime.of_all_ranks(*self._own_rows(trainer, batch))[0] for batch in batches]
-
-            def again(evaluates: bool, *whole: Any) -> None:
-                if evaluates:
-                    trainer.reset_metrics()
-                    trainer.make_test_function()
-                    trainer.test_function(iter(whole))
-                else:
-                    made(_like(iterator, whole))
-
-            if trains:
-                runtime.look(compiled, ahead)
-            elif self._evaluated != runtime.evaluations and isinstance(iterator, tf.data.Iterator):
-                self._evaluated = runtime.evaluations
-                if self._evaluates_alike(trainer, compiled):
-                    runtime.look(self._training[trainer], ahead, evaluates=True)
-            with witness.step(compiled, again):
-                return made(_like(iterator, batches) if batches else iterator)
-
-        return followed
-
-    def _evaluates_alike(self, trainer: Any, test: CompiledStep) -> bool:
-        """Tell whether a step of an evaluation follows from what the last step that trains has, and from metrics."""
-        step = self._training.get(trainer) if trainer.train_function is not None else None
-        if not isinstance(self._runtime.witness, Elsewhere) or step is None or step.graph is None or not test.follows():
-            return False
-        metrics = [variable._value for metric in trainer.metrics for variable in metric.variables]
-        known = {id(variable) for variable in (*step.variables(), *metrics)}
-        return known >= {id(variable) for variable in test.variables()}
-
-    def _own_rows(self, trainer: Any, batch: Any) -> tuple[Any, int]:
-        """Return a batch's data, and how many of its rows are this rank's."""
-        data, rows, _ = batch if isinstance(batch, BatchShare) else BatchShare(batch)
-        data = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data)
-        if rows is not None:
-            return data, int(rows)
-        return data, int(length(leading(data))) * int(trainer not in self._whole or self._runtime.rows.default)
+        return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
     def _tried(self, trainer: Any, written: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the compiled function; before its first step comes the trial of what the script has `written`."""
@@ -161,7 +107,13 @@ class Trainers:
             if not independent:
                 runtime.whole(MIXED)
             batches = [data, *islice(iterator, trainer.steps_per_execution - 1)]
-            return function(_like(iterator, batches))
+            if not isinstance(iterator, tf.data.Iterator):
+                return function(iter(batches))
+            with runtime.trainer():  # batches of the same kind: another trace would draw its first numbers again
+                given = iterator._dataset.take(0)
+                for batch in reversed(batches):
+                    given = tf.data.Dataset.from_tensors(batch).concatenate(given)
+                return function(iter(given))
 
         return first
 
@@ -181,14 +133,12 @@ class Trainers:
         given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
         with runtime.trainer(), self._divided_or_whole(trainer):
             history = original(*given.args, **given.kwargs)
-        runtime.begin_epoch(0)
         runtime.remember(trainer.weights)
         runtime.verify()
         return history
 
     def _evaluate(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         self._end_trial()
-        self._runtime.evaluations += 1
         with self._runtime.trainer(), self._divided_or_whole(trainer):
             return original(trainer, *args, **kwargs)
 
@@ -245,20 +195,6 @@ class Trainers:
             return original(trainer, x, y, sample_weight, **kwargs)
 
 
-def _like(iterator: Any, batches: Sequence[Any]) -> Any:
-    """Return an iterator over `batches`, of `iterator`'s kind: another trace would draw its first numbers again."""
-    if not isinstance(iterator, tf.data.Iterator):
-        return iter(batches)
-    given, kind = iterator._dataset.take(0), iterator.element_spec
-    counted = isinstance(kind, BatchShare) and isinstance(kind.rows, tf.TensorSpec)
-    for batch in reversed(batches):
-        if isinstance(kind, BatchShare) and not isinstance(batch, BatchShare):
-            rows = int(length(leading(batch)))
-            batch = BatchShare(batch, *((float(rows), tf.constant([0, rows], tf.int64)) if counted else ()))
-        given = tf.data.Dataset.from_tensors(batch).concatenate(given)
-    return iter(given)
-
-
 def _may_sum(trainer: Any) -> bool:
     """Tell whether a model adds to its loss, makes its steps or mixes rows in a way that is the script's own."""
     if not is_keras_object(type(trainer)) or any(
@@ -313,10 +249,6 @@ class Agreement(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Compare the number of steps: a rank with fewer of them would leave the others waiting."""
         compare(self._runtime, {"steps per epoch": str(self.params.get("steps"))})
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Take note of it, for its first step."""
-        self._runtime.begin_epoch(epoch + 1)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""

@@ -24,7 +24,6 @@ from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import divide, has_rows, in_order, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
-from harness.transparent.witness import CompiledStep, Elsewhere
 
 
 class Loops:
@@ -50,7 +49,6 @@ class Loops:
         self._place: tuple[Any, ...] = ()
         self._eagerly = False
         self._calls = 0
-        self._epochs: Counter[Any] = Counter()  # by place
         self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
 
     def install(self) -> None:
@@ -93,9 +91,6 @@ class Loops:
             place = script_lines(sys._getframe())
             known = self._training.get(place, lambda: ())()
             iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
-            self._epochs[place] += 1
-            if iterator._harness_loop.trains and threading.current_thread() == threading.main_thread():
-                self._runtime.begin_epoch(self._epochs[place])
 
     def _next(self, original: Callable[..., Any], iterator: Any) -> Any:
         runtime, loop = self._runtime, getattr(iterator, "_harness_loop", None)
@@ -206,7 +201,7 @@ class Loops:
             before = self._runtime.traced
             outcome = traced(*args, **kwargs)
             if self._runtime.traced != before and not self._runtime.in_trainer:
-                _step(function).graph = tf.compat.v1.get_default_graph()
+                function._harness_steps = True
             return outcome
 
         watching.__name__ = getattr(traced, "__name__", "traced")
@@ -217,49 +212,24 @@ class Loops:
         runtime = self._runtime
         if not tf.executing_eagerly():
             outcome = original(function, *args, **kwargs)
-            if _step(function).graph is not None:
+            if getattr(function, "_harness_steps", False):
                 runtime.traced += 1  # what calls a function that trains does so too
             return outcome
         given = runtime.feeding is None or not runtime.feeding.trains
         if self._calls or runtime.in_trainer or runtime.quiet or not given or id(function) not in self._given:
-            return self._compared(original, function, args, kwargs)
+            return self._stepped(original, function, args, kwargs)
         self.end_trial()
         runtime.rows.whole()
         feeding, runtime.feeding = runtime.feeding, None
         try:
             arguments = self._arguments(function, args, kwargs)
             runtime.rows.shown = max(_lengths(arguments), default=0)
-            outcome = self._compared(original, function, *arguments)
+            outcome = self._stepped(original, function, *arguments)
             self.end_trial()
             return outcome
         finally:
             runtime.feeding = feeding
             runtime.rows.whole()
-
-    def _compared(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a compiled function; a later step is one of the witness too, of the tensors and numbers it is given."""
-        runtime = self._runtime
-        if self._calls or runtime.in_trainer or runtime.quiet or tf.config.functions_run_eagerly():
-            return self._stepped(original, function, args, kwargs)
-
-        step, leaves = _step(function), []
-        if isinstance(runtime.witness, Elsewhere):
-            leaves = tf.nest.flatten((args, kwargs))
-            step.others = tuple(leaf for leaf in leaves if not isinstance(leaf, _GIVEN))
-
-        def ahead() -> Any:
-            given = [leaf if isinstance(leaf, _GIVEN) else None for leaf in leaves]
-            given = [tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in given]
-            return runtime.of_all_ranks(given, int(runtime.rows.now()))
-
-        def again(evaluates: bool, given: list[Any], rows: int) -> None:
-            whole = [own if leaf is None else leaf for own, leaf in zip(leaves, given, strict=True)]
-            runtime.rows.set(rows)
-            self._stepped(original, function, *tf.nest.pack_sequence_as((args, kwargs), whole))
-
-        runtime.look(step, ahead)
-        with runtime.witness.step(step, again):
-            return self._stepped(original, function, args, kwargs)
 
     def _stepped(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
         """Call a compiled function; return what it returns, with the single numbers of a step those of all rows."""
@@ -272,7 +242,7 @@ class Loops:
             self._calls -= 1
         if runtime.in_trainer or runtime.quiet:
             return outcome
-        if _step(function).graph is not None and not tf.config.functions_run_eagerly():
+        if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
             runtime.stepped()
             if runtime.feeding is None and not runtime.own.present and not self._calls:
                 rows = any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in tf.nest.flatten(outcome))
@@ -327,14 +297,7 @@ def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None
     original(*given.args, **given.kwargs)
 
 
-_GIVEN = (tf.Tensor, np.ndarray, np.generic, int, float)  # of which the witness is given all ranks'
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
-
-
-def _step(function: Any) -> CompiledStep:
-    """Return what is known of a compiled function."""
-    found: CompiledStep = vars(function).setdefault("_harness_step", CompiledStep())
-    return found
 
 
 def _refuse_idle(loop: Feeding, steps: int) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -19,11 +19,12 @@ from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
 from harness.transparent.patch import OwnRows
-from harness.transparent.rows import Rows, has_rows, length, some, together
+from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
-from harness.transparent.witness import STEPS, CompiledStep, Elsewhere, NoWitness, nudged
+from harness.transparent.witness import NoWitness
 
 _PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided
+_NUDGE = 64  # roundings: one of them moves too few units across a bound, as dividing a batch does
 _KEPT = 256  # the last variables of layers that no optimizer changes
 _REMEMBERED = 4  # the sets of variables whose equality is shown at the end: a script may train many models
 
@@ -63,7 +64,6 @@ class Runtime:
     those that were built into graphs. `feeding` is the loop whose batch was taken last, `takes_inside` whether one has
     been taken inside a compiled function; `undivided`: every rank takes Keras's batches whole; `uneven`: they have had
     arrays with batches without equal parts, and a step that was traced for these is to take later ones without a trace.
-    Keras has begun so many `evaluations`.
     """
 
     world: World
@@ -78,13 +78,10 @@ class Runtime:
     feeding: "Feeding | None" = None
     takes_inside: bool = False
     uneven: bool = False
-    evaluations: int = 0
     at_end: Callable[[], None] = lambda: None
     witness: NoWitness = field(default_factory=NoWitness)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
     notes: list[str] = field(default_factory=list)
-    _epoch: int = 0
-    _made: "Counter[CompiledStep]" = field(default_factory=Counter)  # in this epoch
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _kept: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -175,8 +172,10 @@ class Runtime:
             for value in values:
                 self.collectives.broadcast(value, label)
             for variable, value in zip(variables, self.witness.share(values), strict=True):
+                if self.witness.nudges and value.dtype == np.float32:
+                    value *= 1 + _NUDGE * np.finfo(np.float32).eps * np.resize((1, -1, -1, 1, 1), value.shape)
                 if self.world.rank or self.witness.beside:
-                    variable.assign(nudged(value) if self.witness.nudges else value)
+                    variable.assign(value)
 
     def remember(self, variables: Sequence[Any]) -> None:
         """Keep `variables` for the proof that the replicas are identical."""
@@ -198,44 +197,6 @@ class Runtime:
     def kept(self) -> list[Any]:
         """The variables of layers that no optimizer changes, as far as they have values: numbers of any precision."""
         return [variable for variable in self._kept if variable.dtype != "string" and initialised([variable])]
-
-    def begin_epoch(self, number: int) -> None:
-        """Take note that epoch `number` of a `fit` or loop begins, from 1; 0 behind the last of a `fit`."""
-        self._epoch = number
-        self._made.clear()
-
-    def look(self, step: CompiledStep, ahead: Callable[[], Sequence[Any]], *, evaluates: bool = False) -> None:
-        """Have the witness make the next `step` too if it is due, of the batches ``ahead()`` of all ranks.
-
-        It may be the first of an epoch; where none are seen, the 32nd, the 64th, the 128th and so on. With `evaluates`,
-        what comes next is a step of an evaluation, of the model that `step` trains.
-        """
-        if not isinstance(self.witness, Elsewhere):
-            return
-        self._made[step] += not evaluates
-        made = self._made[step]
-        chosen = evaluates or (made == 1 if self._epoch else made > STEPS and made & (made - 1) == 0)
-        if not chosen or step.graph is None:
-            return
-        if self.collectives.gather(self.witness.due(step), "witness")[0]:
-            when = f"the first step of epoch {self._epoch}" if self._epoch else f"compiled step {made}"
-            when = f"the first step of evaluation {self.evaluations}" if evaluates else when
-            self.witness.look(when, step, evaluates, ahead())
-
-    def of_all_ranks(self, part: Any, rows: int) -> tuple[Any, int]:
-        """Return the rows of all ranks of a batch, eagerly, and how many; the first `rows` of this rank's `part` count.
-
-        What has another number of rows, or none, is rank 0's.
-        """
-        parts, counts = zip(*self.collectives.gather((part, rows), "witness"), strict=True)
-
-        def joined(*leaves: Any) -> Any:
-            each = list(zip(leaves, counts, strict=True))
-            if any(not has_rows(leaf) or own not in (0, int(length(leaf))) for leaf, own in each):
-                return leaves[0]
-            return together([some(leaf, 0, own) for leaf, own in each])
-
-        return tf.nest.map_structure(joined, *parts, expand_composites=False), sum(counts)
 
     def average(self, variables: Sequence[Any]) -> None:
         """Average floating-point `variables` where the sync policy lets the ranks differ between two averages."""

@@ -2,21 +2,17 @@
 
 Rank 0 starts it and compares, in order, every averaged gradient and every number that a compiled step returns with the
 witness's. It knows nothing of what a script does: what trains otherwise on parts than on whole batches is seen to.
-Behind its first steps it waits in a compiled step, and makes the first of every later epoch from the ranks' variables
-and batch.
 """
 
 import contextlib
 import itertools
-import math
 import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -42,20 +38,12 @@ _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one
 _GONE = 1e-3  # of the greatest length they have had: a loss that has gone to 0 leaves rounding
 _NUMBERS = 1e-2  # of a number that a step returns, or of `_LEAST` where it is smaller
 _LEAST = 0.05
-_NUDGE = 64  # roundings: one of them moves too few units across a bound, as dividing a batch does
 _LONGER = 1.6  # patience with a second one: less than the others' with rank 0
-_SHARE = 0.025  # of the time, at least of a minute, to compare later steps in
 _LIKE = 10  # times as far as the script alone is from itself with other kernels: no mistake, but rounding magnified
 DRAWN = (
     "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
     "so that alone it trains otherwise"
 )
-_HIDDEN = (
-    "Random", "Rng", "TruncatedNormal", "ParameterizedTruncated", "Multinomial", "StatefulRandom", "StatefulStandard",
-    "StatefulTruncated", "StatefulUniform", "PyFunc", "EagerPyFunc", "IteratorGetNext",
-)  # fmt: skip
-"""How operations begin whose states are not in variables."""
-_LOOK = "harness_witness"
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 
 
@@ -86,42 +74,15 @@ class Seen(NamedTuple):
     rows: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
-class CompiledStep:
-    """A function, with the last `graph` of it that trains, and the `others` of what it was last given than tensors."""
-
-    graph: Any = None
-    others: tuple[Any, ...] = ()
-    _followed: tuple[Any, bool] = (None, False)
-
-    def follows(self) -> bool:
-        """Tell whether it follows from its variables and batches: it is compiled, and has no hidden states."""
-        if self._followed[0] is not self.graph:
-            plain = self.graph.as_graph_def()
-            nodes = itertools.chain(plain.node, *(function.node_def for function in plain.library.function))
-            hidden = any(
-                node.op.startswith(_HIDDEN) or "CandidateSampler" in node.op for node in nodes if _LOOK not in node.name
-            )
-            self._followed = self.graph, not hidden
-        return self._followed[1]
-
-    def variables(self) -> list[Any]:
-        """Return the script's variables that its graph uses, by age: the witness makes its own in this order."""
-        own = [variable for variable in self.graph.variables if not variable.name.startswith("harness_")]
-        return sorted(own, key=lambda variable: int(variable._unique_id.rpartition("_")[2]))
-
-
 class NoWitness:
     """Neither is a witness beside this process, nor is it one. `beside`: whether it is; `ranks`: those it is beside.
 
     `coarse`: whether some of the script's layers compute in types of 16 bits; `nudges`: whether first weights are moved
-    by some roundings. `making`: the compiled step that is being made.
+    by some roundings.
     """
 
     beside, ranks = False, 0
-    _later, _evaluates = "", False  # the step behind the first ones that is being compared, and whether it evaluates
     coarse = nudges = False
-    making: CompiledStep | None = None
 
     def install(self, runtime: Any) -> None:
         """Prepare, once TensorFlow is there."""
@@ -144,33 +105,6 @@ class NoWitness:
     def numbers(self, place: str, structure: Any) -> Any:
         """Take note of the single numbers in `structure`, which the step at `place` returns; return it."""
         return structure
-
-    def due(self, step: CompiledStep) -> bool:
-        """Tell whether the witness waits in `step`, to make it once more."""
-        return False
-
-    def look(self, when: str, step: CompiledStep, evaluates: bool, batches: Sequence[Any]) -> None:
-        """Have the witness make the `step` that comes next too, of the whole `batches`; `when` names it.
-
-        With `evaluates`, what comes next is a step of an evaluation, of the model that `step` trains.
-        """
-
-    @contextlib.contextmanager
-    def step(self, step: CompiledStep, again: Callable[..., Any]) -> Iterator[None]:
-        """Within the block `step` is made; ``again(evaluates, *batches)`` makes another, or one of an evaluation."""
-        self.making = step
-        try:
-            yield
-            self.stepped(step, again)
-        except BaseException:
-            if self._later:
-                self.end()
-            raise
-        finally:
-            self.making = None
-
-    def stepped(self, step: CompiledStep, again: Callable[..., Any]) -> None:
-        """Take note that the step has been made."""
 
     def reads(self) -> None:
         """Take note that the script reads a file that rank 0 may have written."""
@@ -218,14 +152,12 @@ class Elsewhere(NoWitness):
             from harness.transparent.rows import own_variable
 
             if self._going is None:
-                self._going = own_variable(not self._over, _LOOK)
+                self._going = own_variable(not self._over, "harness_witness")
             going = self._going
         else:
-            going = tf.compat.v1.placeholder_with_default(True, (), name=_LOOK)
+            going = tf.compat.v1.placeholder_with_default(True, (), name="harness_witness")
             self._fed.append(going)
-        seen = tf.cond(
-            going, lambda: tf.numpy_function(look, now(), tf.int64, name=_LOOK), lambda: tf.constant(0, tf.int64)
-        )
+        seen = tf.cond(going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
         with tf.control_dependencies([seen]):
             return [tf.identity(gradient) for gradient in gradients]
 
@@ -237,11 +169,8 @@ class Elsewhere(NoWitness):
         return np.int64(0)
 
     def numbers(self, place: str, structure: Any) -> Any:
-        """Look at the numbers that a step returns; not at a later one's: a metric's states are each rank's rows'.
-
-        Those of an evaluation's first step are: its metrics have just been reset.
-        """
-        if self._over or (self._later and not self._evaluates):
+        """Look at the numbers that a step returns."""
+        if self._over:
             return structure
         import tensorflow as tf
         from tensorflow.python.util.nest import flatten_with_joined_string_paths
@@ -292,27 +221,10 @@ class Testimony(Elsewhere):
         return self._told.get()
 
     def take(self, seen: Seen) -> None:
-        """Tell rank 0; when enough has been told, end this process, or wait once a compiled step has been made."""
-        if self._over:
-            return
+        """Tell rank 0; end this process when enough has been told."""
         self._line.send(seen)
         if self._step >= self._steps:
-            if self.making is None:
-                self.end()
-            self._over = True
-
-    def stepped(self, step: CompiledStep, again: Callable[..., Any]) -> None:
-        """Once enough has been told, make the steps that rank 0 asks for, until it hangs up."""
-        if self._over:
-            self._steps, self._later = math.inf, "asked for"
-        while self._over:
-            values, self._evaluates, batches = self._told.get()
-            for variable, value in zip(step.variables(), values, strict=True):
-                variable.assign(value)
-            self._over = False
-            again(self._evaluates, *batches)
-            self._over = True
-            self._line.send(None)
+            self.end()
 
     def reads(self) -> None:
         """End, if anything has been trained: what rank 0 has in the file may be of another step."""
@@ -340,13 +252,7 @@ class Watched(Elsewhere):
         self._shared: list[Any] = []
         self._most = 0.0
         self._longest: dict[tuple[str, ...], float] = {}  # gradients of all these variables so far
-        self._known: set[Any] = {None}  # compiled steps, and the kinds of their operations
-        self._waits: CompiledStep | None = None  # the step that the witness waits in
-        self._others: tuple[Any, ...] = ()  # that it has there
-        self._asked: tuple[list[Any], bool, Sequence[Any]] = [], False, []  # values of variables for it, and batches
-        self._unlike = ""  # what was told of the first evaluation that differs
-        self._looks = self._met = 0  # later steps that were compared, and what was in the last of them
-        self._since, self._cost_s, self._began = 0.0, 0.0, time.monotonic()  # when that began, and what all took
+        self._kinds: set[str] = set()  # of the operations of steps
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -361,15 +267,14 @@ class Watched(Elsewhere):
         self._runtime = runtime
 
     def compiled(self, graph: Any) -> None:
-        """Say so where a step is not one of those that were compared, or computes what those did not."""
+        """Say so where a step computes what those did not that were compared."""
         kinds = {op.type for op in graph.get_operations() if any(each.dtype.is_floating for each in op.outputs)}
-        known = {self.making, *kinds}
-        if self._over and self._agreed and not known <= self._known:
+        if self._over and self._agreed and not kinds <= self._kinds:
             self._runtime.note(
-                f"no witness has judged what the script trains from {_place(sys._getframe())} on: the steps that were "
-                "compared did not have it, and --witness all compares all of them"
+                f"no witness has judged what the script trains from {_place(sys._getframe())} on: it computes "
+                "otherwise than in the steps that were compared, and --witness all compares all of them"
             )
-        self._known |= known
+        self._kinds |= kinds
 
     def share(self, value: Any) -> Any:
         """Tell the witness, as long as there is one."""
@@ -380,63 +285,21 @@ class Watched(Elsewhere):
         return value
 
     def end(self, why: str = "") -> None:
-        """Watch no longer; of what waits, that it has judged is told."""
-        if self._over and self._waits is None:
+        """Watch no longer."""
+        if self._over:
             return
-        why = "" if self._over else why
-        self._over, self._waits, self._later, self._asked = True, None, "", ([], False, [])
+        self._over = True
+        self._shared.clear()
         with contextlib.suppress(OSError):
             self._line.send(None)
-        if self._runtime is not None:
-            self._pause(why)
-
-    def _pause(self, why: str = "") -> None:
-        self._shared.clear()
-        self._runtime.note(why or self.told())
-        self._switch(on=False)
-
-    def _switch(self, *, on: bool) -> None:
+        if self._runtime is None:
+            return
         import tensorflow as tf
 
-        self._over = not on
+        self._runtime.note(why or self.told())
         with tf.init_scope():
             if tf.executing_eagerly() and self._going is not None:
-                self._going.assign(on)
-
-    def due(self, step: CompiledStep) -> bool:
-        """Tell whether the witness waits in `step`, given the same but for tensors, and has not cost too much yet."""
-        same = len(step.others) == len(self._others) and all(
-            a is b or (isinstance(a, str) and a == b) for a, b in zip(step.others, self._others, strict=True)
-        )
-        return self._waits is step and same and self._cost_s < _SHARE * max(60.0, time.monotonic() - self._began)
-
-    def look(self, when: str, step: CompiledStep, evaluates: bool, batches: Sequence[Any]) -> None:
-        """Ask the witness for the step that comes next."""
-        self._later, self._since, self._met, self._evaluates = when, time.monotonic(), 0, evaluates
-        self._asked = [variable.numpy() for variable in step.variables()], evaluates, batches
-        self._ask(*self._asked)
-        self._switch(on=True)
-
-    def _ask(self, *asked: Any) -> None:
-        with contextlib.suppress(OSError):  # it has died, which is heard
-            self._line.send((asked,))
-
-    def stepped(self, step: CompiledStep, again: Callable[..., Any]) -> None:
-        """Look away, behind a step that has been compared."""
-        if self._later:
-            if not self._hear_out(time.monotonic() + self._patience_s):
-                self.end(f"{self.told()}; then it was left behind")
-            self._looks, self._later, self._asked = self._looks + bool(self._met), "", ([], False, [])
-            self._cost_s += time.monotonic() - self._since
-            self._switch(on=False)
-
-    def _hear_out(self, deadline: float) -> bool:
-        """Hear what else the witness has seen in the step; tell whether it has made it in time."""
-        with contextlib.suppress(queue.Empty):
-            while self._heard.get(timeout=_left(deadline)) is not None:
-                pass
-            return True
-        return False
+                self._going.assign(False)
 
     def take(self, seen: Seen) -> None:
         """Compare; a difference ends all ranks by a sentence."""
@@ -448,10 +311,9 @@ class Watched(Elsewhere):
         try:
             other = self._heard.get(timeout=self._patience_s)
         except queue.Empty:
-            self.end(f"the witness was left behind: it has not come to {self._now()} in {self._patience_s:.0f} s")
+            self.end(f"the witness was left behind: it has not come to step {self._step} in {self._patience_s:.0f} s")
             return
         self._taken += 1
-        self._met += 1
         if other is None:
             self.end()
         elif not _comparable(other, seen):
@@ -464,12 +326,6 @@ class Watched(Elsewhere):
             if apart > (_NUMBERS if seen.kind == "number" else _COARSE if self.coarse else _ROUNDING):
                 what = f"the {seen.kind} '{name}' is {apart:.2g} of its size away from"
                 alone = self._from_itself(other, least)
-                if self._evaluates:
-                    self._met = 0
-                    if apart > _LIKE * alone and not self._unlike:
-                        self._unlike = f"{what} what one process makes of the whole batch in {self._now()}"
-                        self._runtime.note(f"{self._unlike}: evaluations are not those of the script alone")
-                    return
                 if apart > _LIKE * alone:
                     rounds = f"itself rounded to {alone:.0e}" if alone else "how far it rounds was not found in time"
                     self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
@@ -481,23 +337,13 @@ class Watched(Elsewhere):
             if abs(seen.rows - other.rows) > 0.5:
                 self._end_all(f"the ranks together have {seen.rows:.0f} of the batch's {other.rows:.0f} rows")
             self._most = max(self._most, apart)
-            self._agreed += seen.kind == "gradient" and not self._later
-            if self._agreed >= self._steps and not self._later:
-                if self.making is not None and self.making.follows():
-                    self._waits, self._others = self.making, self.making.others
-                (self.end if self._waits is None else self._pause)()
+            self._agreed += seen.kind == "gradient"
+            if self._agreed >= self._steps:
+                self.end()
 
     def _from_itself(self, seen: Seen, least: float) -> float:
         """Return how far a second witness, which rounds otherwise, is from what the first one has `seen` last."""
         deadline = time.monotonic() + _LONGER * self._patience_s
-        if self._later:
-            values, *others = self._asked
-            self._ask([nudged(value) for value in values], *others)
-            with contextlib.suppress(queue.Empty):
-                if self._hear_out(deadline):
-                    *_, again = [self._heard.get(timeout=_left(deadline)) for _ in range(self._met)]
-                    return _apart(again, seen, least)
-            return 0.0
         onednn = "TF_ENABLE_ONEDNN_OPTS"
         switches = {_NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
         again = None
@@ -506,20 +352,17 @@ class Watched(Elsewhere):
                 for value in self._shared:
                     line.send((value,))
                 for _ in range(self._taken):
-                    if not line.poll(_left(deadline)):
+                    if not line.poll(max(0.0, deadline - time.monotonic())):
                         return 0.0
                     again = line.recv()
             except (EOFError, OSError):  # it has died
                 return 0.0
-        return _apart(again, seen, least)
-
-    def _now(self) -> str:
-        return self._later or f"step {self._step}"
+        return compared(again, seen, least)[0] if again is not None and _comparable(again, seen) else np.inf
 
     def _end_all(self, what: str) -> NoReturn:
         place = _place(sys._current_frames()[threading.main_thread().ident or 0])
         abort(self._world, UserError(
-            f"in {self._now()} {what} ({place}): divided over ranks, the script trains otherwise than alone; run "
+            f"in step {self._step} {what} ({place}): divided over ranks, the script trains otherwise than alone; run "
             "it with -n 1, or with --witness off all the same"
         ))  # fmt: skip
 
@@ -529,7 +372,7 @@ class Watched(Elsewhere):
             return "no witness has judged the training: it has seen no gradients of the script"
         return (
             f"a witness, the script alone and undivided, had the same gradients and numbers in its first {self._agreed}"
-            f" steps{f' and in {self._looks} more' if self._looks else ''} (apart by {self._most:.1e} at most)"
+            f" steps (apart by {self._most:.1e} at most)"
         )
 
 
@@ -540,22 +383,6 @@ def _place(frame: Any) -> str:
 
 def _comparable(seen: Seen, other: Seen) -> bool:
     return (seen.kind, seen.measures.shape) == (other.kind, other.measures.shape)
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
-
-
-def _apart(again: Seen | None, seen: Seen, least: float) -> float:
-    return compared(again, seen, least)[0] if again is not None and _comparable(again, seen) else np.inf
-
-
-def nudged(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `value`, moved by `_NUDGE` roundings if it is of float32."""
-    if value.dtype != np.float32:
-        return value
-    signs = np.resize(np.array([1, -1, -1, 1, 1], np.float32), value.shape)
-    return np.asarray(value * (1 + _NUDGE * np.finfo(np.float32).eps * signs))
 
 
 def start(

@@ -72,7 +72,7 @@ class Proof(Change):
 
     `own` is what the launches as it is of the same blocks let expect; `launches` counts the blocks. The verdict
     (`judge_change`) comes with what is `missing` where it is open. `interval` is None below 3 blocks, `measured` where
-    there is none. Records of launches in pairs have no `own`, and ``not confirmed`` and ``open`` as verdicts.
+    there is none.
     """
 
     measured: float | None

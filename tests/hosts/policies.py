@@ -31,9 +31,8 @@ from matplotlib.lines import Line2D
 from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.prediction.advice import seconds_over
-from harness.prediction.network_cost import Uncertain, probe_links
-from harness.prediction.step_model import measured_base
+from harness.prediction.network_cost import BEST, Uncertain, probe_links
+from harness.prediction.step_model import measured_base, predict
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS
@@ -46,7 +45,7 @@ from tests.hosts.lab import Lab, hosts
 from tests.hosts.predictions import GBIT, as_probe
 from tests.mpi.launch import end_warm, serve_warm
 
-POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,post-local:1:10,diloco:50"
+POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,diloco:50"
 SLACK = 0.005  # of test accuracy below that of the first policy
 PROBED = (8, 1024, 16_384, 65_536, 262_144, 2**20, 2**22)  # bytes
 
@@ -70,8 +69,11 @@ class Trained:
 
     def predicted(self, ranks: int, network: Uncertain) -> float:
         """Return the median over the seeds of the seconds until the target over a network."""
-        reached = self.needed[np.isfinite(self.needed)]
-        seconds = seconds_over(measured_base(self.loaded), reached, ranks, network)[1] if len(reached) else reached
+        base = measured_base(self.loaded)
+        seconds = []
+        for epochs in self.needed[np.isfinite(self.needed)]:
+            asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))
+            seconds.append(epochs * float(predict(asked, [ranks], network, BEST)["epoch_s"].iloc[0]))
         return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
 

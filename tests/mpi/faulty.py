@@ -6,7 +6,6 @@ import time
 
 import keras
 import numpy as np
-import psutil
 
 _RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 
@@ -137,15 +136,6 @@ def lives_between_pieces(features, classes):
     return _in_two_pieces(features, classes, layer)
 
 
-class _DieWithTheOther(_FailLater):
-    rank = 2
-
-    def fail(self):
-        for process in psutil.Process().parent().children():
-            if process.environ().get("OMPI_COMM_WORLD_RANK") in ("0", "2"):
-                process.kill()
-
-
 class _StopFirst(_StopLater):
     rank = 0
 
@@ -157,11 +147,6 @@ class _DieThird(_DieLater):
 def stops_and_dies(features, classes):
     """Stop rank 0 and kill rank 2 in the same step: the others wait for the lower number first."""
     return _network(features, classes, _DieThird() if _RANK == 2 else _StopFirst())
-
-
-def all_die(features, classes):
-    """Kill rank 1 in the middle of the first epoch, then the spare that took its place together with rank 0."""
-    return _network(features, classes, _DieWithTheOther() if _RANK == 2 else _DieLater())
 
 
 def hangs_up(features, classes):

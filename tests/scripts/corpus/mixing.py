@@ -58,58 +58,19 @@ model = Net()
 model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
 report(losses=[float(model.train_on_batch(x[i:i + 60], r[i:i + 60], return_dict=True)['loss']) for e in range(3) for i in range(0, 300, 60)])
 """
-_LATER = """
-blend = tf.Variable(0.0, trainable=False)
+_ARRAYS_DROPOUT = """
 o = keras.optimizers.Adam(0.01)
-class Net(keras.Sequential):
-    def train_step(self, data):
-        v, t = data[:2]
-        with tf.GradientTape() as tape:
-            p = self(v, training=True)
-            loss = tf.reduce_mean(tf.square(t - p)) + blend * tf.math.reduce_variance(p)
-        o.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
-        return {'loss': loss}
-model = Net([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dropout(0.2), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
-data = tf.data.Dataset.from_tensor_slices((x, r)).batch(40)
-"""
-_LATER_BY = {
-    "fit": "class Later(keras.callbacks.Callback):\n    def on_epoch_begin(self, epoch, logs=None): blend.assign($blend * (epoch > 3))\nmodel.compile(optimizer=o)\nmodel.fit(x, r, batch_size=40, epochs=6, verbose=0, callbacks=[Later()])\nreport(sums=[float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])",
-    "loop": "step = tf.function(lambda *data: model.train_step(data)['loss'])\nlosses = []\nfor epoch in range(6):\n    blend.assign($blend * (epoch > 3))\n    losses += [float(step(v, t)) for v, t in data]\nreport(losses=losses)",
-    "on-batch": "model.compile(optimizer=o)\nfor i in range(70):\n    blend.assign($blend * (i > 40))\n    k = 48 * (i % 6)\n    model.train_on_batch(x[k:k + 48], r[k:k + 48])\nreport(sums=[float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])",
-    "arrays": "step = tf.function(lambda *data: model.train_step(data)['loss'])\nlosses = []\nfor i in range(70):\n    blend.assign($blend * (i > 40))\n    k = 50 * (i % 6)\n    losses += [float(step(x[k:k + 50], r[k:k + 50]))]\nreport(losses=losses)",
-}  # fmt: skip
-"""Losses of which a part that mixes rows has no weight yet in the steps that the witness makes on its own."""
-_LATER_EVALUATION = """
-    def test_step(self, data):
-        v, t = data
-        p = self(v, training=False)
-        return {'spread': tf.reduce_mean(tf.square(t - p)) + blend * tf.math.reduce_variance(p)}
-model = Net([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
-model.compile(optimizer=o)
-for epoch in range(6):
-    blend.assign(0.0)
-    model.fit(x, r, batch_size=50, verbose=0)
-    blend.assign(1.0 * (epoch > 3))
-    report(losses=model.evaluate(x[:90], r[:90], batch_size=30, verbose=0, return_dict=True))
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(t - model(v, training=True)))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+report(losses=[float(step(x[k:k + 50], r[k:k + 50])) for i in range(30) for k in [50 * (i % 6)]])
 """
 SCRIPTS = [
-    Script(
-        name="later-evaluation",
-        source=HEAD + _LATER.partition("model = ")[0].rstrip() + _LATER_EVALUATION,
-        told="evaluations are not those of the script alone",
-    ),
-    *(
-        Script(name=f"later-{by}-healthy", source=HEAD + _LATER + fill(body, blend="0.0"))
-        for by, body in _LATER_BY.items()
-    ),
-    *(
-        Script(name=f"later-{by}", source=HEAD + _LATER + fill(body, blend="1.0"), refused=refused)
-        for (by, body), refused in zip(
-            _LATER_BY.items(),
-            ("in the first step of epoch 5", "in the first step of epoch 5", "compiled step 64", "compiled step 64"),
-            strict=True,
-        )
-    ),
+    Script(name="arrays-dropout", source=HEAD + _ARRAYS_DROPOUT),
     *(script for name, loss in _MIXING.items() for script in loop(f"rows-{name}", loss=loss)),
     *loop("rows-pairs-dropout", before=_layer("Dropout(0.3)"), loss=_MIXING["pairs"]),
     *loop("rows-masked-normalised", before=_layer("BatchNormalization()"), loss=_MIXING["masked"]),
