@@ -208,21 +208,18 @@ class Workload:
         None,
         choices=CSV_SEPARATORS,
         title="Column separator",
-        younger=True,
     )
     decimal: str | None = what(
         "What stands before decimals in a .csv file of your own [default: found].",
         None,
         choices=CSV_DECIMALS,
         title="Decimal mark",
-        younger=True,
     )
     header: str | None = what(
         "Whether the first line of a .csv file of your own names the columns [default: found].",
         None,
         choices=("yes", "no"),
         title="Header",
-        younger=True,
     )
     image_size: int | None = what("ImageNet: side of the images in pixels [default: the network's].", None)
     classes: int | None = what("ImageNet: classes of synthetic images [default: 1000].", None)
