@@ -35,7 +35,6 @@ LONG = {
     "harness reproduce": "launches again what was recorded",
     "harness bundle": "draws every figure for print; tests/test_bundle.py writes one",
     "harness report --from": "needs a bundle; tests/test_bundle.py draws one again",
-    "harness report --whence": "needs a report; tests/test_origin.py asks of every file of one",
     "harness compare old.py": "trains two scripts in turns",
     "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/test_additions.py makes them",

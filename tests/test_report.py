@@ -1,7 +1,6 @@
 """The sweep's page: what it says, what it leaves out, and that it stands alone."""
 
 import csv
-import json
 import re
 import time
 from dataclasses import replace
@@ -184,25 +183,6 @@ def test_csv_holds_the_numbers_of_the_figure(report: Path) -> None:
     assert times[times["kind"] == "launch"]["seconds"].max() == 2.1  # the invalid launch is in no figure
     launches = pd.read_csv(report.parent / "launches.csv")
     assert len(launches) == 7 and launches["seconds"].max() == 77.0  # but it is kept
-
-
-def test_continuous_benchmarks_have_the_launches_in_their_own_words(report: Path) -> None:
-    told = json.loads((report.parent / "exacb.json").read_text())
-    # as `jureap log` of its version 0.7.11 writes it
-    assert list(told) == ["version", "reporter", "parameter", "experiment", "data"] and told["version"] == 1
-    assert set(told["experiment"]) == {"system", "version", "variant", "timestamp"}
-    assert told["experiment"]["variant"] == "strong.mnist-dnn" and told["reporter"]["info"]["system"] == "node1"
-    for one in told["data"]:
-        assert list(one) == ["success", "runtime", "parameter", "slurm_jobid", "queue", "metrics"]
-        assert all(isinstance(value, str) for value in (*one["parameter"].values(), *one["metrics"].values()))
-    places = {tuple(one["parameter"].items()) for one in told["data"]}
-    assert places == {(("nodes", "1"), ("taskspernode", str(n)), ("threadspertask", "1")) for n in (1, 2)}
-    bad = [one for one in told["data"] if one["success"] != "true"]
-    assert len(told["data"]) == 8 and [list(one["metrics"]) for one in bad] == [["invalid"], ["failed"]]
-    assert all(one["runtime"] == "nan" for one in bad)  # no number without its warning
-    launches = pd.read_csv(report.parent / "launches.csv")
-    trained = launches.loc[launches["valid"], "trained_s"]
-    assert sorted(float(one["runtime"]) for one in told["data"] if one not in bad) == pytest.approx(sorted(trained))
 
 
 def test_six_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> None:

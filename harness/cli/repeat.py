@@ -401,33 +401,3 @@ def reproduce(name: str, same_layout: bool, results: Path, data_dir: Path | None
         data={"lines": found},
         code=code,
     )
-
-
-def whence(file: Path, results: Path, reports: Path) -> Answer:
-    """Return the launches that `file` of a report shows, their sweep and the commands; code 1: some are not there.
-
-    Raises:
-        UserError: it is not a file of a report, or cannot be read.
-    """
-    from harness.analysis.numbers import plural
-    from harness.report.publish import find_origin, launches_in, launches_of
-
-    origin = find_origin(file, reports)
-    if origin is None:
-        raise UserError(f"'{file}' does not say what it was made of: not an SVG, PNG, PDF or CSV file of a report")
-    there = launches_in(results)
-    shown = launches_of(origin)
-    rows = [(source.sweep, mark, there.get(started, "not there")) for source, mark, started in shown]
-    missing = sum(started not in there for _, _, started in shown)
-    click.echo(f"drawn by: {origin.command or 'a command that is not recorded'} (harness {origin.harness})")
-    for command in dict.fromkeys(line for source in origin.sources for line in source.command.splitlines()):
-        click.echo(f"launched by: {command}")
-    sweeps = ", ".join(dict.fromkeys(source.sweep for source in origin.sources))
-    of = f"{plural(len(shown), 'launch')} of {sweeps}" if shown else "no launch of a sweep"
-    where = f"{missing} of them not" if missing else "all of them"
-    return Answer(
-        sentence=f"{file.name} shows {of}" + (f", {where} in '{results}'." if shown else "."),
-        table=Table(title="", headings=("Sweep", "Launch", "In the results"), rows=rows),
-        data={"origin": origin, "missing": missing},
-        code=1 if missing else 0,
-    )

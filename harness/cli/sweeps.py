@@ -29,7 +29,7 @@ from harness.cli.options import (
     parse_counts,
     workload_options,
 )
-from harness.cli.repeat import redrawn, whence
+from harness.cli.repeat import redrawn
 from harness.report.answer import Answer, Banner, plain
 from harness.schema.record import RUN_FILE, read_run
 from harness.schema.sweep import LOGS, Point
@@ -234,7 +234,6 @@ def cancel(sweep: str | None, results: Path) -> None:
 @click.option("--together", is_flag=True, help="One page that sets the SWEEPs side by side, such as sync policies.")
 @click.option("--target", type=click.FloatRange(0, 1), help="With --together: test accuracy to reach, such as 0.97.")
 @click.option("--from", "bundled", type=UserPath(), help="Draw a bundle's pages again and compare.")
-@click.option("--whence", "figure", type=UserPath(), help="Name the launches that a figure or table shows.")
 @common.answering
 def report(
     sweep: tuple[str, ...],
@@ -245,18 +244,13 @@ def report(
     together: bool,
     target: float | None,
     bundled: Path | None,
-    figure: Path | None,
 ) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named.
 
-    With --from it does nothing else: exit code 1 if a file is not the bundle's byte for byte. With --whence it names
-    the launches that an SVG, PNG, PDF or CSV file of a report shows, their sweep and the commands, also where the file
-    was moved: exit code 1 if some are not in the results, or were replaced.
+    With --from it does nothing else: exit code 1 if a file is not the bundle's byte for byte.
     """
     if bundled is not None:
         return redrawn(bundled, reports)
-    if figure is not None:
-        return whence(figure, results, reports)
     folders = [find_sweep(name, results) for name in sweep or (None,)]
     if together:
         from harness.report.policies_page import policies_answer

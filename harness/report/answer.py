@@ -9,8 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.base import __version__
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -150,24 +148,6 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FigureSource:
-    """A sweep that a figure shows: the `command` that gives its launches, and these, as `launch_mark` calls them."""
-
-    sweep: str
-    command: str
-    launches: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """What a figure shows, and the `command` that draws it from the records. `harness` is the version that drew it."""
-
-    command: str
-    sources: tuple[FigureSource, ...] = ()
-    harness: str = __version__
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a command has found.
 
@@ -178,7 +158,7 @@ class Answer:
     A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
     lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
     commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
-    `origin` is what its figures and tables show; without one they name the command. `page` is where it was written.
+    Files of its figures name the `command`. `page` is where it was written.
 
     `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
     """
@@ -205,7 +185,6 @@ class Answer:
     trained_on: str = ""
     sides: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    origin: Origin | None = None
     page: Path | None = None
 
     @property

@@ -19,7 +19,7 @@ from harness.claims.judgement import ClaimStudy, Judgement
 from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.paper_sections import PaperExperiment, experiment_banners, experiment_sections, experiments_headline
-from harness.report.publish import PAGE, relative_link, run_mark, sweeps_origin
+from harness.report.publish import PAGE, relative_link
 from harness.report.sweep_facts import machine_facts, machine_words, place_facts
 from harness.schema.claim import Claim, Published
 from harness.schema.record import RunRecord
@@ -52,8 +52,7 @@ def claims_answer(
     target = reports / FOLDER
     evidence = [one for one in evidence if any(is_about(claim, one) for claim in published.claims)]
     every = [run for one in evidence for run in one.runs] + [run for part in experiments for run in part.runs]
-    runs = list({run_mark(run): run for run in every}.values())
-    loaded = [*(one.loaded for one in evidence), *(each for part in experiments for each in part.loaded)]
+    runs = list({(run.point.key, run.started): run for run in every}.values())
     synthetic = [one.experiment for one in evidence if not one.real]
     synthetic += [part.name for part in experiments if any(run.data.kind != "real" for run in part.runs)]
     banners = experiment_banners(experiments)
@@ -111,7 +110,6 @@ def claims_answer(
         title="The papers' claims",
         when=max((run.started for run in runs), default=moment),
         machine=distinct((machine_words(run.provenance.machine) for run in runs), "; "),
-        origin=sweeps_origin("harness claims", {one.folder.resolve(): one for one in loaded}.values()),
     )
 
 

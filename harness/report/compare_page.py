@@ -31,7 +31,6 @@ from harness.regression.checks import (
 )
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
-from harness.report.publish import measured_origin
 from harness.report.svg import BLUE, MUTED, draw
 from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
 from harness.schema.presets import distinguishing_names
@@ -109,7 +108,6 @@ def comparison_answer(
         when=max(one.newest for one in measured),
         machine=machine_words(measured[-1].machine),
         sides=tuple(sorted(places)),
-        origin=measured_origin(command, measured),
     )
 
 
@@ -318,7 +316,6 @@ def check_answer(check: Check, command: str) -> Answer:
         title=f"{subject} against {reference.label}",
         when=current.newest,
         machine=machine,
-        origin=measured_origin(command, [reference, check.current]),
     )
 
 

@@ -15,7 +15,6 @@ from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
 from harness.report.figures.breakdown import EPOCH
-from harness.report.publish import sweeps_origin
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table, unequal_cores
@@ -73,7 +72,6 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
         title=f"{subject}: why it does not scale",
         when=max(run.started for run in runs),
         machine=machine_words(runs[0].provenance.machine),
-        origin=sweeps_origin(command, [found.loaded]),
     )
 
 

@@ -13,7 +13,6 @@ from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
 from harness.report.compare_page import change_words, measurement_warnings
-from harness.report.publish import measured_origin
 from harness.report.svg import BLUE, MUTED, VERMILLION, draw, time_unit
 from harness.report.sweep_facts import days, machine_words
 
@@ -152,7 +151,6 @@ def history_answer(history: History) -> Answer:
         title=f"History of {subject}",
         when=max(starts),
         machine=machine,
-        origin=measured_origin(command, history.states),
     )
 
 

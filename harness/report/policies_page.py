@@ -16,7 +16,7 @@ from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, FigureBlock, Section
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
-from harness.report.publish import PAGE, relative_link, sweeps_origin
+from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import sides_table
@@ -88,7 +88,6 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
         title=f"{subject}: {', '.join(titles)}",
         when=max(run.started for run in every),
         machine=machine_words(loaded[0].runs[0].provenance.machine),
-        origin=sweeps_origin(command, loaded),
     )
 
 

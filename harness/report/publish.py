@@ -1,16 +1,13 @@
 """Pages from templates, written whole or not at all with their figures and a summary; the index and the glossary.
 
-Every name in a template must be known, and every text is escaped. A figure's file tells what it was made of: SVG, PDF
-and PNG have it among their metadata as ``Keywords``. A CSV file has no place for it that every reader passes over, so
-the folder's ``csv-metadata.json`` has it, where "CSV on the Web" (W3C, 2015, section 5) looks.
+Every name in a template must be known, and every text is escaped. The file of a figure names the command that it comes
+from, among its metadata as ``Keywords``.
 """
 
-import contextlib
-import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +15,15 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-import msgspec
 from markupsafe import Markup
 
 from harness.analysis import numbers
-from harness.analysis.read_results import Loaded
+from harness.base import __version__
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, read_bytes, resource, write_atomic
-from harness.regression.baselines import Measurement
-from harness.report.answer import Answer, FigureBlock, FigureSource, Origin
+from harness.base.files import folder_atomic, resource, write_atomic
+from harness.report.answer import Answer, FigureBlock
 from harness.report.svg import COLUMNS, TONES, printed
-from harness.schema.presets import sweep_command
-from harness.schema.record import RUN_FILE, RunRecord, decode_file, encode
+from harness.schema.record import decode_file, encode
 
 PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json
@@ -37,9 +31,6 @@ SCREEN, PAPER = "screen", "paper"
 """For whom figures are written: for a paper also as PDF files that fit one column and two."""
 _MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'
 _LOG = logging.getLogger(__name__)
-TABLES = "csv-metadata.json"
-_FIELD = "dc:provenance"
-_MARK = re.compile(rb'\{"harness":.*?"end":1\}', re.DOTALL)
 
 
 def render(template: str, **values: Any) -> str:
@@ -120,20 +111,20 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     with folder_atomic(target) as staging:
         for name, text in answer.files.items():
             (staging / name).write_text(text, encoding="utf-8")
-        _write_figures(staging, answer.figures, answer.origin or Origin(command=answer.command), style)
+        _write_figures(staging, answer.figures, answer.command, style)
         (staging / SUMMARY).write_bytes(encode(summary))
         (staging / PAGE).write_text(content, encoding="utf-8")
     _write_index(reports)
     return replace(answer, page=target / PAGE)
 
 
-def _write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, style: str = SCREEN) -> None:
+def _write_figures(folder: Path, blocks: Sequence[FigureBlock], command: str, style: str = SCREEN) -> None:
     """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
 
-    All of them, and the tables that lie there already, tell their `origin`.
+    The pictures name the `command`.
     """
     texts: dict[int, str] = {}  # several figures may be of one table, which can be long
-    told = origin_text(origin)
+    told = _keywords(command)
     for block in blocks:
         for kind in ("pdf", "svg", "png"):
             (folder / f"{block.name}.{kind}").write_bytes(block.picture.file(kind, told))
@@ -142,10 +133,12 @@ def _write_figures(folder: Path, blocks: Sequence[FigureBlock], origin: Origin, 
         if id(block.table) not in texts:
             texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
         (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
-    tables = [{"url": path.name} for path in sorted(folder.glob("*.csv"))]
-    if tables:
-        described = {"@context": "http://www.w3.org/ns/csvw", "tables": tables, _FIELD: told}
-        write_atomic(folder / TABLES, json.dumps(described, indent=1) + "\n")
+
+
+def _keywords(command: str) -> str:
+    """Return `command` as one line of ASCII without brackets or angles: it means the same in SVG, PDF and PNG."""
+    text = f"mpi-tf-harness {__version__}: {command}"
+    return re.sub(r"[()<>&\\]|[^ -~]", lambda sign: f"%{ord(sign[0]):02x}", text)
 
 
 def _write_index(reports: Path) -> None:
@@ -179,113 +172,3 @@ def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
         summary = summary or PageSummary(kind="page", title=folder.name, answer="", when=changed)
         found.append((summary, relative_link(page, reports)))
     return found
-
-
-def launch_mark(name: str, started: datetime) -> str:
-    """Return what tells a launch from every other, and from one that replaced it: its hash or layout, and its start."""
-    return f"{name}@{started.isoformat()}"
-
-
-def run_mark(run: RunRecord) -> str:
-    """Return the `launch_mark` of a record: twelve digits of its point, and its start."""
-    return launch_mark(run.point.key, run.started)
-
-
-def sweeps_origin(command: str, sweeps: Iterable[Loaded]) -> Origin:
-    """Return the origin of a figure that `command` draws of all launches in `sweeps`."""
-    return Origin(
-        command=command,
-        sources=tuple(
-            FigureSource(
-                sweep=one.folder.resolve().name,
-                command=sweep_command(one.study.sweep) if one.study else "",
-                launches=tuple(map(run_mark, one.runs)),
-            )
-            for one in sweeps
-        ),
-    )
-
-
-def measured_origin(command: str, measurements: Iterable[Measurement]) -> Origin:
-    """Return the origin of a figure that `command` draws of `measurements`, whose launches are called by layout."""
-    return Origin(
-        command=command,
-        sources=tuple(
-            FigureSource(
-                sweep=one.label,
-                command="",
-                launches=tuple(launch_mark(f"{it.layout}-r{it.repeat}", it.started) for it in one.launches),
-            )
-            for one in measurements
-        ),
-    )
-
-
-def origin_text(origin: Origin) -> str:
-    """Return `origin` as one line of ASCII without brackets or angles: it means the same in SVG, PDF and PNG."""
-    told = {"harness": origin.harness, "command": origin.command, "sources": origin.sources, "end": 1}
-    text = json.dumps(msgspec.to_builtins(told), separators=(",", ":"))
-    return re.sub(r"[()<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def read_origin(path: Path) -> Origin | None:
-    """Return what the figure or table `path` was made of, None where it does not tell.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    content = read_bytes(path)
-    if path.suffix == ".csv":
-        content = _of_table(path)
-    if content.startswith(b"%PDF"):
-        content = content.replace(rb"\\", b"\\")  # PDF writes a backslash twice
-    found = _MARK.search(content)
-    try:
-        return msgspec.json.decode(found[0], type=Origin) if found else None
-    except msgspec.DecodeError:
-        return None
-
-
-def _of_table(path: Path) -> bytes:
-    beside = path.parent / TABLES
-    try:
-        described = json.loads(beside.read_bytes()) if beside.exists() else {}
-        listed = any(table["url"] == path.name for table in described.get("tables", ()))
-        return str(described[_FIELD]).encode() if listed else b""
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{beside}' is cut or damaged: draw the report again") from error
-
-
-def find_origin(file: Path, reports: Path) -> Origin | None:
-    """Return the `read_origin` of `file`; of a table that was moved, that of its equal in `reports`."""
-    found = read_origin(file)
-    if found is None and file.suffix == ".csv":
-        content = file.read_bytes()
-        others = (path for path in sorted(reports.rglob("*.csv")) if path.stat().st_size == len(content))
-        found = next(
-            (origin for path in others if path.read_bytes() == content and (origin := read_origin(path))), None
-        )
-    return found
-
-
-def launches_of(origin: Origin) -> list[tuple[FigureSource, str, str]]:
-    """Return every launch that a figure shows: its source, its name, and when it started in ISO 8601."""
-    parts = [(source, mark.rpartition("@")) for source in origin.sources for mark in source.launches]
-    return [(source, name, started) for source, (name, _, started) in parts]
-
-
-def launches_in(results: Path) -> dict[str, str]:
-    """Return the folders of all records under `results`, those of replaced launches too, by when they started."""
-    found = {}
-    for path in sorted(results.rglob(RUN_FILE)):
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            started = msgspec.json.decode(path.read_bytes(), type=_Started).started
-            found[started.isoformat()] = path.parent.relative_to(results).as_posix()
-    return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Started:
-    """What of a record tells when its launch began."""
-
-    started: datetime

@@ -1,8 +1,5 @@
 """A sweep's answer: how its workload scales, with everything that stands behind it, as one page that stands alone."""
 
-import json
-import math
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,10 +34,9 @@ from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
-from harness.report.publish import SCREEN, check_replaceable, relative_link, sweeps_origin, write_page
+from harness.report.publish import SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.presets import repeat_command, study_name
-from harness.schema.sweep import Layout
 from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads
@@ -76,12 +72,10 @@ def report_sweep(
     if target.resolve() == sweep_folder.resolve():
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
     check_replaceable(target)
-    words = [*(["--base", str(base)] if base else []), *(["--style", style] if style != SCREEN else [])]
-    drawn_by = shlex.join(["harness", "report", target.name, *words])
     ahead = _ahead(loaded, base, network)
     if keep:
         keep_beyond(loaded, ahead.series)
-    answer = _answer(loaded, target, drawn_by, ahead)
+    answer = _answer(loaded, target, ahead)
     return write_page(answer, reports, style=style)
 
 
@@ -109,7 +103,7 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     return _Ahead(launches=launches, scaling=scaling, series=series, why=why)
 
 
-def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answer:
+def _answer(loaded: Loaded, target: Path, ahead: _Ahead) -> Answer:
     launches, scaling = ahead.launches, ahead.scaling
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
@@ -139,8 +133,7 @@ def _answer(loaded: Loaded, target: Path, drawn_by: str, ahead: _Ahead) -> Answe
         name=target.name,
         machine=sweep_facts.machine_words(used[0].provenance.machine) if used else "",
         trained_on=sweep_facts.data_words(used[0]) if used else "",
-        files={} if launches is None else {LAUNCHES: launches_csv(launches), EXACB: exacb(loaded, launches)},
-        origin=sweeps_origin(drawn_by, [loaded]),
+        files={} if launches is None else {LAUNCHES: launches_csv(launches)},
         **content,
     )
 
@@ -375,55 +368,3 @@ def _tiles(view: SweepView) -> Iterator[Fact]:
 def launches_csv(launches: pd.DataFrame) -> str:
     """Return `launches` (`frames.launch_frame`) as CSV: every cell one number, one word or one sentence."""
     return launches.drop(columns="turn_block").to_csv(index=False, lineterminator="\n")
-
-
-EXACB = "exacb.json"
-_METRICS = ("seconds", "rows_per_second", "train_loss", "test_accuracy")
-
-
-def exacb(loaded: Loaded, launches: pd.DataFrame) -> str:
-    """Return the launches of `loaded`, at least one with a record, as such a report; `launches` is their frame.
-
-    The runtime is of all epochs, in seconds; "nan" where times are not valid or the launch failed.
-    """
-    here, jobs = sweep_facts.on_one_machine(loaded.runs), {one.launch: one.job for one in loaded.accounts}
-
-    def entry(launch: str, layout: Layout, runtime: float, metrics: dict[str, object]) -> dict[str, object]:
-        return {
-            "success": str(math.isfinite(runtime)).lower(),
-            "runtime": str(runtime),
-            "parameter": {
-                "nodes": str(1 if here else layout.nodes),
-                "taskspernode": str(layout.ranks if here else layout.ranks_per_node),
-                "threadspertask": str(layout.threads),
-            },
-            "slurm_jobid": jobs.get(launch, ""),
-            "queue": "",
-            "metrics": {name: str(value) for name, value in metrics.items()},
-        }
-
-    rows = launches.set_index("run")
-    data = []
-    for run in loaded.runs:
-        row = rows.loc[run.point.folder]
-        metrics = {"invalid": row["invalid"]} if run.invalid else {name: row[name] for name in _METRICS}
-        if run.met:
-            metrics["warning"] = run.met
-        runtime = math.nan if run.invalid else float(row["trained_s"])  # type: ignore[arg-type]
-        data.append(entry(run.point.folder, run.point.layout, runtime, metrics))
-    for one in loaded.failures:
-        data.append(entry(one.point.folder, one.point.layout, math.nan, {"failed": one.reason}))
-    first = loaded.runs[0]
-    made = {
-        "system": first.provenance.machine.hostname,
-        "version": first.provenance.harness,
-        "timestamp": min(run.started for run in loaded.runs).isoformat(),
-    }
-    report = {
-        "version": 1,
-        "reporter": {"generator": "harness", "info": made | {"commit": first.provenance.commit}},
-        "parameter": {},
-        "experiment": made | {"variant": f"{first.point.scaling}.{first.point.workload.name}"},
-        "data": data,
-    }
-    return json.dumps(report, indent=1) + "\n"
