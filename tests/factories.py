@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.analysis import frames
-from harness.analysis.turn_blocks import TurnBlock, launch_layout
+from harness.analysis.turn_blocks import TurnBlock
 from harness.schema.record import (
     RUN_FILE,
     SCHEMA,
@@ -213,15 +213,8 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def make_turn_block(launches: Mapping[str, float]) -> TurnBlock:
     """Return a block whose `launches`, by their folders' names, take so many seconds a step, the base's first."""
-    times = {launch_layout(launch): seconds for launch, seconds in launches.items()}
-    base_launch = next(iter(launches))
     return TurnBlock(
-        base=launch_layout(base_launch),
-        base_launch=base_launch,
-        as_it_ran=times,
-        undisturbed=times,
-        left_out=0.0,
-        slowest_core=None,
+        base=next(iter(launches)), as_it_ran=launches, undisturbed=launches, left_out=0.0, slowest_core=None
     )
 
 

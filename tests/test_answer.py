@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.stats import NEEDED
+from harness.analysis.stats import FEWEST_BLOCKS
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
 from harness.cli.common import WIDTH, answering, print_table
@@ -96,7 +96,7 @@ def test_every_command_that_answers_has_both_flags_for_make_too(name: str) -> No
 def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
     folder = tmp_path / "results/study"
     write_study(folder)
-    for repeat in range(NEEDED):
+    for repeat in range(6):
         write_run(folder, make_launch(1, repeat, 2.0 + repeat / 100))
         write_run(folder, make_launch(2, repeat, 1.25 - repeat / 100))
     answer = report_sweep(folder, tmp_path / "reports")
@@ -121,4 +121,4 @@ def test_the_main_jobs_default_gives_an_interval(tmp_path: Path) -> None:
     words = ("--dataset", "adult", "--data-kind", "synthetic", "--scheduler", "local", "--nodes", "1", "--dry-run")
     planned = CliRunner().invoke(main, ["sweep", *words, "--results", str(tmp_path)])
     assert planned.exit_code == 0, planned.output
-    assert read_study(next(tmp_path.glob("adult*"))).sweep.repeats == NEEDED
+    assert read_study(next(tmp_path.glob("adult*"))).sweep.repeats == FEWEST_BLOCKS

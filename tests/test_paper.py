@@ -164,8 +164,11 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
             (folder / ROUNDS).mkdir(exist_ok=True)
             for group in groups:
                 name = f"block-{group.points[0].repeat}"
-                turns = [(0, point.folder, 20, 1 / point.layout.ranks, 1.0) for point in group.points]
-                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores"])
+                turns = []
+                for point in group.points:
+                    bound = ";".join(map(str, range(point.layout.ranks)))
+                    turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, bound))
+                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
                 frame.to_parquet(folder / ROUNDS / f"{name}.parquet")
                 for point in group.points:
                     write_run(folder, replace(make_run(point), block=name))

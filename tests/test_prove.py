@@ -251,9 +251,11 @@ def trained(blocks: Sequence[Mapping[str, Point]], *, folder: Path, **_: object)
                 return np.full((steps, ranks), seconds)
 
             write_planted(folder, ranks, point.repeat, steps_of, wire=wire, point=point, **named)
-            rows += [(turn, point.folder, 0, 50, 50 * SLOW * STEP[name] * (1 + 0.002 * rng.normal()), 0.99, 0.1 * turn)
-                     for turn in range(30)]  # fmt: skip
-        table = pd.DataFrame(rows, columns=["round", "launch", "place", "steps", "seconds", "cores", "at_s"])
+            bound = ";".join(map(str, range(ranks)))
+            for turn in range(30):
+                seconds = 50 * SLOW * STEP[name] * (1 + 0.002 * rng.normal())
+                rows.append((turn, point.folder, 0, 50, seconds, 0.99, 0.1 * turn, bound))
+        table = pd.DataFrame(rows, columns=["round", "launch", "place", "steps", "seconds", "cores", "at_s", "bound"])
         table["seconds"] *= np.exp(0.2 * np.sin(table["round"]))
         (folder / ROUNDS).mkdir(exist_ok=True)
         table.to_parquet(folder / ROUNDS / f"b{number}.parquet")

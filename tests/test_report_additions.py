@@ -52,6 +52,7 @@ def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
     assert "harness.report.sweep_page" in names
     # Which schedulers there are and which settings jobs have, for an option's help.
     registry = {"harness.sweep", "harness.sweep.schedulers", "harness.sweep.site"}
+    registry |= {f"harness.sweep.{name}" for name in ("job_state", "scheduler_commands", "submission_errors")}
     launching = ("harness.sweep", "harness.doctor", "harness.probe.probing", "harness.probe.measure", "harness.comm")
     heavy = ("harness.train", "harness.transparent", "harness.bench", "tensorflow", "keras", "mpi4py")
     assert [name for name in names if name.startswith((*launching, *heavy)) and name not in registry] == []

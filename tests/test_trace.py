@@ -19,7 +19,7 @@ from harness.schema.record import RunRecord, Segment, read_run
 from tests.factories import make_epochs, make_point, make_run
 
 RECORDS = Path(__file__).parent / "data/mnist-dnn-6x2"
-TWO = "n2x1x1-r2-c05f37f359d2"
+TWO = "n2x1x1-r2-be373a955676"
 Event = dict[str, Any]
 Track = tuple[int, int]
 

@@ -79,8 +79,8 @@ def test_an_uncertain_sweep_ends_by_its_time_or_its_number_of_blocks(there: int,
 
 def test_a_block_s_number_is_the_ratio_whatever_the_machine_does_to_both() -> None:
     block = read_turn_block(turns(np.random.default_rng(1), 1.6, rounds=400, start=0.0))
-    assert block.undisturbed[ONE] / block.undisturbed[TWO] == pytest.approx(1.6, abs=0.015)
-    assert block.as_it_ran[ONE] / block.as_it_ran[TWO] == pytest.approx(1.6, abs=0.015)
+    assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.6, abs=0.015)
+    assert block.as_it_ran[ONE_LAUNCH] / block.as_it_ran[TWO_LAUNCH] == pytest.approx(1.6, abs=0.015)
 
 
 def test_fewer_than_three_blocks_have_no_interval() -> None:
@@ -98,8 +98,8 @@ def test_a_round_that_other_work_met_is_left_out_as_a_whole() -> None:
     assert set(calm["round"]) == set(table["round"]) - set(table.loc[met, "round"])
     assert len(calm) == 2 * calm["round"].nunique()
     block = read_turn_block(table)
-    assert block.undisturbed[ONE] / block.undisturbed[TWO] == pytest.approx(1.6, abs=0.02)
-    assert block.as_it_ran[ONE] / block.as_it_ran[TWO] == pytest.approx(1.6 / 1.35, abs=0.06)
+    assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.6, abs=0.02)
+    assert block.as_it_ran[ONE_LAUNCH] / block.as_it_ran[TWO_LAUNCH] == pytest.approx(1.6 / 1.35, abs=0.06)
     assert block.left_out == pytest.approx(met.sum() / 300)
 
 
@@ -109,7 +109,7 @@ def test_a_core_that_others_use_all_the_time_leaves_no_undisturbed_round() -> No
     table.loc[table["launch"] == TWO_LAUNCH, "cores"] = 0.5
     assert undisturbed_rounds(table).empty
     assert read_turn_block(table).undisturbed == {}
-    assert read_turn_block(table).step_seconds(TWO) == read_turn_block(table).as_it_ran[TWO]
+    assert read_turn_block(table).step_seconds(TWO_LAUNCH) == read_turn_block(table).as_it_ran[TWO_LAUNCH]
 
 
 def test_what_is_left_out_does_not_depend_on_the_times() -> None:
@@ -162,13 +162,13 @@ def test_the_slowest_core_is_measured_on_other_turns_than_those_that_chose_it() 
     assert mean is not None and abs(mean.mean) < mean.reach * 1.5
 
 
-def test_rounds_are_read_by_layout_and_a_damaged_file_is_none(tmp_path: Path) -> None:
+def test_rounds_are_read_by_launch_and_a_damaged_file_is_none(tmp_path: Path) -> None:
     (tmp_path / ROUNDS).mkdir()
     turns(np.random.default_rng(4), 1.2).to_parquet(tmp_path / ROUNDS / "whole.parquet")
     block = read_rounds(tmp_path, "whole")
     assert block is not None
-    assert (block.base, block.base_launch) == (ONE, ONE_LAUNCH)
-    assert block.undisturbed[ONE] / block.undisturbed[TWO] == pytest.approx(1.2, abs=0.05)
+    assert block.base == ONE_LAUNCH
+    assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.2, abs=0.05)
     (tmp_path / ROUNDS / "cut.parquet").write_bytes(b"PAR1")
     assert read_rounds(tmp_path, "cut") is None
     assert read_rounds(tmp_path, "absent") is None

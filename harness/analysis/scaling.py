@@ -3,7 +3,7 @@ accuracy; and sweeps side by side in both.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from harness.analysis.stats import (
     ratio_over_blocks,
     sessions,
 )
-from harness.analysis.turn_blocks import TurnBlock, launch_layout
+from harness.analysis.turn_blocks import TurnBlock
 from harness.base.errors import UserError
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
@@ -146,11 +146,11 @@ def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling |
 def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> Scaling:
     """Return `scaling` with what the blocks of its launches say of cores and of other work."""
     blocks = list({id(block): block for block in valid["turn_block"]}.values())
-    own_layout = launch_layout(base["run"].iloc[0])
+    base_launches = set(base["run"])
     excesses = [
         math.expm1(block.slowest_core)
         for block in blocks
-        if block.slowest_core is not None and block.base == own_layout
+        if block.slowest_core is not None and block.base in base_launches
     ]
     return replace(
         scaling,
@@ -233,20 +233,28 @@ def block_log_ratios(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool
     `base` and `group` are rows of `frames.launch_frame` of one layout each. A block in which the base's launch was not
     valid does not count.
     """
-    base_layout, group_layout = launch_layout(base["run"].iloc[0]), launch_layout(group["run"].iloc[0])
     log_steps = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
-    valid_launches, valid_blocks = set(base["run"]), {id(block) for block in base["turn_block"]}
+    base_blocks = {launch: id(block) for launch, block in zip(base["run"], base["turn_block"], strict=True)}
     log_ratios = []
-    for block in group["turn_block"]:
-        if not isinstance(block, TurnBlock) or not block.has(base_layout):
-            continue
-        valid = block.base_launch in valid_launches if block.base == base_layout else id(block) in valid_blocks
-        if valid:
-            times = block.as_it_ran if as_it_ran else None
-            base_step = times[base_layout] if times else block.step_seconds(base_layout)
-            group_step = times[group_layout] if times else block.step_seconds(group_layout)
-            log_ratios.append(math.log(base_step / group_step) + log_steps)
+    for launch, block in zip(group["run"], group["turn_block"], strict=True):
+        base_launch = _base_launch(block, base_blocks)
+        if base_launch:
+            base_step = block.as_it_ran[base_launch] if as_it_ran else block.step_seconds(base_launch)
+            step = block.as_it_ran[launch] if as_it_ran else block.step_seconds(launch)
+            log_ratios.append(math.log(base_step / step) + log_steps)
     return log_ratios
+
+
+def _base_launch(block: TurnBlock, base_blocks: Mapping[str, int]) -> str:
+    """Return the valid launch of the base in `block`, an empty text where there is none.
+
+    `base_blocks` has by launch the identity of its own block. A block's base may have its record of another block, and
+    so may a launch that was made again, whose turns here do not count.
+    """
+    for launch, own_block in base_blocks.items():
+        if block.has(launch) and (launch == block.base or own_block == id(block)):
+            return launch
+    return ""
 
 
 def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series, *, in_turns: bool) -> PointScaling:

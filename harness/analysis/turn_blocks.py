@@ -29,51 +29,42 @@ _SPEEDUP_TAIL = 0.025  # noise of many ranks is more one-sided than that of one:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TurnBlock:
-    """Times of a block's launches, by layout (`launch_layout`), in seconds per step.
+    """Times of a block's launches, by the names of their folders (`Point.folder`), in seconds per step.
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
-    than `LEAST_ROUNDS` are left. `base` is the layout with the fewest ranks, `base_launch` the folder's name of its
-    launch. `left_out` is the part of the rounds that other work met. `slowest_core` is the logarithm of the base's time
-    on its slowest core over that averaged over its cores, None where it trained on one core only.
+    than `LEAST_ROUNDS` are left. `base` is the launch with the fewest ranks. `left_out` is the part of the rounds that
+    other work met. `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its
+    cores, None where it trained on one core only.
     """
 
     base: str
-    base_launch: str
     as_it_ran: Mapping[str, float]
     undisturbed: Mapping[str, float]
     left_out: float
     slowest_core: float | None
 
-    def step_seconds(self, layout: str) -> float:
+    def step_seconds(self, launch: str) -> float:
         """Return the seconds of a step on undisturbed cores; as it ran in a block that has none."""
         times = self.undisturbed or self.as_it_ran
-        return times[layout]
+        return times[launch]
 
-    def has(self, layout: str) -> bool:
-        """Tell whether the block has times of `layout`."""
-        return layout in (self.undisturbed or self.as_it_ran)
-
-
-def launch_layout(launch: str) -> str:
-    """Return what of a launch's folder's name (`Point.folder`) says its layout."""
-    return launch.rsplit("-", 2)[0]
+    def has(self, launch: str) -> bool:
+        """Tell whether the block has times of `launch`."""
+        return launch in (self.undisturbed or self.as_it_ran)
 
 
 def read_turn_block(turns: pd.DataFrame) -> TurnBlock:
-    """Return the times of a block of one network on several layouts, from its `turns`.
+    """Return the times of a block of like launches from its `turns`.
 
     `turns` has the columns of `harness.sweep.block.BlockEnd`, at least one row, and names launches by their folders.
     """
     rank_counts = turns.groupby("launch")["bound"].first().str.count(";") + 1
-    base_launch = str(rank_counts.sort_values(kind="stable").index[0])
-    base = launch_layout(base_launch)
-    by_layout = turns.assign(launch=turns["launch"].map(launch_layout))
-    calm = undisturbed_rounds(by_layout)
+    base = str(rank_counts.sort_values(kind="stable").index[0])
+    calm = undisturbed_rounds(turns)
     calm_rounds = calm["round"].nunique()
     return TurnBlock(
         base=base,
-        base_launch=base_launch,
-        as_it_ran=mean_step_times(by_layout),
+        as_it_ran=mean_step_times(turns),
         undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},
         left_out=1 - calm_rounds / turns["round"].nunique(),
         slowest_core=slowest_core_excess(calm[calm["launch"] == base]),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import PARTS
-from harness.analysis.turn_blocks import TurnBlock, launch_layout, read_turn_block
+from harness.analysis.turn_blocks import TurnBlock, read_turn_block
 from harness.schema.record import RunRecord
 from harness.schema.sweep import ROUNDS
 
@@ -21,7 +21,7 @@ def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> dict[str, TurnB
 
 
 def read_rounds(folder: Path, block: str) -> TurnBlock | None:
-    """Return the times of a `block` of the sweep in `folder`, its launches by their layouts; None without them."""
+    """Return the times of a `block` of the sweep in `folder`; None without them."""
     path = folder / ROUNDS / f"{block}.parquet"
     try:
         return read_turn_block(pd.read_parquet(path))
@@ -31,10 +31,10 @@ def read_rounds(folder: Path, block: str) -> TurnBlock | None:
 
 def _blocks_of(run: RunRecord, blocks: Mapping[str, TurnBlock]) -> list[TurnBlock]:
     """Return the `blocks` that time the launch `run`: its own, and of a base every one in which it stands for it."""
-    layout = launch_layout(run.point.folder)
+    launch = run.point.folder
     own = blocks.get(run.block)
-    timed = [own] if own is not None and own.has(layout) else []
-    return timed + [block for block in blocks.values() if block is not own and block.base_launch == run.point.folder]
+    timed = [own] if own is not None and own.has(launch) else []
+    return timed + [block for block in blocks.values() if block is not own and block.base == launch]
 
 
 def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) -> tuple[RunRecord, ...]:
@@ -63,11 +63,11 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
     recorded = epochs.groupby("run", sort=False)["seconds"].median()
     seconds, ran_seconds, own_block = recorded.to_dict(), dict[str, float](), dict[str, TurnBlock]()
     for run in runs:
-        folder, layout = run.point.folder, launch_layout(run.point.folder)
+        folder = run.point.folder
         if timed[folder]:
             steps = run.steps_per_epoch
-            seconds[folder] = steps * geometric_mean(block.step_seconds(layout) for block in timed[folder])
-            ran_seconds[folder] = steps * geometric_mean(block.as_it_ran[layout] for block in timed[folder])
+            seconds[folder] = steps * geometric_mean(block.step_seconds(folder) for block in timed[folder])
+            ran_seconds[folder] = steps * geometric_mean(block.as_it_ran[folder] for block in timed[folder])
             own_block[folder] = timed[folder][0]
     factor = epochs["run"].map(pd.Series(seconds) / recorded)
     scaled = epochs.assign(**{name: epochs[name] * factor for name in ("seconds", *PARTS, "trained_s")})

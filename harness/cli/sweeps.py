@@ -91,6 +91,9 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     if not options["container"]:
         common.check_mpi()
     fetch_for(workload, data_dir)
+    repeats = options["repeats"]
+    if repeats is None:
+        repeats = FEWEST_BLOCKS if turns else NEEDED
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -103,7 +106,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         data_dir=data_dir,
         settings=settings,
         scheduler=submission.scheduler,
-        repeats=options["repeats"] or (FEWEST_BLOCKS if turns else NEEDED),
+        repeats=repeats,
         **{name: options[name] for name in ("scaling", "oversubscribe")},
     )
     network = find_network(options["network"], results) if options["network"] else None

@@ -23,8 +23,7 @@ from harness.analysis.turn_blocks import read_turn_block
 from harness.sweep.block import Block, RankSet, run_block
 
 ITERATIONS = 40_000  # of a step on one rank, about a millisecond
-ONE, TWO = "n1x1x1", "n2x1x1"
-_LAUNCHES = {ONE: f"{ONE}-r0-{'a' * 12}", TWO: f"{TWO}-r0-{'b' * 12}"}
+ONE, TWO = "one rank", "two ranks"
 
 RANK_PROGRAM = """
 import os, sys, time
@@ -91,7 +90,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     """Run so many `blocks` of so many `seconds` each, and return what their turns say."""
     undisturbed, as_it_ran = [], []
     for number in range(blocks):
-        sets = tuple(_rank_set(layout, ranks, serial, folder) for layout, ranks in ((ONE, 1), (TWO, 2)))
+        sets = tuple(_rank_set(name, ranks, serial, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
         end = run_block(Block(name=f"planted-{number}-{os.getpid()}", sets=sets, seconds=seconds))
         times = read_turn_block(end.turns[end.turns["steps"] > 0])
         if times.undisturbed:
@@ -104,7 +103,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     )
 
 
-def _rank_set(layout: str, ranks: int, serial: float, folder: Path) -> RankSet:
+def _rank_set(name: str, ranks: int, serial: float, folder: Path) -> RankSet:
     program = folder / "rank.py"
     program.write_text(RANK_PROGRAM)
     cores = sorted(os.sched_getaffinity(0))
@@ -112,7 +111,6 @@ def _rank_set(layout: str, ranks: int, serial: float, folder: Path) -> RankSet:
         f'"{sys.executable}" "{program}" {rank} {ranks} {_iterations(ranks, serial)} {cores[0]} {cores[1]} &'
         for rank in range(ranks)
     ]
-    name = _LAUNCHES[layout]
     return RankSet(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))
 
 

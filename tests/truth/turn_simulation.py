@@ -14,7 +14,7 @@ from harness.analysis.stats import FEWEST_BLOCKS, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
 from harness.cli.sweeps import next_repeats
 
-ONE = "n1x1x1"
+ONE, MANY = f"n1x1x1-r0-{'a' * 12}", f"n2x1x1-r0-{'b' * 12}"  # what launches of one rank and of all are called
 _BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more
 SHARED_CORE = 1.8  # times as long do ranks take of which two have one physical core
 _STATE_ROUNDS = 20  # a core keeps its speed for about 3 s
@@ -84,7 +84,7 @@ class Machine:
         shared = rng.random(self.rounds) < self.shared
         drift = np.exp(np.cumsum(rng.normal(0, 0.01, self.rounds)))
         core = rounds % self.ranks
-        names = launches or {1: f"{ONE}-r0-{'a' * 12}", self.ranks: f"n{self.ranks}x1x1-r0-{'b' * 12}"}
+        names = launches or {1: ONE, self.ranks: MANY}
         tables = []
         for ranks, name in names.items():
             if ranks == 1:
@@ -132,17 +132,16 @@ def estimate(machine: Machine, count: int, seed: int = 0) -> tuple[Finding, Find
     """Return what both estimators, undisturbed and as it ran, do on `machine`: of `count` blocks."""
     rng = np.random.default_rng(seed)
     blocks = [read_turn_block(machine.block(rng)) for _ in range(count)]
-    many = f"n{machine.ranks}x1x1"
-    undisturbed = [_log_ratio(block.undisturbed, many) for block in blocks if block.undisturbed]
-    as_it_ran = [_log_ratio(block.as_it_ran, many) for block in blocks]
+    undisturbed = [_log_ratio(block.undisturbed) for block in blocks if block.undisturbed]
+    as_it_ran = [_log_ratio(block.as_it_ran) for block in blocks]
     return (
         _finding(np.array(undisturbed), machine.undisturbed_truth, rng),
         _finding(np.array(as_it_ran), machine.truth_as_it_ran, rng),
     )
 
 
-def _log_ratio(times: Mapping[str, float], many: str) -> float:
-    return math.log(times[ONE] / times[many])
+def _log_ratio(times: Mapping[str, float]) -> float:
+    return math.log(times[ONE] / times[MANY])
 
 
 def _finding(values: np.ndarray, truth: float, rng: np.random.Generator) -> Finding:
