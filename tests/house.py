@@ -1,4 +1,4 @@
-"""One name for one thing in the whole package, for `make lint`; and what the tree measures.
+"""One name for one thing in the whole package and one format, for `make lint`; and what the tree measures.
 
 python -m tests.house            check, exit code 1 and a line for each fault
 python -m tests.house --measure  what docs and reviews quote of the tree: sizes, helpers, parameters only passed on
@@ -22,11 +22,13 @@ def modules() -> dict[Path, str]:
 
 
 def faults() -> Iterator[str]:
-    """Yield a sentence for every name of a class or module that stands for two things."""
+    """Yield a sentence for every name that stands for two things, and every place that is kept from the formatter."""
     house = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
     places: dict[str, list[str]] = defaultdict(list)
     for path, text in modules().items():
         name = path.relative_to(ROOT).as_posix()
+        if "# fmt: " in text:
+            yield f"{name} is kept from the formatter: write it so that plain ruff format reads well"
         if path.stem.startswith("__"):
             continue
         places[f"module {path.stem}"].append(name)

@@ -175,8 +175,9 @@ def differences(disturbed: Path, whole: Path) -> list[str]:
     """Return in what a launch that was taken up again differs from the undisturbed one; of times nothing is asked."""
     pair = [read_run(disturbed), read_run(whole)]
     found = [] if len({run.weights.sha256 for run in pair}) == 1 else ["weights differ"]
-    scores = [[(e.epoch, e.steps, e.train_loss, e.test_loss, e.test_accuracy, e.test_auc) for e in run.epochs]
-              for run in pair]  # fmt: skip
+    scores = [
+        [(e.epoch, e.steps, e.train_loss, e.test_loss, e.test_accuracy, e.test_auc) for e in run.epochs] for run in pair
+    ]
     found += [] if scores[0] == scores[1] else [f"epochs differ: {scores}"]
     keys = ["epoch", "step", "rank"]
     steps = [pd.read_parquet(folder / "steps.parquet").sort_values(keys) for folder in (disturbed, whole)]

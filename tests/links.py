@@ -43,10 +43,29 @@ class Links:
         words = [*(("--with-ft", "ulfm") if kind == "shrink" else ()), *words]
         options = ("--on-failure", "shrink") if kind == "shrink" else ("--checkpoint", "100")
         command = [
-            *self.lab.enter("n1"), launcher, *words, sys.executable, "-m", "harness", "train", "--dataset", "adult",
-            "--data-kind", "synthetic", "--samples", "8000", "--seed", "1", "--epochs", "60", *options,
-            "--hang-timeout", str(self.patience), "--record", str(record),
-        ]  # fmt: skip
+            *self.lab.enter("n1"),
+            launcher,
+            *words,
+            sys.executable,
+            "-m",
+            "harness",
+            "train",
+            "--dataset",
+            "adult",
+            "--data-kind",
+            "synthetic",
+            "--samples",
+            "8000",
+            "--seed",
+            "1",
+            "--epochs",
+            "60",
+            *options,
+            "--hang-timeout",
+            str(self.patience),
+            "--record",
+            str(record),
+        ]
         with said(record).open("ab") as out:
             return subprocess.Popen(
                 command, stdout=out, stderr=out, env=environment_of_ranks() | {"PYTHONUNBUFFERED": "1"}

@@ -47,10 +47,33 @@ def words(ranks: int, epochs: int, patience: float, record: Path) -> list[str]:
     """Return the command of a launch."""
     options = ["--on-failure", "shrink", "--hang-timeout", str(patience)]
     return [
-        str(find_launcher()), "--with-ft", "ulfm", "-n", str(ranks), "--map-by", ":OVERSUBSCRIBE",
-        "--bind-to", "none", sys.executable, "-m", "harness", "train", "--dataset", "adult", "--data-kind", "synthetic",
-        "--samples", "8000", "--seed", "1", "--epochs", str(epochs), "--record", str(record), *options,
-    ]  # fmt: skip
+        str(find_launcher()),
+        "--with-ft",
+        "ulfm",
+        "-n",
+        str(ranks),
+        "--map-by",
+        ":OVERSUBSCRIBE",
+        "--bind-to",
+        "none",
+        sys.executable,
+        "-m",
+        "harness",
+        "train",
+        "--dataset",
+        "adult",
+        "--data-kind",
+        "synthetic",
+        "--samples",
+        "8000",
+        "--seed",
+        "1",
+        "--epochs",
+        str(epochs),
+        "--record",
+        str(record),
+        *options,
+    ]
 
 
 class Launch:
@@ -233,9 +256,14 @@ class Campaign:
                 raise
             self.found.faults += left_behind(record, before)
             self.alone = self.alone or run
-        print(f"launch {number}: {len(launch.killed)} hit, {self.found.outlived} outlived, "
-              f"{len(self.found.faults)} faults",
-              *(run.losses if run else ()), *self.found.faults[known:], sep="\n  ", flush=True)  # fmt: skip
+        print(
+            f"launch {number}: {len(launch.killed)} hit, {self.found.outlived} outlived, "
+            f"{len(self.found.faults)} faults",
+            *(run.losses if run else ()),
+            *self.found.faults[known:],
+            sep="\n  ",
+            flush=True,
+        )
         return self.found.faults[known:]
 
     def table(self) -> None:
@@ -249,8 +277,10 @@ class Campaign:
             ("notice to going on", found.recovery_s),
         ):
             if values:
-                print(f"{title:>20}: p50 {np.median(values):.3f} s, p99 {np.quantile(values, 0.99):.3f} s, "
-                      f"most {max(values):.3f} s")  # fmt: skip
+                print(
+                    f"{title:>20}: p50 {np.median(values):.3f} s, p99 {np.quantile(values, 0.99):.3f} s, "
+                    f"most {max(values):.3f} s"
+                )
         print(f"{len(found.faults)} faults", *found.faults, sep="\n")
 
 

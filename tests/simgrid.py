@@ -107,9 +107,13 @@ def simulated(base: Base, frame: pd.DataFrame, link: Link, algorithm: str) -> pd
         else:
             chosen = algorithm if algorithm != BEST else cheapest(int(ranks), base.bytes, link)
             step = simulate_step(
-                ranks=int(ranks), size=base.bytes, compute_s=float(compute), link=link, algorithm=chosen,
+                ranks=int(ranks),
+                size=base.bytes,
+                compute_s=float(compute),
+                link=link,
+                algorithm=chosen,
                 jitter=base.jitter,
-            )  # fmt: skip
+            )
             seconds.append(step)
     return pd.Series(seconds, index=frame.index, dtype=float)
 

@@ -37,8 +37,9 @@ MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, 
 def block(number: int = 0, **steps: Sequence[float | None]) -> BenchBlock:
     """Return a block of mnist-dnn with the seconds of a step in each round, by contender (underscores for dashes)."""
     named = {name.replace("_", "-"): tuple(values) for name, values in steps.items()}
-    return BenchBlock(workload="mnist-dnn", number=number, started=datetime(2026, 1, 5, tzinfo=UTC), wall_s=20.0,
-                      steps=named)  # fmt: skip
+    return BenchBlock(
+        workload="mnist-dnn", number=number, started=datetime(2026, 1, 5, tzinfo=UTC), wall_s=20.0, steps=named
+    )
 
 
 def record(*made: BenchBlock, **changes: object) -> BenchRecord:

@@ -81,8 +81,9 @@ def machine(random: np.random.Generator) -> Machine:
 def recorded(random: np.random.Generator, parts: tuple[float, float, float], ranks: int) -> MeasuredParts:
     """Return what launches record: every start has a speed of its own, and its own share of waits and sums."""
     speeds = random.lognormal(0, 0.01, LAUNCHES)
-    compute, wait, sums = (part * speeds * random.lognormal(0, off, LAUNCHES) for part, off in zip(
-        parts, (0.003, 0.05, 0.05), strict=True))  # fmt: skip
+    compute, wait, sums = (
+        part * speeds * random.lognormal(0, off, LAUNCHES) for part, off in zip(parts, (0.003, 0.05, 0.05), strict=True)
+    )
     return MeasuredParts(ranks=ranks, rows=ROWS, batch=64 * ranks, compute=compute, wait=wait, sums=sums)
 
 

@@ -71,12 +71,16 @@ def test_steps_without_a_call_have_no_parts_and_cost_nothing() -> None:
     steps = [
         [
             step_columns(
-                rank=rank, epoch=0, begin=1.0, losses=np.zeros(6, np.float32),
-                calls=np.array([[0.2, 0.3], [0.5, 0.6]]) + rank / 100, period=3,
+                rank=rank,
+                epoch=0,
+                begin=1.0,
+                losses=np.zeros(6, np.float32),
+                calls=np.array([[0.2, 0.3], [0.5, 0.6]]) + rank / 100,
+                period=3,
             )
         ]
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     converted = on_one_clock(steps, [SAME, SAME])
     assert np.isnan(converted[0][0]["wire_s"]).sum() == 4
     record = EpochRecord(epoch=0, steps=6, seconds=(1.0, 1.0), sync_seconds=(0.2, 0.2), train_loss=None)

@@ -175,9 +175,17 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, capsys: pyte
     huge = tarfile.TarInfo("b/x")
     huge.size = 2**62
     for number, content in enumerate(
-        (b"", b"text", whole[:1000], whole[: len(whole) // 2], gzip.compress(b""), gzip.compress(b"x" * 600),
-         twice.getvalue(), gzip.compress(huge.tobuf(tarfile.GNU_FORMAT)))
-    ):  # fmt: skip
+        (
+            b"",
+            b"text",
+            whole[:1000],
+            whole[: len(whole) // 2],
+            gzip.compress(b""),
+            gzip.compress(b"x" * 600),
+            twice.getvalue(),
+            gzip.compress(huge.tobuf(tarfile.GNU_FORMAT)),
+        )
+    ):
         (tmp_path / f"{number}.tar.gz").write_bytes(content)
         for words in (["bundle", "verify"], ["report", "--reports", str(tmp_path / "r"), "--from"]):
             assert run([*words, str(tmp_path / f"{number}.tar.gz")]) == 2, number
@@ -254,8 +262,14 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder=folder / "results/s", study=None, runs=runs, epochs=epoch_frame([one]), slow=(), damaged=(), failures=()
     )
     made_up = BundledSweep(
-        name="s", answer="An answer.", command="harness sweep", loaded=loaded, analysis_s=6.0, figures={}, limits=(),
-    )  # fmt: skip
+        name="s",
+        answer="An answer.",
+        command="harness sweep",
+        loaded=loaded,
+        analysis_s=6.0,
+        figures={},
+        limits=(),
+    )
     write_crate(folder, "s.tar.gz", [made_up], start)
     return folder
 
@@ -276,9 +290,11 @@ def test_the_crate_conforms(kind: str, place: Path, thousand: Path) -> None:
 
     for profile in ("ro-crate-1.1", "process-run-crate-0.5", "workflow-run-crate-0.5"):
         settings = services.ValidationSettings(
-            rocrate_uri=str(folder), profile_identifier=profile,
-            requirement_severity=models.Severity.RECOMMENDED, skip_availability_check=True,
-        )  # fmt: skip
+            rocrate_uri=str(folder),
+            profile_identifier=profile,
+            requirement_severity=models.Severity.RECOMMENDED,
+            skip_availability_check=True,
+        )
         try:
             issues = list(services.validate(settings).get_issues())
         except errors.ROCValidatorError as error:

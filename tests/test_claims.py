@@ -124,9 +124,14 @@ def sweep(
             times = [[second * drift] * ranks] * workload.epochs
             runs.append(change(make_run(point, seconds=times, rows=data.train_rows, data=data)))
     loaded = Loaded(
-        folder=Path("results/made-up"), study=None, runs=tuple(runs), epochs=epoch_frame(runs), slow=(), damaged=(),
+        folder=Path("results/made-up"),
+        study=None,
+        runs=tuple(runs),
+        epochs=epoch_frame(runs),
+        slow=(),
+        damaged=(),
         failures=(),
-    )  # fmt: skip
+    )
     (found,) = evidence_of(loaded)
     return found
 
@@ -199,9 +204,13 @@ def in_turns(found: ClaimEvidence, seconds: np.ndarray) -> ClaimEvidence:
     ],
 )
 def test_false_verdicts_are_rare_and_true_ones_are_not(
-    launches: int, turns: bool, true: float, noise: float,
-    confirmed: tuple[float, float], refuted: tuple[float, float],
-) -> None:  # fmt: skip
+    launches: int,
+    turns: bool,
+    true: float,
+    noise: float,
+    confirmed: tuple[float, float],
+    refuted: tuple[float, float],
+) -> None:
     """A claim of 1.9 where `true` is. A launch's time scatters by `noise`, in turns a block's ratio; blocks drift."""
     found, random, outcomes = sweep(SCALES, launches=launches), np.random.default_rng(7), []
     ranks, repeats = (found.launches[name].to_numpy() for name in ("ranks", "repeat"))
@@ -462,9 +471,13 @@ def test_parameter_servers_are_judged_by_a_bench() -> None:
 
 @pytest.mark.parametrize(
     ("model", "network", "size"),
-    [("alexnet", "AlexNet", 227), ("googlenet", "GoogLeNet", 224), ("inceptionv3", "InceptionV3", 299),
-     ("resnet50", "ResNet-50", 224)],
-)  # fmt: skip
+    [
+        ("alexnet", "AlexNet", 227),
+        ("googlenet", "GoogLeNet", 224),
+        ("inceptionv3", "InceptionV3", 299),
+        ("resnet50", "ResNet-50", 224),
+    ],
+)
 def test_every_value_of_paper_b_is_judged_by_sweeps_of_its_networks(model: str, network: str, size: int) -> None:
     own = {"dataset": "imagenet", "model": model, "sync": "gradients", "kind": "synthetic"}
 

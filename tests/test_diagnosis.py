@@ -73,9 +73,14 @@ class Machine:
             for one, own_batch in zip(make_ranks(self.ranks, rows, 64), batch, strict=True)
         ]
         made = make_run(
-            make_point(self.ranks), rows=rows, epochs=tuple(epochs), ranks=tuple(ranks), global_batch=sum(batch),
-            provenance=replace(make_provenance(), **self.provenance), **self.run,
-        )  # fmt: skip
+            make_point(self.ranks),
+            rows=rows,
+            epochs=tuple(epochs),
+            ranks=tuple(ranks),
+            global_batch=sum(batch),
+            provenance=replace(make_provenance(), **self.provenance),
+            **self.run,
+        )
         return Case(run=made, calls=tuple(calls) if self.ranks > 1 else ())
 
     def _of(self, rank: int) -> dict[str, Any]:
@@ -103,9 +108,15 @@ class Machine:
         )
         nothing = np.zeros((1, self.ranks))
         calls = Calls(
-            epoch=number, begin=np.zeros(self.ranks), end=left[-1], step=np.arange(self.steps), entry=entry, exit=left,
-            statistics=np.zeros((self.steps + 1, self.ranks)), input=np.vstack([waits, nothing]),
-        )  # fmt: skip
+            epoch=number,
+            begin=np.zeros(self.ranks),
+            end=left[-1],
+            step=np.arange(self.steps),
+            entry=entry,
+            exit=left,
+            statistics=np.zeros((self.steps + 1, self.ranks)),
+            input=np.vstack([waits, nothing]),
+        )
         return calls, record
 
 
@@ -158,31 +169,71 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("one straggler slows all", "a slow rank", {"own": slower(2, 1.3)}),
     ("worker 1 always behind", "a slow rank", {"ranks": 2, "own": slower(1, 1.2)}),
     ("allreduce time varies by rank", "a slow rank", {"ranks": 16, "own": slower(9, 1.5)}),
-    ("slow node in the allocation", "a slow host", {"ranks": 8, "hosts": 2, "own": lambda t: slower(4, 1.3)(slower(5, 1.3)(slower(6, 1.3)(slower(7, 1.3)(t))))}),  # noqa: E501
-    ("one machine is throttled", "a slow host", {"ranks": 8, "hosts": 4, "own": lambda t: slower(2, 1.2)(slower(3, 1.2)(t))}),  # noqa: E501
+    (
+        "slow node in the allocation",
+        "a slow host",
+        {"ranks": 8, "hosts": 2, "own": lambda t: slower(4, 1.3)(slower(5, 1.3)(slower(6, 1.3)(slower(7, 1.3)(t))))},
+    ),
+    (
+        "one machine is throttled",
+        "a slow host",
+        {"ranks": 8, "hosts": 4, "own": lambda t: slower(2, 1.2)(slower(3, 1.2)(t))},
+    ),
     ("hiccup when logging", "rare delays", {"ranks": 2, "own": stalls(1, 50, 1e-3)}),
     ("callback on rank 0 stalls", "rare delays", {"own": stalls(0, 20, 5e-3)}),
     ("checkpoint every 100 steps", "rare delays", {"ranks": 8, "own": stalls(0, 100, 40e-3)}),
     ("os jitter on core 2", "rare delays", {"own": interrupts}),
-    ("more processes than cores", "oversubscription", {"rank": {"cores": (0, 1), "queued_share": 0.5}, "own": slower(1, 1.4)}),  # noqa: E501
+    (
+        "more processes than cores",
+        "oversubscription",
+        {"rank": {"cores": (0, 1), "queued_share": 0.5}, "own": slower(1, 1.4)},
+    ),
     ("2 ranks in a 1 cpu container", "oversubscription", {"ranks": 2, "rank": {"cores": (0,), "queued_share": 0.5}}),
-    ("threads per rank times ranks", "oversubscription", {"rank": {"cores": (0, 1, 2, 3, 4), "threads": 4, "queued_share": 0.6}}),  # noqa: E501
-    ("--bind-to core with two jobs", "binding", {"rank": {"cores": lambda rank: ((0,), (1,), (1,), (2, 3))[rank], "queued_share": 0.5}}),  # noqa: E501
-    ("all processes pinned to core 0", "binding", {"rank": {"cores": lambda rank: ((0,), (0,), (2,), (3, 4, 5))[rank], "queued_share": 0.4}}),  # noqa: E501
+    (
+        "threads per rank times ranks",
+        "oversubscription",
+        {"rank": {"cores": (0, 1, 2, 3, 4), "threads": 4, "queued_share": 0.6}},
+    ),
+    (
+        "--bind-to core with two jobs",
+        "binding",
+        {"rank": {"cores": lambda rank: ((0,), (1,), (1,), (2, 3))[rank], "queued_share": 0.5}},
+    ),
+    (
+        "all processes pinned to core 0",
+        "binding",
+        {"rank": {"cores": lambda rank: ((0,), (0,), (2,), (3, 4, 5))[rank], "queued_share": 0.4}},
+    ),
     ("inter_op 64 threads each", "thread contention", {"rank": {"queued_share": 0.6}}),
-    ("OMP_NUM_THREADS=16 is slower", "thread contention", {"rank": {"queued_share": 0.4}} | system(environment={"OMP_NUM_THREADS": "16"})),  # noqa: E501
+    (
+        "OMP_NUM_THREADS=16 is slower",
+        "thread contention",
+        {"rank": {"queued_share": 0.4}} | system(environment={"OMP_NUM_THREADS": "16"}),
+    ),
     ("shared node, slow runs", "cores taken by others", MIX),
     ("somebody compiles on my node", "cores taken by others", MIX | {"ranks": 2, "own": slower(0, 1.2)}),
     ("slow on cloud instances", "stolen time", {"rank": {"stolen_share": 0.1}}),
-    ("noisy neighbour in the vm", "stolen time", {"rank": {"stolen_share": lambda rank: 0.05 * (rank == 1)}, "own": slower(1, 1.2)}),  # noqa: E501
+    (
+        "noisy neighbour in the vm",
+        "stolen time",
+        {"rank": {"stolen_share": lambda rank: 0.05 * (rank == 1)}, "own": slower(1, 1.2)},
+    ),
     ("gets slower every epoch", "falling frequency", {"epochs": 9, "own": hotter}),
     ("laptop cpu throttles", "falling frequency", {"ranks": 2, "epochs": 6, "own": hotter}),
     ("bus error in docker", "small shared memory", {"failure": "rank 1 ended with signal 7 (Bus error)"}),
     ("slower in a container", "small shared memory", {"run": {"notes": SHM}, "wire": 1.0}),
     ("no g++ on the compute node", "no compiler", {"run": {"notes": BRIDGE}, "wire": 0.5}),
     ("mpicxx not found", "no compiler", {"ranks": 2, "run": {"notes": BRIDGE}}),
-    ("openmpi uses eth0, not ib0", "a slow path", {"hosts": 4, "wire": 2.0} | system(system=IB, environment={"OMPI_MCA_btl": "tcp,self"})),  # noqa: E501
-    ("UCX_TLS=tcp left over", "a slow path", {"hosts": 2, "wire": 0.6} | system(system=IB, environment={"UCX_TLS": "tcp,self"})),  # noqa: E501
+    (
+        "openmpi uses eth0, not ib0",
+        "a slow path",
+        {"hosts": 4, "wire": 2.0} | system(system=IB, environment={"OMPI_MCA_btl": "tcp,self"}),
+    ),
+    (
+        "UCX_TLS=tcp left over",
+        "a slow path",
+        {"hosts": 2, "wire": 0.6} | system(system=IB, environment={"UCX_TLS": "tcp,self"}),
+    ),
     ("autotune slow at epoch start", "tf.data's tuner", {"input_s": first_steps}),
     ("gpu idle, decoding jpegs", "input", {"input_s": lambda steps: np.full(steps, 1e-3)}),
     ("input pipeline is the bottleneck", "input", {"ranks": 1, "input_s": lambda steps: np.full(steps, 4e-3)}),
@@ -191,9 +242,13 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("accuracy drops with more workers", "learning rate", {"losses": (0.6, 0.8), "base": (0.3, 0.9)}),
     ("linear scaling diverges", "learning rate", {"losses": (2.3, 0.1), "base": (0.3, 0.9), "ranks": 16}),
     ("3 steps per epoch", "a partial last batch", {"steps": 3, "rows": 256 * 2 + 20, "noise": 0.005, "tails": 0.0}),
-    ("negative skew between nodes", "unsure clocks", {"hosts": 2, "rank": {"clock_error_s": lambda rank: 3e-3 * (rank > 1)}}),  # noqa: E501
+    (
+        "negative skew between nodes",
+        "unsure clocks",
+        {"hosts": 2, "rank": {"clock_error_s": lambda rank: 3e-3 * (rank > 1)}},
+    ),
     ("mpirun -n 4 prints rank 0 of 1", "singletons", {"failure": SINGLE}),
-)  # fmt: skip
+)
 
 
 def plant(name: str, changes: dict[str, Any], seed: int) -> tuple[list[Case], list[Failure]]:

@@ -300,9 +300,12 @@ def test_ranks_that_do_not_synchronise_wait_for_nobody(tmp_path: Path, capsys) -
     for ranks, seconds in ((1, 1.0), (2, 0.52)):
         step = seconds * ranks / BATCHES
         write_planted(
-            study, ranks, 0, lambda rng, steps, size=(ranks, step): np.full((steps, size[0]), size[1]),
+            study,
+            ranks,
+            0,
+            lambda rng, steps, size=(ranks, step): np.full((steps, size[0]), size[1]),
             point=make_point(ranks, 0, sync="none"),
-        )  # fmt: skip
+        )
     assert command(["explain", "--results", str(study.parent), "--reports", str(tmp_path / "reports")]) == 0
     assert "spend 3.8 % of the epoch beyond the ideal: " in capsys.readouterr().out.replace("\u00a0", " ")
 

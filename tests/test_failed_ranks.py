@@ -21,9 +21,17 @@ SETTINGS = {"on_failure": "shrink"}
 
 def loss(rank, seconds, made, ranks, went_on):
     return FailedRank(
-        rank=rank, host="node1", pid=900 + made, noticed=START + timedelta(seconds=seconds), redone=1, ranks=ranks,
-        how=f"harness: lost rank {rank}: its process is gone", epoch=made // 25, step=made % 25, recovery_s=went_on,
-    )  # fmt: skip
+        rank=rank,
+        host="node1",
+        pid=900 + made,
+        noticed=START + timedelta(seconds=seconds),
+        redone=1,
+        ranks=ranks,
+        how=f"harness: lost rank {rank}: its process is gone",
+        epoch=made // 25,
+        step=made % 25,
+        recovery_s=went_on,
+    )
 
 
 def stretch(ranks, first, steps, begin, end, training):

@@ -67,8 +67,20 @@ def test_collectives_give_and_refuse_the_same_in_and_outside_of_graphs(tmp_path)
     values, gradient, refused = own["eager"]
     half_rows = [[0, 1], [10, 11], [12, 13]]
     assert values == [
-        [3, 10], [1, 1], 2, 3, 6, [10], half_rows, [0, 10], [1, 1], [[0, 2], [4, 6]], [True, True], [1.5, 2], 40 * [-56]
-    ]  # fmt: skip
+        [3, 10],
+        [1, 1],
+        2,
+        3,
+        6,
+        [10],
+        half_rows,
+        [0, 10],
+        [1, 1],
+        [[0, 2], [4, 6]],
+        [True, True],
+        [1.5, 2],
+        40 * [-56],
+    ]
     assert gradient == [[3, 3]] and other["eager"][1] == [[3, 3], [3, 3]]
     assert other["eager"][0][7:10] == [[1, 2, 11, 12], [2, 2], [[8, 10]]]
     assert own["graph"][:2] == own["eager"][:2] and other["graph"][:2] == other["eager"][:2]
@@ -126,9 +138,14 @@ def outlive(folder, ranks, killed, seconds):
     """Train on ranks of which one kills itself; return what each of the others has come to, which must be equal."""
     command = [sys.executable, "-m", "harness", "run", "-n", ranks, PROGRAMS / "elastic_script.py", killed, seconds]
     finished = subprocess.run(
-        list(map(str, command)), env=rank_environment(), cwd=folder, capture_output=True, text=True, timeout=120,
+        list(map(str, command)),
+        env=rank_environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stderr[-3000:]
     left = {rank: folder / f"left-{rank}.json" for rank in range(ranks)}
     found = {rank: json.loads(path.read_text()) for rank, path in left.items() if path.exists()}

@@ -141,9 +141,14 @@ def test_the_batch_that_16_bit_sums_are_tried_on_is_the_first_of_the_epoch(cache
 
     index, shards = index_of(folder), Shards(rows=16, batch=5, shares=(1,))
     data = SimpleNamespace(
-        files=index.files, train_x=index.places[:16], train_y=index.labels[:16], shift=None, factor=None,
-        record=SimpleNamespace(features=(24, 24, 3)), shards=shards,
-    )  # fmt: skip
+        files=index.files,
+        train_x=index.places[:16],
+        train_y=index.labels[:16],
+        shift=None,
+        factor=None,
+        record=SimpleNamespace(features=(24, 24, 3)),
+        shards=shards,
+    )
     replica = SimpleNamespace(data=data, world=SimpleNamespace(rank=0), point=SimpleNamespace(seed=3))
     inputs, labels = _first_batch(replica, 1)
     rows = shards.order(0, seed=3, epoch=1)[0][0]

@@ -25,10 +25,25 @@ from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
 @pytest.mark.mpi
 def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path):
     finished = run_ranks(
-        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000, "--data-kind", "synthetic",
-        "--model", "tests.mpi.faulty:stops", "--hang-timeout", 4, "--record", tmp_path / "record", timeout=120,
+        2,
+        "-m",
+        "harness",
+        "train",
+        "--dataset",
+        "adult",
+        "--samples",
+        5000,
+        "--data-kind",
+        "synthetic",
+        "--model",
+        "tests.mpi.faulty:stops",
+        "--hang-timeout",
+        4,
+        "--record",
+        tmp_path / "record",
+        timeout=120,
         python=sys.executable,
-    )  # fmt: skip
+    )
     assert finished.returncode != 0
     assert "no progress for 4 s" in finished.stderr
     assert "rank 1 is missing: it never reached that call; it does not answer" in finished.stderr
@@ -41,8 +56,25 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     launcher, *words = rank_command(2)
     lost = "import os; os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), 9)"
     program = f"{lost}; from harness.cli import main; main()"
-    command = [launcher, "--with-ft", "ulfm", *words, "-c", program, "train", "--dataset", "adult", "--samples", "500",
-               "--data-kind", "synthetic", "--on-failure", "shrink", "--hang-timeout", "4"]  # fmt: skip
+    command = [
+        launcher,
+        "--with-ft",
+        "ulfm",
+        *words,
+        "-c",
+        program,
+        "train",
+        "--dataset",
+        "adult",
+        "--samples",
+        "500",
+        "--data-kind",
+        "synthetic",
+        "--on-failure",
+        "shrink",
+        "--hang-timeout",
+        "4",
+    ]
     finished = subprocess.run(command, env=rank_environment(), capture_output=True, text=True, timeout=60, check=False)
     assert finished.returncode != 0
     assert "Timeout" in finished.stderr and "in start" in finished.stderr
@@ -66,12 +98,36 @@ def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_gro
 def train(ranks, record, *options, **environment):
     """Train two epochs on ranks that may be lost, and return the ended launch."""
     launcher, *words = rank_command(ranks)
-    command = [launcher, "--with-ft", "ulfm", *words, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000,
-               "--data-kind", "synthetic", "--epochs", 2, "--seed", 1, "--record", record, *options]  # fmt: skip
+    command = [
+        launcher,
+        "--with-ft",
+        "ulfm",
+        *words,
+        "-m",
+        "harness",
+        "train",
+        "--dataset",
+        "adult",
+        "--samples",
+        5000,
+        "--data-kind",
+        "synthetic",
+        "--epochs",
+        2,
+        "--seed",
+        1,
+        "--record",
+        record,
+        *options,
+    ]
     return subprocess.run(
-        list(map(str, command)), env=rank_environment() | environment, capture_output=True, text=True, timeout=200,
+        list(map(str, command)),
+        env=rank_environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
         check=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.mpi

@@ -115,8 +115,13 @@ def test_settings_name_actions_and_arguments() -> None:
     assert command_line("baseline", {"SWEEP": "s", "NAME": "n"}) == ["baseline", "save", "--", "n", "s"]
     assert command_line("compare", {"SWEEP": "main 'a b'"}) == ["compare", "--", "main", "a b"]
     assert command_line("run", {"SCRIPT": "t.py", "ARGUMENTS": "--width 2", "RANKS": "2"}) == [
-        "run", "--ranks=2", "--", "t.py", "--width", "2"
-    ]  # fmt: skip
+        "run",
+        "--ranks=2",
+        "--",
+        "t.py",
+        "--width",
+        "2",
+    ]
     for target, given_settings, missing in (
         ("baseline", {"SWEEP": "s"}, "NAME="),
         ("data", {"ACTION": "fech"}, "ACTION=fech"),
@@ -137,8 +142,11 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
 @pytest.mark.parametrize(
     ("target", "said", "told"),
     [
-        ("predict", "run `harness probe` first, or give --network ALPHA,BETA",
-         "run `make probe` first, or give NETWORK=ALPHA,BETA"),
+        (
+            "predict",
+            "run `harness probe` first, or give --network ALPHA,BETA",
+            "run `make probe` first, or give NETWORK=ALPHA,BETA",
+        ),
         ("sweep", "--predict-first needs it", "PREDICT_FIRST=1 needs it"),
         ("check", "see `harness status one --results there`", "see `make status SWEEP=one RESULTS=there`"),
         ("check", "save it with `harness baseline save main`", "save it with `make baseline NAME=main`"),
@@ -146,7 +154,7 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
         ("status", "`harness sweep --data='my $file' --no-turns`", "`make sweep DATA='my $$file' NO_TURNS=1`"),
         ("probe", "add --force to measure", "add FORCE=1 to measure"),
     ],
-)  # fmt: skip
+)
 def test_a_user_of_make_is_told_its_words(target: str, said: str, told: str) -> None:
     assert as_make(said, target) == told
 

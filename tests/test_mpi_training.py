@@ -241,9 +241,21 @@ def test_fewer_rows_than_ranks_neither_hangs_nor_counts_twice(three_ranks, sync)
 def test_one_rank_that_fails_ends_all(fault, message):
     begin = time.monotonic()
     finished = run_ranks(
-        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 5000, "--data-kind", "synthetic",
-        "--model", f"tests.mpi.faulty:{fault}", timeout=120, python=sys.executable if fault == "hangs_up" else None,
-    )  # fmt: skip
+        2,
+        "-m",
+        "harness",
+        "train",
+        "--dataset",
+        "adult",
+        "--samples",
+        5000,
+        "--data-kind",
+        "synthetic",
+        "--model",
+        f"tests.mpi.faulty:{fault}",
+        timeout=120,
+        python=sys.executable if fault == "hangs_up" else None,
+    )
     assert finished.returncode != 0
     assert message in finished.stderr
     assert "replicas identical" not in finished.stdout
@@ -252,9 +264,21 @@ def test_one_rank_that_fails_ends_all(fault, message):
 
 def test_a_replica_that_drifts_is_named():
     finished = run_ranks(
-        2, "-m", "harness", "train", "--dataset", "adult", "--samples", 640, "--epochs", 1,
-        "--data-kind", "synthetic", "--model", "tests.mpi.faulty:drifts",
-    )  # fmt: skip
+        2,
+        "-m",
+        "harness",
+        "train",
+        "--dataset",
+        "adult",
+        "--samples",
+        640,
+        "--epochs",
+        1,
+        "--data-kind",
+        "synthetic",
+        "--model",
+        "tests.mpi.faulty:drifts",
+    )
     assert finished.returncode == 1
     assert "replicas differ: variable 'sequential/drift/offset' of rank 1 is not that of rank 0" in finished.stderr
 
@@ -290,9 +314,18 @@ def test_a_sync_policy_is_one_class_in_a_package_of_ones_own(tmp_path):
     (tmp_path / "steps" / "mine.py").write_text(POLICY)
     options = ("--dataset", "adult", "--samples", 640, "--epochs", 1, "--data-kind", "synthetic", "--global-batch", 64)
     finished = run_ranks(
-        2, "-m", "harness", "train", *options, "--sync", "steps.mine:HalfWay", "--record", "run", cwd=tmp_path,
+        2,
+        "-m",
+        "harness",
+        "train",
+        *options,
+        "--sync",
+        "steps.mine:HalfWay",
+        "--record",
+        "run",
+        cwd=tmp_path,
         PYTHONPATH=str(Path.cwd()),
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stderr[-3000:]
     record = read_run(tmp_path / "run")
     assert record.point.workload.sync == "steps.mine:HalfWay" and not record.weights.identical

@@ -44,12 +44,8 @@ def write_probe(
         mpi_library="Open MPI v5.0.11",
         launcher="mpirun -n 2",
         hosts=("node1", "node1"),
-        by_setting=(
-            MessageCosts(
-                setting=Setting(name="default", mca={}), costs=tuple(costs)
-            ),
-        ),
-    )  # fmt: skip
+        by_setting=(MessageCosts(setting=Setting(name="default", mca={}), costs=tuple(costs)),),
+    )
     (results / "probes" / "1x2").mkdir(parents=True)
     (results / "probes" / "1x2" / "probe.json").write_bytes(encode(probe))
 
@@ -91,8 +87,10 @@ def test_ranks_of_one_host_are_not_charged_the_network(sweep: Path) -> None:
     assert scaling is not None
     reference = network_reference(loaded, scaling)
     assert reference is not None
-    inside = [allreduce_seconds(BEST, [p], BYTES, Levels(network=Link(alpha_s=ALPHA, beta_s_per_byte=BETA)))[0]
-              for p in (1, 2, 4)]  # fmt: skip
+    inside = [
+        allreduce_seconds(BEST, [p], BYTES, Levels(network=Link(alpha_s=ALPHA, beta_s_per_byte=BETA)))[0]
+        for p in (1, 2, 4)
+    ]
     assert [one.allreduce_s for one in reference.points] == pytest.approx(inside, rel=1e-3)
 
 

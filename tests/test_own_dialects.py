@@ -274,10 +274,10 @@ def test_what_can_be_read_in_two_ways_is_refused_and_a_setting_reads_it(cache: P
         (lines(lambda row: f"{row if row % 3 else f'x{row}'},{row % 3}", "mixed,class\n"), ("line 2", "x0")),
         (lines(lambda row: f"{f'x{row}' if row % 3 else row},{row % 3}", "mixed,class\n"), ("mixed", "'0'", "line 2")),
         (lines(lambda row: f"{row};{row % 3}" if row < 30 else f"zero;{row % 3}", "a;class\n"), ("line 32", "zero")),
-        (lines(lambda row: f'"{row},5",{row % 3}' if row else 'unknown,0', "a,class\n"), ("line 2", "unknown")),
+        (lines(lambda row: f'"{row},5",{row % 3}' if row else "unknown,0", "a,class\n"), ("line 2", "unknown")),
         (lines(lambda row: f"name{row},{row % 3}", "name,class\n", rows=300), ("300", "DROP=name")),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_table_of_numbers_and_categories_is_refused(
     cache: Path, tmp_path: Path, content: str, parts: Sequence[str]
 ) -> None:

@@ -79,7 +79,7 @@ draws = st.builds(
     columns=st.lists(columns, min_size=1, max_size=5),
     texts=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
-)  # fmt: skip
+)
 
 
 def written(value: float, column: Column, draw: Draw) -> str:
@@ -156,9 +156,11 @@ def check(draw: Draw, path: Path) -> bool:
 
 
 @settings(
-    max_examples=300, derandomize=True, deadline=None,
+    max_examples=300,
+    derandomize=True,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+)
 @given(draw=draws)
 def test_random_tables_are_read_exactly_or_refused(tmp_path: Path, draw: Draw) -> None:
     check(draw, tmp_path / "own.csv")

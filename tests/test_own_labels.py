@@ -46,7 +46,7 @@ INDEXES: dict[str, str] = {
     "R's numbers": lines(lambda row: f'"{row + 1}",{row % 9}.5,{row % 4},{row % 3}', '"a","b","class"\n'),
     "R's names": lines(lambda row: f'"car {row}" {row % 9}.5 {row % 4} {row % 3}', '"a" "b" "class"\n'),
     "between semicolons": lines(lambda row: f"{row};{row % 9},5;{row % 4};{row % 3}", ";a;b;class\n"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", INDEXES)
@@ -74,7 +74,7 @@ HEADERS: dict[str, tuple[str, int]] = {  # the text and its rows
     "letters": (lines(lambda row: ",".join(("pe"[row % 2], "xbs"[row % 3], "ynwg"[row % 4], "tf"[row % 2]))), ROWS),
     "no header of fractions": (lines(lambda row: f"{row % 2},{row}.5,{row % 7}.25"), ROWS),
     "names of years": (lines(lambda row: f"{row % 2},{row}.5,{row % 7}", "class,2019,2020\n"), ROWS),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HEADERS)
@@ -123,9 +123,14 @@ def test_a_label_that_is_asked_for_may_not_be_different_in_every_row(cache: Path
     ],
 )
 def test_columns_are_named_by_number_too(
-    cache: Path, tmp_path: Path, header: str, settings: dict[str, str], label: str, numbers: tuple[str, ...],
+    cache: Path,
+    tmp_path: Path,
+    header: str,
+    settings: dict[str, str],
+    label: str,
+    numbers: tuple[str, ...],
     left_out: list[str],
-) -> None:  # fmt: skip
+) -> None:
     path = tmp_path / "own.csv"
     path.write_text(lines(lambda row: f"{row},{row % 9},{row % 4},{row % 3}", header))
     table = columns(prepare(path, **settings))
@@ -228,16 +233,17 @@ ARRAYS: dict[str, Callable[[], dict[str, object]]] = {
     "objects": lambda: {"x": np.arange(120.0).reshape(ROWS, 3), "y": texts("O")},
     "a column of texts": lambda: {"x": np.arange(120.0).reshape(ROWS, 3), "y": texts("column")},
     "texts of two parts": lambda: {
-        "x_train": np.arange(120.0).reshape(ROWS, 3), "y_train": texts("U"),
-        "x_test": np.arange(6.0).reshape(2, 3), "y_test": np.array(["virginica", "setosa"]),
+        "x_train": np.arange(120.0).reshape(ROWS, 3),
+        "y_train": texts("U"),
+        "x_test": np.arange(6.0).reshape(2, 3),
+        "y_test": np.array(["virginica", "setosa"]),
     },
-    "numbers as objects": lambda: {
-        "x": np.arange(120.0).reshape(ROWS, 3), "y": (np.arange(ROWS) % 3).astype(object)
-    },
+    "numbers as objects": lambda: {"x": np.arange(120.0).reshape(ROWS, 3), "y": (np.arange(ROWS) % 3).astype(object)},
     "the other byte order": lambda: {
-        "x": np.arange(120.0).reshape(3, ROWS).T.astype(">f8"), "y": (np.arange(ROWS) % 3).astype(">i4")
+        "x": np.arange(120.0).reshape(3, ROWS).T.astype(">f8"),
+        "y": (np.arange(ROWS) % 3).astype(">i4"),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -270,10 +276,14 @@ def test_hdf5_has_texts_as_labels_too(cache: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "labels",
     [
-        np.array([{}] * ROWS), np.array([None, *"abc" * 13]), np.array(["a", 1] * 20, object),
-        np.arange(ROWS).astype("M8[D]"), np.arange(ROWS), np.zeros((ROWS, 3)),
+        np.array([{}] * ROWS),
+        np.array([None, *"abc" * 13]),
+        np.array(["a", 1] * 20, object),
+        np.arange(ROWS).astype("M8[D]"),
+        np.arange(ROWS),
+        np.zeros((ROWS, 3)),
     ],
-)  # fmt: skip
+)
 def test_labels_that_are_no_classes_are_refused(cache: Path, tmp_path: Path, labels: object) -> None:
     np.savez(tmp_path / "own.npz", x=np.arange(120.0).reshape(ROWS, 3), y=labels)  # type: ignore[arg-type]
     with pytest.raises(UserError):

@@ -246,9 +246,13 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--repeats", "1")
     finished = subprocess.run(
         [warm_python(), "-m", "harness", "paper", *size],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
         env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")},
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]
     assert {run.weights.tensors for run in runs} == {(98_400, 800, 80_000, 400, 800, 8)}
@@ -258,8 +262,10 @@ def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> No
     ]
     assert all(run.weights.identical and run.epochs[-1].train_loss < run.epochs[0].train_loss for run in runs)
     assert all((run.ranks[0].distribute_s > 0) == (len(run.ranks) > 1) for run in runs)
-    blocks = {folder.parent: [set(pd.read_parquet(file)["launch"]) for file in folder.iterdir()]
-              for folder in (tmp_path / "results").glob("**/rounds")}  # fmt: skip
+    blocks = {
+        folder.parent: [set(pd.read_parquet(file)["launch"]) for file in folder.iterdir()]
+        for folder in (tmp_path / "results").glob("**/rounds")
+    }
     assert len(blocks) == 1 + len(POLICIES)  # of the block, and its part for each policy's sweep
     for policy in POLICIES:
         own = next(run.point for run in runs if len(run.ranks) == 2 and run.point.workload.sync == policy)

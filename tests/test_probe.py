@@ -141,9 +141,15 @@ def in_blocks(ratios: np.ndarray) -> MessageCost:
     seconds = Estimate(value=1e-4)
     times = MessageTime(bytes=1024, launches=(1e-4,) * len(ratios), seconds=seconds, ratios=tuple(ratios.tolist()))
     return MessageCost(
-        operation="reduction:native", level=NODE, ranks=2, alpha_s=seconds, beta_s_per_byte=Estimate(value=0.0),
-        worst_error=0.0, worst_bytes=1024, sizes=(times,),
-    )  # fmt: skip
+        operation="reduction:native",
+        level=NODE,
+        ranks=2,
+        alpha_s=seconds,
+        beta_s_per_byte=Estimate(value=0.0),
+        worst_error=0.0,
+        worst_bytes=1024,
+        sizes=(times,),
+    )
 
 
 @pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.0, 0.05), (0.93, 0.8, 1.0)])

@@ -122,15 +122,26 @@ def probe_of(alpha: float, beta: float) -> Probe:
         MessageTime(bytes=size, launches=(1.0,), seconds=Estimate(value=alpha + beta * size)) for size in (8, 2**26)
     )
     cost = MessageCost(
-        operation=f"{REDUCTION}native", level=NODE, ranks=2, alpha_s=Estimate(value=alpha),
-        beta_s_per_byte=Estimate(value=beta), worst_error=0.0, worst_bytes=8, sizes=sizes,
-    )  # fmt: skip
+        operation=f"{REDUCTION}native",
+        level=NODE,
+        ranks=2,
+        alpha_s=Estimate(value=alpha),
+        beta_s_per_byte=Estimate(value=beta),
+        worst_error=0.0,
+        worst_bytes=8,
+        sizes=sizes,
+    )
     messages = replace(cost, operation=f"{REDUCTION}messages")
     costs = MessageCosts(setting=Setting(name="default", mca={}), costs=(cost, messages))
     return Probe(
-        schema=1, measured=START, machine=make_provenance().machine, mpi_library="", launcher="", hosts=("a", "a"),
+        schema=1,
+        measured=START,
+        machine=make_provenance().machine,
+        mpi_library="",
+        launcher="",
+        hosts=("a", "a"),
         by_setting=(costs,),
-    )  # fmt: skip
+    )
 
 
 def test_a_probe_tells_latency_from_bandwidth(tmp_path: Path) -> None:
@@ -303,8 +314,11 @@ def test_what_cannot_wait_for_a_turn_says_so(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(RunError, match="no counterfactual can train in turns"):
         prove_overheads(
             replace(found, loaded=replace(found.loaded, runs=own)),
-            blocks=3, data_dir=None, results=tmp_path / "other", say=said.append,
-        )  # fmt: skip
+            blocks=3,
+            data_dir=None,
+            results=tmp_path / "other",
+            say=said.append,
+        )
     assert any(line.startswith("not launched: as it is: it cannot wait for a turn: GPUs, images") for line in said)
     assert not (tmp_path / "other").exists()
 

@@ -137,9 +137,13 @@ def test_networks_of_images_do_with_no_rows(name):
     model = models.build(name, dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
     taken = Taken()
     state = TrainState(
-        model=model, optimizer=keras.optimizers.SGD(0.1), loss="cross-entropy", synchroniser=taken, part=BatchPart(),
+        model=model,
+        optimizer=keras.optimizers.SGD(0.1),
+        loss="cross-entropy",
+        synchroniser=taken,
+        part=BatchPart(),
         statistics=own_statistics(model),
-    )  # fmt: skip
+    )
     loss = train_step(state, tf.zeros([0, 32, 32, 3]), tf.zeros([0], tf.int32), range(0), 1)
     assert float(loss) == 0.0
     assert not any(gradient.any() for gradient in taken.gradients_taken)

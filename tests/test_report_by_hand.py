@@ -166,9 +166,15 @@ def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: 
 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
     assert set(tables) == {
-        "Scaling", "Overheads of an epoch", "One epoch", "One launch",
-        "Loss and accuracy", TIME_TO_ACCURACY, "Launches", "Diagnoses",
-    }  # fmt: skip
+        "Scaling",
+        "Overheads of an epoch",
+        "One epoch",
+        "One launch",
+        "Loss and accuracy",
+        TIME_TO_ACCURACY,
+        "Launches",
+        "Diagnoses",
+    }
 
 
 def test_two_ranks_with_one_ranks_learning_rate_learn_less(

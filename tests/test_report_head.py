@@ -53,9 +53,10 @@ def asked(line: str) -> Sweep:
     layouts, refused = build_layouts(options, Submission())
     assert not refused
     return Sweep(
-        workload=build_workload(options), layouts=layouts,
+        workload=build_workload(options),
+        layouts=layouts,
         **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=study_name)

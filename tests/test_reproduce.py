@@ -37,8 +37,11 @@ def test_the_same_again_is_the_same() -> None:
     run = make_run()
     assert environment(run, run) == ()
     assert by_quantity(results_of(run, run, [run, run, run])) == {
-        "weights": SAME, "training loss": SAME, "test accuracy": SAME, "epoch time": CLOSE,
-    }  # fmt: skip
+        "weights": SAME,
+        "training loss": SAME,
+        "test accuracy": SAME,
+        "epoch time": CLOSE,
+    }
 
 
 def test_other_weights_are_only_excused_by_what_decides_them() -> None:

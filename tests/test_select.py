@@ -12,9 +12,14 @@ from harness.cli.options import find_measurement, find_sweep, find_sweeps, newes
 from tests.factories import make_run, write_run, write_study
 
 COMMANDS = (
-    ("status",), ("cancel",), ("report",), ("check",), ("history",),
-    ("baseline", "save", "kept"), ("compare", "mnist-dnn-a"),
-)  # fmt: skip
+    ("status",),
+    ("cancel",),
+    ("report",),
+    ("check",),
+    ("history",),
+    ("baseline", "save", "kept"),
+    ("compare", "mnist-dnn-a"),
+)
 
 
 def age(folder: Path, seconds: int) -> None:

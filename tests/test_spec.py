@@ -60,10 +60,16 @@ def test_any_text_is_counts_or_a_user_error(text):
 @pytest.mark.parametrize(
     ("text", "period"),
     [
-        ("gradients", 0), ("none", 0), ("weights:1", 1), ("weights:100", 100), ("weights:epoch", None),
-        ("diloco:50", 50), ("diloco:epoch", None), ("powersgd:4", 0),
+        ("gradients", 0),
+        ("none", 0),
+        ("weights:1", 1),
+        ("weights:100", 100),
+        ("weights:epoch", None),
+        ("diloco:50", 50),
+        ("diloco:epoch", None),
+        ("powersgd:4", 0),
     ],
-)  # fmt: skip
+)
 def test_sync_policies_are_read(text, period):
     policy = find_policy(text)
     assert policy.synchronises == (text != "none")
@@ -75,11 +81,25 @@ def test_sync_policies_are_read(text, period):
 @pytest.mark.parametrize(
     "text",
     [
-        "weights", "weights:0", "weights:-1", "gradient", "weights:²", "", "weights:state", "weights:3:4", "diloco",
-        "diloco:0", "diloco:x", "powersgd:epoch", "powersgd:r", "post-local:3:8", "powersgd:1e3", "weights:9999999999",
+        "weights",
+        "weights:0",
+        "weights:-1",
+        "gradient",
+        "weights:²",
+        "",
+        "weights:state",
+        "weights:3:4",
+        "diloco",
+        "diloco:0",
+        "diloco:x",
+        "powersgd:epoch",
+        "powersgd:r",
+        "post-local:3:8",
+        "powersgd:1e3",
+        "weights:9999999999",
         "weights:3:state",
     ],
-)  # fmt: skip
+)
 def test_other_sync_policies_are_refused(text):
     with pytest.raises(UserError, match="is not a sync policy"):
         find_policy(text)

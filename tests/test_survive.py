@@ -33,9 +33,15 @@ def train(monkeypatch, folder, fail=None, **fields):
     from harness.train import elastic, training
 
     workload = Workload(
-        dataset="adult", model="dnn", batch_per_rank=64, samples=1000, epochs=3, data="synthetic", seed=3,
+        dataset="adult",
+        model="dnn",
+        batch_per_rank=64,
+        samples=1000,
+        epochs=3,
+        data="synthetic",
+        seed=3,
         **{"on_failure": "shrink", **fields},
-    )  # fmt: skip
+    )
     failures = iter((False, True))
     if fail:
         module, name = fail.split(".")
@@ -57,9 +63,12 @@ def train(monkeypatch, folder, fail=None, **fields):
 
 
 PLACES = (
-    "elastic.evaluate_all", "training.epoch_order", "elastic.epoch_record", "training.read_offset",
+    "elastic.evaluate_all",
+    "training.epoch_order",
+    "elastic.epoch_record",
+    "training.read_offset",
     "training.verify_replicas",
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow

@@ -36,9 +36,12 @@ def test_help_shows_the_options_in_groups_the_common_ones_first() -> None:
     places = [text.index(f"{group}:\n") for group in (*GROUPS, "Options")]
     assert places == sorted(places)
     for before, after in (
-        ("--dataset", "--preset"), ("--epochs", "--loss"), ("--nodes", "--cores"), ("--partition", "--qos"),
+        ("--dataset", "--preset"),
+        ("--epochs", "--loss"),
+        ("--nodes", "--cores"),
+        ("--partition", "--qos"),
         ("--results", "--checkpoint"),
-    ):  # fmt: skip
+    ):
         assert text.index(before) < text.index(after)
 
 

@@ -71,9 +71,15 @@ def planted(entry: Any, exit_: Any, errors: tuple[float, ...] = (), **changes: A
     told = [replace(rank, clock_error_s=error) for rank, error in zip(run.ranks, errors or [0.0] * ranks, strict=True)]
     nothing = np.zeros((calls + 1, ranks))
     own = {
-        "epoch": 0, "begin": np.zeros(ranks), "end": np.array(epochs[0].seconds), "step": np.arange(calls),
-        "entry": entry, "exit": exit_, "statistics": nothing, "input": nothing,
-    } | changes  # fmt: skip
+        "epoch": 0,
+        "begin": np.zeros(ranks),
+        "end": np.array(epochs[0].seconds),
+        "step": np.arange(calls),
+        "entry": entry,
+        "exit": exit_,
+        "statistics": nothing,
+        "input": nothing,
+    } | changes
     return replace(run, ranks=tuple(told)), Calls(**own)
 
 

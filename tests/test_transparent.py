@@ -43,7 +43,7 @@ def outcome(ranks: int) -> dict[str, dict[str, object]]:
     else:
         finished = run_ranks(
             ranks, "-m", "harness.transparent", "--batch", "global", *arguments, timeout=280, cwd=place
-        )  # fmt: skip
+        )
     assert finished.returncode == 0, finished.stderr[-3000:]
     found: dict[str, dict[str, object]] = {}
     for line in finished.stdout.splitlines():

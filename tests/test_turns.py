@@ -183,8 +183,10 @@ def test_a_set_that_fails_leaves_the_others_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     # As mpirun does, the shell would wait for rank 0: it ends with the first that fails.
     failing = rank_set("bad", tmp_path / "b", ranks=2, program=broken)
-    script = failing.words[2].replace("code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code",
-                                      "wait -n || { code=$?; kill $(jobs -p); exit $code; }; wait")  # fmt: skip
+    script = failing.words[2].replace(
+        "code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code",
+        "wait -n || { code=$?; kill $(jobs -p); exit $code; }; wait",
+    )
     failing = RankSet(name="bad", words=("bash", "-c", script), log=failing.log)
     end = run_block(Block(name="b", sets=(rank_set("good", tmp_path), failing)))
     assert end.codes == {"good": 0, "bad": 7}
@@ -218,8 +220,11 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     file = tmp_path / "block.json"
     file.write_bytes(msgspec.json.encode(Block(name="b", sets=sets, rounds=str(tmp_path / "rounds.parquet"))))
     mark = f"{os.getpid()}-{number}"
-    referee = subprocess.Popen([sys.executable, "-m", "harness.sweep.block", str(file)],
-                               env=os.environ | {"TURNS_TEST": mark}, stderr=subprocess.DEVNULL)  # fmt: skip
+    referee = subprocess.Popen(
+        [sys.executable, "-m", "harness.sweep.block", str(file)],
+        env=os.environ | {"TURNS_TEST": mark},
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 30
     while len(left(mark)) < 6 and time.monotonic() < deadline:
         time.sleep(0.1)

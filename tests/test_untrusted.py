@@ -51,9 +51,17 @@ def test_a_foreign_points_settings_cannot_write_into_a_job_script(tmp_path: Path
 
 @pytest.mark.parametrize(
     "argument",
-    ["--password", "--password=hunter2", "--db-password=hunter2", "-secret", "--api_key=hunter2", "--token",
-     "--hf-token=hunter2", "--data=https://me:hunter2@host/x"],
-)  # fmt: skip
+    [
+        "--password",
+        "--password=hunter2",
+        "--db-password=hunter2",
+        "-secret",
+        "--api_key=hunter2",
+        "--token",
+        "--hf-token=hunter2",
+        "--data=https://me:hunter2@host/x",
+    ],
+)
 def test_arguments_that_look_like_secrets_are_refused_without_being_told(argument: str) -> None:
     with pytest.raises(UserError, match="looks like a secret") as refused:
         check_secrets(["--epochs", "3", argument])

@@ -115,12 +115,19 @@ def turns(rounds: int, seconds: dict[str, float], *, slow: dict[str, float] | No
     """Return a block's turns: `seconds` a step of each launch, in the first two of five parts times its `slow`."""
     rows = [
         {
-            "round": number, "launch": launch, "place": place, "steps": 20, "cores": 1.0, "at_s": 0.1 * number,
-            "seconds": 20 * step * ((slow or {}).get(launch, 1.0) if number < 0.4 * rounds else 1.0)
+            "round": number,
+            "launch": launch,
+            "place": place,
+            "steps": 20,
+            "cores": 1.0,
+            "at_s": 0.1 * number,
+            "seconds": 20
+            * step
+            * ((slow or {}).get(launch, 1.0) if number < 0.4 * rounds else 1.0)
             * (1 + 0.2 * (number % 3)),  # which falls on all of a round
         }
         for number, (place, (launch, step)) in itertools.product(range(rounds), enumerate(seconds.items()))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 

@@ -92,10 +92,16 @@ def test_thirty_mistakes_drawn_by_lot_are_found(tmp_path):
 
 
 HEALTHY = (
-    "model-dropout", "model-noise", "loop-healthy-dropout-compiled", "loop-healthy-dropout-eager",
-    "loop-healthy-noise-compiled", "loop-healthy-normalised-compiled", "trap-variational", "take-shuffled",
+    "model-dropout",
+    "model-noise",
+    "loop-healthy-dropout-compiled",
+    "loop-healthy-dropout-eager",
+    "loop-healthy-noise-compiled",
+    "loop-healthy-normalised-compiled",
+    "trap-variational",
+    "take-shuffled",
     *(name for name in scripts() if name.startswith("drawn-")),
-)  # fmt: skip
+)
 
 
 @pytest.mark.mpi

@@ -229,7 +229,9 @@ def _read_launch(child: Path, study: Study | None) -> _Read | str:
     own = run.point
     if child.name != own.folder:
         again = "delete the folder and run the point again"
-        return f"'{child}' holds the record of '{own.folder}', so it was moved by hand, or is of an older harness: {again}"
+        return (
+            f"'{child}' holds the record of '{own.folder}', so it was moved by hand, or is of an older harness: {again}"
+        )
     # Under weak scaling the number of rows grows with the ranks.
     if study and replace(own.workload, samples=None) != replace(study.sweep.workload, samples=None):
         return f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own"

@@ -77,10 +77,19 @@ _LICENSE = "https://spdx.org/licenses/Apache-2.0"
 _HOME = "https://arxiv.org/abs/1603.02339"
 _PROGRAM = f"{_HOME}#mpi-tf-harness"  # the profile asks for an absolute address, and the program has none of its own
 _TYPES = {
-    ".json": "application/json", ".parquet": "application/vnd.apache.parquet", ".svg": "image/svg+xml",
-    ".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".html": "text/html", ".md": "text/markdown",
-    ".sh": "text/x-shellscript", ".tar": "application/x-tar", ".whl": "application/zip", ".toml": "application/toml",
-}  # fmt: skip
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".pdf": "application/pdf",
+    ".csv": "text/csv",
+    ".html": "text/html",
+    ".md": "text/markdown",
+    ".sh": "text/x-shellscript",
+    ".tar": "application/x-tar",
+    ".whl": "application/zip",
+    ".toml": "application/toml",
+}
 Entity = dict[str, Any]
 
 
@@ -119,10 +128,14 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
         for name in (LOCK, "LICENSE", "CITATION.cff"):
             shutil.copyfile(resource(name), root / name)
         manifest = Manifest(
-            schema=SCHEMA, name=target.name, moment=moment, sweeps=tuple(names),
+            schema=SCHEMA,
+            name=target.name,
+            moment=moment,
+            sweeps=tuple(names),
             launches=sum(len(load_sweep(one.folder, every_code=True).runs) for one in loaded),
-            harness=harness_identity(), drawn_with=drawn_with(),
-        )  # fmt: skip
+            harness=harness_identity(),
+            drawn_with=drawn_with(),
+        )
         (root / MANIFEST).write_bytes(encode(manifest))
         write_crate(root, target.name, sweeps, moment)
         write_sums(root)
@@ -303,10 +316,16 @@ def write_crate(folder: Path, name: str, experiments: Sequence[BundledSweep], mo
         _action(f"#sweep-{one.name}", f"Sweep {one.name}", one.command, WORKFLOW, one, one.loaded.runs)
         for one in experiments
     ] + [
-        _action(f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}", f"Launch {run.point.folder} of {one.name}",
-                f"Training on {run.point.layout.ranks} ranks", _PROGRAM, one, (run,))
+        _action(
+            f"#launch-{run.point.key}-{run.started:%Y%m%dT%H%M%S}",
+            f"Launch {run.point.folder} of {one.name}",
+            f"Training on {run.point.layout.ranks} ranks",
+            _PROGRAM,
+            one,
+            (run,),
+        )
         for one, run in launches
-    ]  # fmt: skip
+    ]
     graph = [
         {
             "@id": CRATE,
@@ -374,47 +393,77 @@ def _fixed() -> list[Entity]:
             "output": _to("#records"),
             "hasPart": _to(_PROGRAM),
         },
-        {"@id": "#sh", "@type": "ComputerLanguage", "name": "POSIX shell", "alternateName": "sh",
-         "version": "2017", "identifier": _to("https://pubs.opengroup.org/onlinepubs/9699919799/"),
-         "url": _to("https://pubs.opengroup.org/onlinepubs/9699919799/")},
+        {
+            "@id": "#sh",
+            "@type": "ComputerLanguage",
+            "name": "POSIX shell",
+            "alternateName": "sh",
+            "version": "2017",
+            "identifier": _to("https://pubs.opengroup.org/onlinepubs/9699919799/"),
+            "url": _to("https://pubs.opengroup.org/onlinepubs/9699919799/"),
+        },
         {"@id": "https://pubs.opengroup.org/onlinepubs/9699919799/", "@type": "WebPage", "name": "POSIX.1-2017"},
         _parameter("#study", "File", "sweep.json", "What was asked of a sweep: workload, layouts, repeats"),
         _parameter("#records", "Dataset", "results", "Records of the launches"),
-        {"@id": _PROGRAM, "@type": "SoftwareApplication", "name": "mpi-tf-harness", "softwareVersion": __version__,
-         "url": _to(_HOME), "license": _to(_LICENSE)},
+        {
+            "@id": _PROGRAM,
+            "@type": "SoftwareApplication",
+            "name": "mpi-tf-harness",
+            "softwareVersion": __version__,
+            "url": _to(_HOME),
+            "license": _to(_LICENSE),
+        },
         {"@id": _HOME, "@type": "WebPage", "name": "Distributed TensorFlow with MPI (arXiv:1603.02339)"},
-        {"@id": _LICENSE, "@type": "CreativeWork", "name": "Apache License 2.0", "identifier": "Apache-2.0",
-         "url": _LICENSE, "description": "Permissive licence with a grant of patents"},
+        {
+            "@id": _LICENSE,
+            "@type": "CreativeWork",
+            "name": "Apache License 2.0",
+            "identifier": "Apache-2.0",
+            "url": _LICENSE,
+            "description": "Permissive licence with a grant of patents",
+        },
         {"@id": "#authors", "@type": "Organization", "name": "The mpi-tf-harness maintainers", "url": _HOME},
-    ]  # fmt: skip
+    ]
 
 
 def _parameter(at: str, kind: str, name: str, text: str) -> Entity:
     return {
-        "@id": at, "@type": "FormalParameter", "additionalType": kind, "name": name, "description": text,
-        "valueRequired": True, "conformsTo": _to("https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"),
-    }  # fmt: skip
+        "@id": at,
+        "@type": "FormalParameter",
+        "additionalType": kind,
+        "name": name,
+        "description": text,
+        "valueRequired": True,
+        "conformsTo": _to("https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"),
+    }
 
 
 def _file(folder: Path, name: str) -> Entity:
     path = folder / name
     kind = _TYPES.get(path.suffix, "text/plain")
     return {
-        "@id": name, "@type": "File", "name": path.name, "encodingFormat": kind,
+        "@id": name,
+        "@type": "File",
+        "name": path.name,
+        "encodingFormat": kind,
         "contentSize": str(path.stat().st_size),
         **({"about": _to(ROOT)} if name == "README.md" else {}),
         **({"exampleOfWork": _to("#study")} if path.name == STUDY_FILE else {}),
-    }  # fmt: skip
+    }
 
 
 def _action(at: str, name: str, text: str, instrument: str, one: BundledSweep, runs: Sequence[RunRecord]) -> Entity:
     began, ended = min(run.started for run in runs), max(run.ended for run in runs)
     return {
-        "@id": at, "@type": "CreateAction", "name": name, "description": text,
-        "instrument": _to(instrument), "agent": _to("#authors"),
+        "@id": at,
+        "@type": "CreateAction",
+        "name": name,
+        "description": text,
+        "instrument": _to(instrument),
+        "agent": _to("#authors"),
         "startTime": began.astimezone(UTC).isoformat(timespec="seconds"),
         "endTime": ended.astimezone(UTC).isoformat(timespec="seconds"),
         "actionStatus": "http://schema.org/CompletedActionStatus",
         "object": _to(f"results/{one.name}/{STUDY_FILE}"),
         "result": _to(*(_launch_folder(one, run) for run in runs)),
-    }  # fmt: skip
+    }

@@ -260,9 +260,12 @@ def foresee(one: ClaimEvidence, claim: Claim, paper: Paper) -> ClaimEvidence | N
     base = measured_base(replace(one.loaded, runs=one.runs))
     low, high = paper.step
     base = replace(
-        base, rows=claim.rows or one.all_rows,
-        compute_s=base.compute_s * (low * high) ** 0.5, low_s=base.low_s * low, high_s=base.high_s * high,
-    )  # fmt: skip
+        base,
+        rows=claim.rows or one.all_rows,
+        compute_s=base.compute_s * (low * high) ** 0.5,
+        low_s=base.low_s * low,
+        high_s=base.high_s * high,
+    )
     near, far = (
         Levels(network=Link(alpha_s=alpha * 1e-6, beta_s_per_byte=1e-9 / rate))
         for alpha, rate in zip(paper.latency_us, reversed(paper.gigabytes_s), strict=True)
@@ -273,7 +276,9 @@ def foresee(one: ClaimEvidence, claim: Claim, paper: Paper) -> ClaimEvidence | N
     }
     alone = one.launches[one.launches["ranks"] == 1]
     foreseen = Foreseen(
-        counts=tuple(sorted(counts)), base=base, network=Uncertain(value=near, low=near, high=far),
+        counts=tuple(sorted(counts)),
+        base=base,
+        network=Uncertain(value=near, low=near, high=far),
         serial=float((alone["evaluate_s"] / alone["trained_s"]).median()),
-    )  # fmt: skip
+    )
     return replace(one, foreseen=foreseen)

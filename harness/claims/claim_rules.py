@@ -360,9 +360,11 @@ def reading(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
     usual, longer, trained = (
         np.median(frame[column].to_numpy()[places], axis=1)
         for frame, column, places in (
-            (parallel, "reading", drawn[0]), (scatter, "reading", drawn[1]), (scatter, "trained_s", drawn[1])
+            (parallel, "reading", drawn[0]),
+            (scatter, "reading", drawn[1]),
+            (scatter, "trained_s", drawn[1]),
         )
-    )  # fmt: skip
+    )
     interval = percentiles((longer - usual) / trained, few) if few >= NEEDED else None
     extra = float(scatter["reading"].median() - parallel["reading"].median())
     span = f", {numbers.percent(interval.low, 1)} to {numbers.percent(interval.high, 1)} of it" if interval else ""
@@ -449,7 +451,17 @@ Rule = Callable[[Claim, Sequence[ClaimEvidence]], ClaimFinding]
 RULES: Mapping[str, Rule] = {
     rule.__name__: rule
     for rule in (
-        speedup, progress, gains, tapers, modest, wider, accuracy, longer, reading, volume, equivalent,
+        speedup,
+        progress,
+        gains,
+        tapers,
+        modest,
+        wider,
+        accuracy,
+        longer,
+        reading,
+        volume,
+        equivalent,
     )
-}  # fmt: skip
+}
 SERVERS = servers.__name__  # judged by a bench

@@ -202,8 +202,17 @@ BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
 _BLOCKS = 4
 _SIZES = {"alexnet": (16, 28), "googlenet": (2, 80), "inceptionv3": (1, 28), "resnet50": (2, 28)}
 # About how long a study takes on 2 cores, estimated from steps and starts; what ran is told by its records.
-_MINUTES = {"mnist-dnn": 9.0, "adult-dnn": 1.5, SERVERS: 2.0, "alexnet": 11.0, "googlenet": 6.5, "inceptionv3": 6.5,
-            "resnet50": 7.0, "accuracy": 7.5, "prediction": 1.0}  # fmt: skip
+_MINUTES = {
+    "mnist-dnn": 9.0,
+    "adult-dnn": 1.5,
+    SERVERS: 2.0,
+    "alexnet": 11.0,
+    "googlenet": 6.5,
+    "inceptionv3": 6.5,
+    "resnet50": 7.0,
+    "accuracy": 7.5,
+    "prediction": 1.0,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,18 +269,25 @@ def studies(
     together += [by_rule["volume"]] if cores >= 4 else []
     found = [
         ClaimStudy(
-            title="mnist-dnn", claims=tuple(together), minutes=_MINUTES["mnist-dnn"], lacks=few,
+            title="mnist-dnn",
+            claims=tuple(together),
+            minutes=_MINUTES["mnist-dnn"],
+            lacks=few,
             sweeps=(
-                made(own, (1, 2, *([4] if cores >= 4 else []))), made(replace(own, distribution="parallel"), (2,)),
+                made(own, (1, 2, *([4] if cores >= 4 else []))),
+                made(replace(own, distribution="parallel"), (2,)),
                 made(replace(own, model=WIDE, epochs=1), (1, 2), 2 * NEEDED),  # slower on near cores than on far ones
             ),
         ),
         ClaimStudy(
-            title="adult-dnn", claims=(by_rule["equivalent"],), minutes=_MINUTES["adult-dnn"], lacks=few,
+            title="adult-dnn",
+            claims=(by_rule["equivalent"],),
+            minutes=_MINUTES["adult-dnn"],
+            lacks=few,
             sweeps=(made(averaged, (1, 2)),),
         ),
         ClaimStudy(title="parameter servers", claims=(by_rule[SERVERS],), minutes=_MINUTES[SERVERS], lacks=few),
-    ]  # fmt: skip
+    ]
     for model, (batch, steps) in _SIZES.items():
         its = [one for one in claims if one.experiment == IMAGE_NETWORKS[model].title and _fits(one, cores)]
         if its:
@@ -301,10 +317,13 @@ def studies(
         found.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=sweeps, minutes=minutes, lacks=lacks))
     found.append(
         ClaimStudy(
-            title="accuracy", claims=(by_rule["accuracy"],), minutes=_MINUTES["accuracy"], lacks=real,
+            title="accuracy",
+            claims=(by_rule["accuracy"],),
+            minutes=_MINUTES["accuracy"],
+            lacks=real,
             sweeps=(made(learning, (min(2, cores),)),),
         )
-    )  # fmt: skip
+    )
     return tuple(found)
 
 

@@ -216,10 +216,14 @@ def show(name: str, baselines: Path) -> None:
     kept = find_baseline(name, baselines)
     one = kept.measurement
     rows = [
-        (sample.quantity, str(sample.layout.ranks) if sample.layout else "all",
-         quantity_value(sample.quantity, sample.value), str(len(sample.costs)))
+        (
+            sample.quantity,
+            str(sample.layout.ranks) if sample.layout else "all",
+            quantity_value(sample.quantity, sample.value),
+            str(len(sample.costs)),
+        )
         for sample in samples(one, one, one.layouts)
-    ]  # fmt: skip
+    ]
     common.print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
     facts = {
         "Saved": f"{moment(kept.saved)} UTC" + (f": {kept.note}" if kept.note else ""),

@@ -241,12 +241,16 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     request = replace(scheduler_class(scheduler).suitable(site.request), **asked)
     usual = ("jobs", "block") if scheduler == "local" else ("nested", "block")
     no_turns = (
-        f"SCHEDULER={scheduler} has none" if "block" not in scheduler_class(scheduler).shapes
-        else "a TEMPLATE of yours starts launches one by one" if options["template"]
-        else "REQUEUE and SIGNAL are for launches that follow each other" if request.requeue or request.signal_s
-        else "launches of jobs of their own follow each other, ask for NESTED=1" if request.shape not in usual
+        f"SCHEDULER={scheduler} has none"
+        if "block" not in scheduler_class(scheduler).shapes
+        else "a TEMPLATE of yours starts launches one by one"
+        if options["template"]
+        else "REQUEUE and SIGNAL are for launches that follow each other"
+        if request.requeue or request.signal_s
+        else "launches of jobs of their own follow each other, ask for NESTED=1"
+        if request.shape not in usual
         else None
-    )  # fmt: skip
+    )
     if options["turns"] and no_turns:
         raise UserError(f"TURNS=1 cannot be: {no_turns}")
     if options["turns"] is not False and no_turns is None:

@@ -209,9 +209,13 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
 
 
 def _run_studies(
-    planned: "Sequence[ClaimStudy]", judgements: "Sequence[Judgement]", budget_s: float, data_dir: Path | None,
-    results: Path, reports: Path,
-) -> None:  # fmt: skip
+    planned: "Sequence[ClaimStudy]",
+    judgements: "Sequence[Judgement]",
+    budget_s: float,
+    data_dir: Path | None,
+    results: Path,
+    reports: Path,
+) -> None:
     """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
     from harness.bench.blocks import BenchSettings
     from harness.claims.judgement import BENCHED

@@ -278,9 +278,14 @@ def run(
     if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
         launcher = tolerant(launcher)
     command = [
-        *launcher.words, sys.executable, "-m", "harness.transparent",
-        *words, str(script), *arguments,
-    ]  # fmt: skip
+        *launcher.words,
+        sys.executable,
+        "-m",
+        "harness.transparent",
+        *words,
+        str(script),
+        *arguments,
+    ]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()

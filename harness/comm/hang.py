@@ -216,18 +216,34 @@ class HangWatch:
         """Write down this rank's calls and where its Python is."""
         frame = sys._current_frames().get(self._main or 0)
         stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
-        state = RankState(rank=self._world.rank, host=os.uname().nodename, pid=os.getpid(), now=clock(),
-                          calls=self._recent(), stack=stack)  # fmt: skip
+        state = RankState(
+            rank=self._world.rank,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            now=clock(),
+            calls=self._recent(),
+            stack=stack,
+        )
         _write(self._folder / f"rank-{self._world.rank}.json", msgspec.json.encode(state))
 
     def _recent(self) -> tuple[Call, ...]:
-        calls = [Call(channel="Python", number=n, label=label, bytes=size, entry=entry, exit=left)
-                 for n, label, size, entry, left in list(self._calls)]  # fmt: skip
+        calls = [
+            Call(channel="Python", number=n, label=label, bytes=size, entry=entry, exit=left)
+            for n, label, size, entry, left in list(self._calls)
+        ]
         for index, reduction in enumerate(self._reductions):
             for number, size, entry, left in reduction.recent():
                 label = self._labels.get(int(size), "allreduce")
-                calls.append(Call(channel=f"graph {index}", number=int(number), label=label, bytes=int(size),
-                                  entry=float(entry), exit=float(left)))  # fmt: skip
+                calls.append(
+                    Call(
+                        channel=f"graph {index}",
+                        number=int(number),
+                        label=label,
+                        bytes=int(size),
+                        entry=float(entry),
+                        exit=float(left),
+                    )
+                )
         return tuple(sorted(calls, key=lambda call: call.entry))
 
 

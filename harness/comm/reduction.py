@@ -180,8 +180,10 @@ class BridgeReduction:
                 total = tf.numpy_function(functools.partial(self._allreduce, label), [packed, sequence], packed.dtype)
         total.set_shape(packed.shape)
         parts = tf.split(total, tf.stack([tf.size(tensor) for tensor in tensors]), num=len(tensors))
-        return [tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
-                for part, tensor in zip(parts, tensors, strict=True)]  # fmt: skip
+        return [
+            tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+            for part, tensor in zip(parts, tensors, strict=True)
+        ]
 
     def reopen(self, comm: "MPI.Intracomm") -> None:
         """Sum over the ranks of `comm` from now on."""

@@ -22,9 +22,23 @@ from harness.datasets.dataset import Array, Block
 
 # All that damaged bytes have been seen to raise in the libraries that read them.
 _DAMAGE = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tarfile.TarError, pickle.UnpicklingError, struct.error, EOFError,
-    OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, RuntimeError, OverflowError, MemoryError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    pickle.UnpicklingError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+)
 
 
 @contextlib.contextmanager
@@ -174,11 +188,17 @@ class Slices(Protocol):
 Arrays = Mapping[str, Slices]
 
 _NAMES = {
-    "training": (("x_train", "y_train"), ("training_data", "training_labels"), ("x", "y"), ("data", "labels"),
-                 ("data", "label"), ("images", "labels")),
+    "training": (
+        ("x_train", "y_train"),
+        ("training_data", "training_labels"),
+        ("x", "y"),
+        ("data", "labels"),
+        ("data", "label"),
+        ("images", "labels"),
+    ),
     "validation": (("x_valid", "y_valid"), ("x_val", "y_val"), ("validation_data", "validation_labels")),
     "testing": (("x_test", "y_test"), ("testing_data", "testing_labels")),
-}  # fmt: skip
+}
 
 
 def is_rows(array: Slices) -> bool:

@@ -34,9 +34,17 @@ class Averaging:
     """
 
     def __init__(
-        self, name: str, compression: Any, sparse_as_dense: bool, op: int, gradient_predivide_factor: float,
-        process_set: ProcessSet, scale_local_gradients: bool, groups: Any, local_layers: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        compression: Any,
+        sparse_as_dense: bool,
+        op: int,
+        gradient_predivide_factor: float,
+        process_set: ProcessSet,
+        scale_local_gradients: bool,
+        groups: Any,
+        local_layers: Any,
+    ) -> None:
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         if groups is not None and not isinstance(groups, list) and groups <= 0:
@@ -153,11 +161,19 @@ class Accumulation:
 
 
 def DistributedGradientTape(
-    gradtape: Any, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
-    groups: Any = None, process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
     local_layers: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Have `gradtape` return the gradients of all ranks, of `local_layers` its own, from now on, and return it."""
     settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
     averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None, local_layers)
@@ -188,12 +204,23 @@ PartialDistributedGradientTape = DistributedGradientTape
 
 
 def DistributedOptimizer(
-    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "",
-    compression: Any = Compression.none, sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0,
-    op: int = Average, backward_passes_per_step: int = 1, average_aggregated_gradients: bool = False,
-    num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True, use_locking: bool = False, local_layers: Any = None,
-) -> Any:  # fmt: skip
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    use_locking: bool = False,
+    local_layers: Any = None,
+) -> Any:
     """Have `optimizer`, Keras's or TensorFlow 1's, step by the gradients of all ranks, and return it.
 
     Those of `local_layers` stay its own. It becomes one of a subclass of its class, of the same name, which is what is
@@ -301,9 +328,12 @@ def _old_methods(own: Any, averaging: Averaging) -> dict[str, Any]:
 
 
 def load_model(
-    filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = Compression.none,
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: Any = None,
+    compression: Any = Compression.none,
     legacy_opts: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return Keras's saved model, its optimizer a `DistributedOptimizer`."""
     known = {cls.__name__: cls for cls in custom_optimizers or []} | dict(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)

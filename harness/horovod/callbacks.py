@@ -44,8 +44,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         names = sorted(logs or {})
         if names:
-            means = grouped_allreduce([tf.constant(float(logs[name]), tf.float64) for name in names],
-                                      op=Average, name=f"metrics {', '.join(names)}")  # fmt: skip
+            means = grouped_allreduce(
+                [tf.constant(float(logs[name]), tf.float64) for name in names],
+                op=Average,
+                name=f"metrics {', '.join(names)}",
+            )
             logs.update({name: float(mean) for name, mean in zip(names, means, strict=True)})
 
 
@@ -72,10 +75,15 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, initial_lr: float, multiplier: float | Callable[[float], float], start_epoch: int = 0,
-        end_epoch: int | None = None, staircase: bool = True, momentum_correction: bool = True,
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
@@ -137,9 +145,13 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from `initial_lr` / ranks to `initial_lr` over the first epochs, batch by batch."""
 
     def __init__(
-        self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True,
-        steps_per_epoch: int | None = None, verbose: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
         def multiplier(epoch: float) -> float:
             reached = epoch + 1 / (self.steps_per_epoch or 1)  # round numbers at the end of each epoch
             return (reached * (size() - 1) / warmup_epochs + 1) / size()
@@ -158,9 +170,13 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """Keras's checkpoint of the best model only; whoever makes it sets its `filepath`."""
 
     def __init__(
-        self, monitor: str = "val_loss", verbose: int = 0, save_weights_only: bool = False, mode: str = "auto",
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
         save_freq: Any = "epoch",
-    ) -> None:  # fmt: skip
+    ) -> None:
         path = "best.weights.h5" if save_weights_only else "best.keras"
         super().__init__(path, monitor, verbose, True, save_weights_only, mode, save_freq)
 

@@ -49,9 +49,13 @@ class Compression:
 
 
 def ask(
-    request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: Scales = _NO_SCALES,
-    splits: Any = None, apart: bool = False,
-) -> list[tf.Tensor]:  # fmt: skip
+    request: Request,
+    tensors: Sequence[tf.Tensor],
+    ps: ProcessSet,
+    scales: Scales = _NO_SCALES,
+    splits: Any = None,
+    apart: bool = False,
+) -> list[tf.Tensor]:
     """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
 
     `apart` as in `in_sequence`.
@@ -153,22 +157,36 @@ def _reduce(
 
 
 def allreduce(
-    tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
-    compression: Any = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0, name: str | None = None, process_set: ProcessSet = global_process_set,
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the mean, or another `op`, of every rank's tensor, of one shape; IndexedSlices are gathered."""
     given = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
     return grouped_allreduce([tensor], *given, name=name)[0]
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any], average: bool | None = None, device_dense: str = "", device_sparse: str = "",
-    compression: Any = Compression.none, op: int | None = None, prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
     name: str | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """Return `allreduce` of several tensors in one exchange."""
     chosen, scales = operation(op, average), (prescale_factor, postscale_factor)
     slices = [one for one in tensors if isinstance(one, tf.IndexedSlices)]
@@ -181,9 +199,14 @@ def grouped_allreduce(
 
 
 def _packed(
-    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, ps: ProcessSet,
+    kind: str,
+    tensors: Sequence[Any],
+    name: str | None,
+    op: int,
+    scales: Scales,
+    ps: ProcessSet,
     compression: Any,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """Return `_reduce` of what `compression` makes of the tensors, in their own types again."""
     packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
     found = _reduce(kind, [one for one, _ in packed], name, op, (float(scales[0]), float(scales[1])), ps)
@@ -199,20 +222,31 @@ def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str
 
 
 def reducescatter(
-    tensor: Any, device_dense: str = "", compression: Any = Compression.none, op: int = Average,
-    name: str | None = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
-    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-) -> Any:  # fmt: skip
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """Return this rank's part of the rows of the mean, or the sum, of every rank's tensor."""
     scales = (prescale_factor, postscale_factor)
     return grouped_reducescatter([tensor], "", compression, op, process_set, *scales, name)[0]
 
 
 def grouped_reducescatter(
-    tensors: Sequence[Any], device_dense: str = "", compression: Any = Compression.none, op: int = Average,
-    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
     name: str | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """Return `reducescatter` of several tensors in one exchange."""
     scales = (prescale_factor, postscale_factor)
     return _packed("reducescatter", tensors, name, op, scales, process_set, compression)
@@ -226,9 +260,11 @@ def allgather(
 
 
 def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False,
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> list[tf.Tensor]:  # fmt: skip
+) -> list[tf.Tensor]:
     """Return `allgather` of several tensors in one exchange."""
     request = Request("allgather", _named(name, "allgather", tensors))
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -246,9 +282,12 @@ def grouped_allgather(
 
 
 def broadcast(
-    tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False,
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> tf.Tensor:  # fmt: skip
+) -> tf.Tensor:
     """Return rank `root_rank`'s tensor."""
     return _grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
 
@@ -284,9 +323,12 @@ def broadcast_variables(
 
 
 def alltoall(
-    tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False,
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the rows that every rank has sent to this one; with `splits`, how many from whom as well."""
     request = Request("alltoall", name or "unnamed alltoall")
 
@@ -309,9 +351,12 @@ def join() -> int:
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None,
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return rank `root_rank`'s object, pickled on the way."""
     return process_set.exchange.run(Request("object", name or "object", root=root_rank), value=obj)[0]
 

@@ -82,9 +82,15 @@ class Draws:
     """
 
     def __init__(
-        self, workload: Workload, scaling: str, base: Base, first: MeasuredParts, last: MeasuredParts, *,
+        self,
+        workload: Workload,
+        scaling: str,
+        base: Base,
+        first: MeasuredParts,
+        last: MeasuredParts,
+        *,
         network: Uncertain | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.workload, self.scaling, self.base, self.first, self.last = workload, scaling, base, first, last
         self.network = network if network else SUMS if last.ranks == 1 else None
         self.doubling = 0.0 if network else SHARED
@@ -110,8 +116,12 @@ class Draws:
         wait, sums = self._wait(both, batches / calls) * compute / self.compute, self._sums(both)
         wait[:, -1:], sums[:, -1:] = self.wait, self.sums
         parts = [compute * batches, wait * calls, sums * calls]
-        return DrawnEpochs(parts=[part[:, :-1] for part in parts], whole=np.sum(parts, axis=0), steps=np.ceil(batches),
-                           noise=self.noise)  # fmt: skip
+        return DrawnEpochs(
+            parts=[part[:, :-1] for part in parts],
+            whole=np.sum(parts, axis=0),
+            steps=np.ceil(batches),
+            noise=self.noise,
+        )
 
     def _compute(self, counts: Array, share: Array) -> Array:
         further, apart = np.log2(counts / self.last.ranks), math.log2(self.last.ranks / self.first.ranks)
@@ -294,8 +304,11 @@ def read_beyond(loaded: Loaded) -> KeptBeyond | None:
 def stated_before(loaded: Loaded, scaling: Scaling) -> tuple[Beyond, ...]:
     """Return the kept series over a stated network, without the counts that were measured since."""
     kept, most = read_beyond(loaded), scaling.points[-1].ranks
-    series = [replace(one, points=tuple(point for point in one.points if point.ranks > most))
-              for one in (kept.series if kept else ()) if one.where == NETWORK]  # fmt: skip
+    series = [
+        replace(one, points=tuple(point for point in one.points if point.ranks > most))
+        for one in (kept.series if kept else ())
+        if one.where == NETWORK
+    ]
     return tuple(one for one in series if one.points)
 
 
@@ -307,13 +320,16 @@ def score_beyond(loaded: Loaded, scaling: Scaling, first: Mapping[str, datetime]
     since = {point.layout: point for point in scaling.points if point.speedup and first[point.layout] >= kept.made}
     return tuple(
         BeyondScore(
-            where=one.where, predicted=predicted, measured=point, error=predicted.speedup / point.speedup - 1,
+            where=one.where,
+            predicted=predicted,
+            measured=point,
+            error=predicted.speedup / point.speedup - 1,
             covered=predicted.speedup_interval.low <= point.speedup <= predicted.speedup_interval.high,
         )
         for one in kept.series
         for predicted in one.points
         if (point := since.get(predicted.layout)) and point.speedup
-    )  # fmt: skip
+    )
 
 
 def _refused(loaded: Loaded, few: PointScaling, many: PointScaling, wanted: Sequence[Layout]) -> str:
@@ -371,14 +387,21 @@ def _series(
         rows = float(base.rows * work)
         points.append(
             BeyondPoint(
-                layout=str(layout), nodes=layout.nodes, ranks=count, steps=int(drawn.steps[place]),
-                speedup=value, speedup_interval=band,
-                efficiency=value / ideal, efficiency_interval=band.scaled(1 / ideal),
-                seconds=one / value, seconds_interval=Interval(low=one / band.high, high=one / band.low),
-                rows_per_second=rows / one * value, rows_interval=band.scaled(rows / one),
+                layout=str(layout),
+                nodes=layout.nodes,
+                ranks=count,
+                steps=int(drawn.steps[place]),
+                speedup=value,
+                speedup_interval=band,
+                efficiency=value / ideal,
+                efficiency_interval=band.scaled(1 / ideal),
+                seconds=one / value,
+                seconds_interval=Interval(low=one / band.high, high=one / band.low),
+                rows_per_second=rows / one * value,
+                rows_interval=band.scaled(rows / one),
                 **dict(zip(("compute_s", "straggler_s", "allreduce_s"), (float(p[place]) for p in parts), strict=True)),
             )
-        )  # fmt: skip
+        )
     return Beyond(where=where, start=int(anchor.ranks), points=tuple(points), rests=())
 
 

@@ -21,10 +21,13 @@ from harness.schema.record import encode
 
 TEXT = "index.md"
 _SAID = (
-    ("gradients", "bound", "the bound"), ("none", "bare", "a bare loop"), ("mwms", "harness", "`gradients`"),
-    ("horovod-run", "harness", "`gradients`"), ("horovod", "harness", "`gradients`"),
+    ("gradients", "bound", "the bound"),
+    ("none", "bare", "a bare loop"),
+    ("mwms", "harness", "`gradients`"),
+    ("horovod-run", "harness", "`gradients`"),
+    ("horovod", "harness", "`gradients`"),
     ("ddp", "harness", "`gradients`"),
-)  # fmt: skip
+)
 _APART = (("none", "bare", "a bare loop"), ("gradients", "bare", "a bare loop"), ("gradients", "bound", "the bound"))
 _PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
 _REFERENCES = {
@@ -126,8 +129,10 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
         ],
         texts=(),
         note="Only rounds in which a ping-pong between the two ranks' cores took less than "
-        f"{spans['far'][0]:.0f} ns (near), or as long or longer (far), {within}" if spans else "",
-    )  # fmt: skip
+        f"{spans['far'][0]:.0f} ns (near), or as long or longer (far), {within}"
+        if spans
+        else "",
+    )
     return [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
         *((key, table(title, f"{note}, {within}", compared(key))) for key, (title, note) in _REFERENCES.items()),

@@ -185,9 +185,14 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
     for paper in published.papers:
         rows = [ledger_row(one, target) for one in judgements if one.claim.paper == paper.key]
         headings = (
-            "Where", "Claim", "Published\n(efficiency)", "Verdict here", "Most over\nfewest ranks here",
-            "Predicted,\nnot measured", "Launches",
-        )  # fmt: skip
+            "Where",
+            "Claim",
+            "Published\n(efficiency)",
+            "Verdict here",
+            "Most over\nfewest ranks here",
+            "Predicted,\nnot measured",
+            "Launches",
+        )
         title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
         note = f"Measured on {paper.testbed}. {paper.note} Predicted with: {paper.sources}"
         blocks.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
@@ -249,9 +254,16 @@ def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], targ
         f"from it, then by this rule: {RULE}. Repeat paper A with make paper."
     )
     headings = (
-        "Sweep", "Experiment", "Synchronisation", "Scaling", "Data", "Ranks", "Rows", "Valid\nlaunches",
+        "Sweep",
+        "Experiment",
+        "Synchronisation",
+        "Scaling",
+        "Data",
+        "Ranks",
+        "Rows",
+        "Valid\nlaunches",
         "Judges no claim, because",
-    )  # fmt: skip
+    )
     return [Table(title="Sweeps considered", headings=headings, rows=rows, left=6, note=note)]
 
 
@@ -282,8 +294,16 @@ def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[B
                 )
             )
         headings = (
-            "Network", "Ranks", "Images/s", "Launches", "Speedup", "Image size", "Global batch", "Precision", "Images",
-        )  # fmt: skip
+            "Network",
+            "Ranks",
+            "Images/s",
+            "Launches",
+            "Speedup",
+            "Image size",
+            "Global batch",
+            "Precision",
+            "Images",
+        )
         note = "Images/s with its 95 % interval, of its session only, where there are six launches or more."
         title = f"ImageNet throughput on {what}"
         blocks += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
@@ -312,24 +332,33 @@ def _chart(units: str, claims: Sequence[Claim], evidence: Sequence[ClaimEvidence
     for claim in stated:
         printed.setdefault(claim.experiment, [(claim.base, 1.0)]).append((claim.count, claim.value or 0.0))
     published = _networks_figure(
-        ("published", f"Published ImageNet speedups on {units}", f"Published, {units}"), units, units, printed,
+        ("published", f"Published ImageNet speedups on {units}", f"Published, {units}"),
+        units,
+        units,
+        printed,
         f"ImageNet speedups over one of the {units} as paper B's chart shows them, read off within "
         f"{max((claim.reading for claim in stated), default=0.0):g}. It gives no spread, no absolute times and no "
         "batch sizes. Dashed: ideal.",
         pd.DataFrame([{column: getattr(claim, column) for column in _CLAIM_COLUMNS} for claim in stated]),
-    )  # fmt: skip
+    )
     found = {title: one for title in TITLES if (one := _closest(title, claims, evidence))}
     scalings = {title: scaling for title, one in found.items() if (scaling := scale(one.launches))}
     rows = {title: _rows(title, scaling, found[title].runs[0]) for title, scaling in scalings.items()}
     curves = {title: scaling for title, scaling in scalings.items() if len(scaling.points) > 1}
     bases = ", ".join(f"{title} {numbers.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
-    ours = _networks_figure(
-        ("ours", f"ImageNet speedups measured here, {what}", f"Measured here, {what}"), units, what,
-        {t: [(p.ranks, p.speedup or 1.0) for p in s.points if p.speedup or p is s.base] for t, s in curves.items()},
-        f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of the {what}. "
-        "Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal.",
-        pd.DataFrame([row for title in curves for row in rows[title]]),
-    ) if curves else None  # fmt: skip
+    ours = (
+        _networks_figure(
+            ("ours", f"ImageNet speedups measured here, {what}", f"Measured here, {what}"),
+            units,
+            what,
+            {t: [(p.ranks, p.speedup or 1.0) for p in s.points if p.speedup or p is s.base] for t, s in curves.items()},
+            f"Speedups of one ImageNet sweep of each network, over its own base ({bases}); one rank on each of the "
+            f"{what}. Medians over launches; image sizes, batches and intervals are in the table. Dashed: ideal.",
+            pd.DataFrame([row for title in curves for row in rows[title]]),
+        )
+        if curves
+        else None
+    )
     every = tuple(row for its in rows.values() for row in its)
     return ImageNetChart(units=units, published=published, ours=ours, rows=every)
 

@@ -221,8 +221,16 @@ def proof_table(proofs: Proofs) -> Table:
     """Return a line for every proof."""
     return Table(
         title="Proof",
-        headings=("Taken away", "Against", "Expected\nbeforehand", "Expected in\nthe blocks", "Measured gain", "Blocks",
-                  "Verdict", "What is missing"),
+        headings=(
+            "Taken away",
+            "Against",
+            "Expected\nbeforehand",
+            "Expected in\nthe blocks",
+            "Measured gain",
+            "Blocks",
+            "Verdict",
+            "What is missing",
+        ),
         rows=[
             (
                 f"{one.removes} ({one.how})",
@@ -243,7 +251,7 @@ def proof_table(proofs: Proofs) -> Table:
         "blocks (Student's t). What is expected was written down before, and found again in what the unchanged "
         "launch recorded in each block. Confirmed: the gain is not 0, and with its interval differs from the "
         "expectation by at most half of it or 1 point, whichever is more. Refuted: with its interval by more.",
-    )  # fmt: skip
+    )
 
 
 def _sentence(found: Explanation) -> str:
@@ -299,9 +307,16 @@ def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
         label = None if bar.column in labelled else bar.label
         labelled.add(bar.column)
         axes.barh(
-            row, item.seconds * factor, left=at * factor, height=0.62, color=bar.tone.light, hatch=bar.hatch,
-            edgecolor=PAPER.light, linewidth=0.6, label=label,
-        )  # fmt: skip
+            row,
+            item.seconds * factor,
+            left=at * factor,
+            height=0.62,
+            color=bar.tone.light,
+            hatch=bar.hatch,
+            edgecolor=PAPER.light,
+            linewidth=0.6,
+            label=label,
+        )
         ends = [item.fraction_interval.low, item.fraction_interval.high] if item.fraction_interval else []
         places = [(at + end * point.measured) * factor for end in ends]
         if places:

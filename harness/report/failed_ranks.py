@@ -16,9 +16,17 @@ from harness.schema.record import FailedRank, RunRecord
 SECTION = "failed-ranks"
 _MOST_TIMELINES = 12
 _HEADINGS = (
-    "Failed", "Steps made", "At", "Steps repeated", "Recovery time", "Ranks after", "Rows/s before", "Rows/s after",
-    "Process", "Detected by",
-)  # fmt: skip
+    "Failed",
+    "Steps made",
+    "At",
+    "Steps repeated",
+    "Recovery time",
+    "Ranks after",
+    "Rows/s before",
+    "Rows/s after",
+    "Process",
+    "Detected by",
+)
 
 
 def failed_ranks_sections(every: Sequence[RunRecord], subject: str) -> list[Section]:

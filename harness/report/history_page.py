@@ -112,7 +112,10 @@ def history_answer(history: History) -> Answer:
     commits = Table(
         title="Commits",
         headings=(
-            "Commit", "First launch (UTC)", "Launches", *(_series_name(one).capitalize() for one in history.series)
+            "Commit",
+            "First launch (UTC)",
+            "Launches",
+            *(_series_name(one).capitalize() for one in history.series),
         ),
         rows=[
             (
@@ -130,7 +133,7 @@ def history_answer(history: History) -> Answer:
         "lie beyond all of the one before, and neither chance nor a speed of the machine that lasts from session to "
         "session does that in more than 5 % of histories, over all commits together. A plus sign marks uncommitted "
         "changes.",
-    )  # fmt: skip
+    )
     return Answer(
         question=f"Did {subject} change from commit to commit?",
         sentence=" ".join([history_sentence(history), *changes[:1]]),

@@ -183,15 +183,20 @@ def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Jud
     return Table(
         title="The seven experiments",
         headings=(
-            "Experiment", "Printed in\nthe paper", "Ranks\nhere", "Measured at\nequal samples",
-            "Measured to\nequal accuracy", "Predicted at the paper's\ncounts, not measured", "Verdict on\nthe claims",
+            "Experiment",
+            "Printed in\nthe paper",
+            "Ranks\nhere",
+            "Measured at\nequal samples",
+            "Measured to\nequal accuracy",
+            "Predicted at the paper's\ncounts, not measured",
+            "Verdict on\nthe claims",
         ),
         rows=rows,
         left=2,
         texts=(-2, -1),
         note="Speedups: printed over the paper's base; measured here, weights averaged once per epoch, over the fewest "
         "ranks; predicted for the paper's testbed, at its counts over its base.",
-    )  # fmt: skip
+    )
 
 
 def experiment_sections(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> list[Section]:

@@ -19,8 +19,16 @@ from harness.report.svg import MUTED, draw, mark, rank_axis, speedup_axis
 from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
 
 _HEADINGS = (
-    "Ranks", "Step", "Computation", "Slowest rank", "Allreduce", "Epoch", "Low to high", "Speedup", "Efficiency",
-)  # fmt: skip
+    "Ranks",
+    "Step",
+    "Computation",
+    "Slowest rank",
+    "Allreduce",
+    "Epoch",
+    "Low to high",
+    "Speedup",
+    "Efficiency",
+)
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 
 
@@ -130,22 +138,34 @@ def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
             str(point.ranks),
             names[point.layout],
             predicted_cell(point),
-            Cell(text=numbers.percent(point.efficiency), note=numbers.percent_span(point.efficiency_interval),
-                 value=point.efficiency, computed=True),
+            Cell(
+                text=numbers.percent(point.efficiency),
+                note=numbers.percent_span(point.efficiency_interval),
+                value=point.efficiency,
+                computed=True,
+            ),
             seconds_cell(point.seconds, point.seconds_interval, computed=True),
             *(seconds_cell(part, computed=True) for part in (point.compute_s, point.straggler_s, point.allreduce_s)),
         )
         for point in one.points
-    ]  # fmt: skip
+    ]
     return Table(
         title=f"Predicted {one.where}, not measured",
-        headings=("Ranks", "Layout", "Predicted\nspeedup", "Predicted\nefficiency", "Predicted\nepoch time",
-                  "Computation\nof a step", "Wait for the\nslowest", "Allreduce"),
+        headings=(
+            "Ranks",
+            "Layout",
+            "Predicted\nspeedup",
+            "Predicted\nefficiency",
+            "Predicted\nepoch time",
+            "Computation\nof a step",
+            "Wait for the\nslowest",
+            "Allreduce",
+        ),
         rows=rows,
         left=0,
         texts=(1,),
         note=" ".join(one.rests),
-    )  # fmt: skip
+    )
 
 
 def beyond_scores(scores: Sequence[BeyondScore]) -> Table:
@@ -154,7 +174,12 @@ def beyond_scores(scores: Sequence[BeyondScore]) -> Table:
     return Table(
         title="Predicted beyond the machine, measured since",
         headings=(
-            "Ranks", "Where", "Predicted\nspeedup", "Measured\nspeedup", "Error of the\nprediction", "Within the\nband",
+            "Ranks",
+            "Where",
+            "Predicted\nspeedup",
+            "Measured\nspeedup",
+            "Error of the\nprediction",
+            "Within the\nband",
         ),
         rows=[
             (
@@ -170,7 +195,7 @@ def beyond_scores(scores: Sequence[BeyondScore]) -> Table:
         left=0,
         texts=(1, -1),
         note=f"{inside} of {len(scores)} measured speedups lie within the predicted band.",
-    )  # fmt: skip
+    )
 
 
 def reference_table(reference: NetworkReference) -> Table:
@@ -178,8 +203,14 @@ def reference_table(reference: NetworkReference) -> Table:
     return Table(
         title="Reference by this machine's network",
         headings=(
-            "Ranks", "Computation\nof a step", "Slowest\nrank", "Allreduce", "Reference of\na step", "Measured\nstep",
-            "Reference of\nthe speedup", "Measured\nspeedup",
+            "Ranks",
+            "Computation\nof a step",
+            "Slowest\nrank",
+            "Allreduce",
+            "Reference of\na step",
+            "Measured\nstep",
+            "Reference of\nthe speedup",
+            "Measured\nspeedup",
         ),
         rows=[
             (
@@ -200,7 +231,7 @@ def reference_table(reference: NetworkReference) -> Table:
         f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
         "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
         "shared memory may be faster.",
-    )  # fmt: skip
+    )
 
 
 def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
@@ -220,10 +251,15 @@ def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
     return Table(
         title=title,
         headings=(
-            "Ranks", "Predicted\nepoch time", "Predicted\nspeedup", "Measured\nepoch time", "Measured\nspeedup",
-            "Error of the\nprediction", "Within the\npredicted range",
+            "Ranks",
+            "Predicted\nepoch time",
+            "Predicted\nspeedup",
+            "Measured\nepoch time",
+            "Measured\nspeedup",
+            "Error of the\nprediction",
+            "Within the\npredicted range",
         ),
         rows=rows,
         left=0,
         note=note,
-    )  # fmt: skip
+    )

@@ -153,7 +153,12 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
     return Table(
         title="Latency and bandwidth",
         headings=(
-            "Operation", "Where", "Ranks", "Latency\n(alpha)", "Bandwidth\n(1 / beta)", "Largest error\nof the line",
+            "Operation",
+            "Where",
+            "Ranks",
+            "Latency\n(alpha)",
+            "Bandwidth\n(1 / beta)",
+            "Largest error\nof the line",
             "Remarks",
         ),
         rows=[
@@ -175,7 +180,7 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
         left=2,
         note=_FIT_NOTE,
         wide=(5, 6),
-    )  # fmt: skip
+    )
 
 
 def _banners(probe: Probe) -> tuple[Banner, ...]:
@@ -230,10 +235,15 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
         for number, cost in enumerate(costs):
             style, x = mark(number), [size.bytes for size in cost.sizes]
             axes.plot(
-                x, [value(size.bytes, size.seconds.value) for size in cost.sizes], color=style.colour,
-                marker=style.marker, markersize=3.2, linewidth=1.0, linestyle=style.dashes,
+                x,
+                [value(size.bytes, size.seconds.value) for size in cost.sizes],
+                color=style.colour,
+                marker=style.marker,
+                markersize=3.2,
+                linewidth=1.0,
+                linestyle=style.dashes,
                 label=f"{cost.name}, {cost.where}",
-            )  # fmt: skip
+            )
             for size in cost.sizes:
                 if size.seconds.low is not None and size.seconds.high is not None:
                     ends = [value(size.bytes, size.seconds.low), value(size.bytes, size.seconds.high)]
@@ -277,9 +287,14 @@ def _setting_picture(networks: Sequence[MessageCosts]) -> Picture:
             y = [size.seconds.value / usual[size.bytes] for size in cost.sizes if size.bytes in usual]
             style = mark(number)
             axes.plot(
-                x, y, color=style.colour, marker=style.marker, linestyle=style.dashes, markersize=3.5,
+                x,
+                y,
+                color=style.colour,
+                marker=style.marker,
+                linestyle=style.dashes,
+                markersize=3.5,
                 label=network.setting.name,
-            )  # fmt: skip
+            )
         _size_axis(axes)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))

@@ -104,10 +104,16 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     check_replaceable(target)
     content = render("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
-        kind=answer.kind, title=answer.title, answer=answer.sentence, when=answer.when or datetime.now(UTC),
-        name=answer.name, machine=answer.machine, data=answer.trained_on, sides=answer.sides,
+        kind=answer.kind,
+        title=answer.title,
+        answer=answer.sentence,
+        when=answer.when or datetime.now(UTC),
+        name=answer.name,
+        machine=answer.machine,
+        data=answer.trained_on,
+        sides=answer.sides,
         warnings=tuple(banner.text for banner in answer.banners),
-    )  # fmt: skip
+    )
     with folder_atomic(target) as staging:
         for name, text in answer.files.items():
             (staging / name).write_text(text, encoding="utf-8")

@@ -280,9 +280,7 @@ def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: b
     steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)  # none hides another or the median
     x = launches["ranks"] * (high / low) ** steps if logarithmic else launches["ranks"] + steps * (high - low)
     y, many = launches[column], len(launches) > _MOST_DOTS
-    dots = axes.scatter(
-        x, y, s=10, color=MUTED.light, alpha=0.6, linewidths=0, label="single launch", rasterized=many
-    )  # fmt: skip
+    dots = axes.scatter(x, y, s=10, color=MUTED.light, alpha=0.6, linewidths=0, label="single launch", rasterized=many)
     if not many:
         dots.set_urls([f"{LAUNCH}{run}" for run in launches["run"]])
 

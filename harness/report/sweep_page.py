@@ -51,9 +51,14 @@ Network = tuple[Uncertain, str]
 
 
 def report_sweep(
-    sweep_folder: Path, reports: Path, *, base: int | None = None, style: str = SCREEN,
-    network: Network | None = None, keep: bool = False,
-) -> Answer:  # fmt: skip
+    sweep_folder: Path,
+    reports: Path,
+    *,
+    base: int | None = None,
+    style: str = SCREEN,
+    network: Network | None = None,
+    keep: bool = False,
+) -> Answer:
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return what it says.
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page

@@ -68,8 +68,13 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
     Each of the `sides` comes with what a reader calls its sweep, in the column `first`.
     """
     headings = [
-        first, "Ranks", "Launches", "Epoch time", "Speedup at\nequal samples", "Test accuracy at\nequal samples",
-    ]  # fmt: skip
+        first,
+        "Ranks",
+        "Launches",
+        "Epoch time",
+        "Speedup at\nequal samples",
+        "Test accuracy at\nequal samples",
+    ]
     if goal is not None:
         shown = numbers.percent(goal, 1)
         headings += [f"Training time\nto {shown}", f"Speedup to\n{shown}"]
@@ -162,29 +167,38 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Be
         layout = next(cell.layout for cell in cells if cell)
         rows.append(
             [
-                str(ranks), names[layout], Cell(text="0", note="predicted", value=0),
-                NOT_MEASURED, NOT_MEASURED,
+                str(ranks),
+                names[layout],
+                Cell(text="0", note="predicted", value=0),
+                NOT_MEASURED,
+                NOT_MEASURED,
                 *(predicted_cell(cell) if cell else NOT_MEASURED for cell in cells),
                 *(NOT_MEASURED for _ in range(7 if turns else 5)),
                 *(["predicted, not measured"] if remarks else []),
             ]
-        )  # fmt: skip
+        )
     return Table(
         title="Scaling",
         headings=(
-            "Ranks", "Layout", "Launches", f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
+            "Ranks",
+            "Layout",
+            "Launches",
+            f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
             "Efficiency",
             *(f"Predicted\n{one.where}" for one in beyond),
             "Epoch time",
             *(("As it ran:\nepoch time", "As it ran:\nspeedup") if turns else ()),
-            "Step time", "Rows/s", "Global\nbatch", "Variation\n(within)",
+            "Step time",
+            "Rows/s",
+            "Global\nbatch",
+            "Variation\n(within)",
             *(["Remarks"] if remarks else []),
         ),
         rows=rows,
         left=0,
         texts=(1, -1) if remarks else (1,),
         note=note,
-    )  # fmt: skip
+    )
 
 
 def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
@@ -210,7 +224,12 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
     return Table(
         title="Overheads of an epoch",
         headings=(
-            "Ranks", "Layout", "Part", "Beyond its\nideal share", "Of the\nepoch", "Speedup without it,\nat most about",
+            "Ranks",
+            "Layout",
+            "Part",
+            "Beyond its\nideal share",
+            "Of the\nepoch",
+            "Speedup without it,\nat most about",
         ),
         rows=[
             (
@@ -230,7 +249,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
         "about the most that the speedup could be if that part took its ideal share and nothing else changed, with its "
         f"interval (all rows together 95 %). {unequal_cores(scaling)}For the causes of each: "
         f"harness explain {sweep}.",
-    )  # fmt: skip
+    )
 
 
 def unequal_cores(scaling: Scaling) -> str:
@@ -253,11 +272,12 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
         whole = sum(row[part.column] for part in parts)
         cells = [
             Cell(
-                text=numbers.seconds(row[part.column]), value=row[part.column],
+                text=numbers.seconds(row[part.column]),
+                value=row[part.column],
                 note=numbers.percent(row[part.column] / whole) if whole > 0 else "",
             )
             for part in parts
-        ]  # fmt: skip
+        ]
         rows.append([str(row["ranks"]), names[row["layout"]], *cells])
     headings = ("Ranks", "Layout", *(part.label.capitalize() for part in parts))
     return Table(title=title, headings=headings, rows=rows, left=0, texts=(1,), note=note)
@@ -343,7 +363,14 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
     return Table(
         title="Loss and accuracy",
         headings=(
-            "Layout", "Launches", "Epochs", "Training time", "Training loss", "Test loss", "Test accuracy", "Test AUC",
+            "Layout",
+            "Launches",
+            "Epochs",
+            "Training time",
+            "Training loss",
+            "Test loss",
+            "Test accuracy",
+            "Test AUC",
         ),
         rows=[
             (
@@ -357,7 +384,7 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
         ],
         texts=(),
         note="After the last epoch, not the best one. Medians over launches, below them the least and the greatest.",
-    )  # fmt: skip
+    )
 
 
 def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: float, names: Names) -> Table:
@@ -366,7 +393,11 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
     return Table(
         title=f"Time to {numbers.percent(goal, 1)} test accuracy",
         headings=(
-            "Ranks", "Layout", "Launches\nthat reach it", "Training time\nto reach it", "Speedup to\nthe accuracy",
+            "Ranks",
+            "Layout",
+            "Launches\nthat reach it",
+            "Training time\nto reach it",
+            "Speedup to\nthe accuracy",
             "Speedup at\nequal samples",
         ),
         rows=[
@@ -383,7 +414,7 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
         texts=(1,),
         note="The target is the base's final accuracy less one percentage point. A launch reaches it after the first "
         "epoch that has it; one that never does counts as infinitely long.",
-    )  # fmt: skip
+    )
 
 
 def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) -> Table:
@@ -438,12 +469,19 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
     return Table(
         title="Launches",
         headings=(
-            "Launch", "Ranks", "Repeat", "Started (UTC)", *(["Epoch time\nin turns"] if turns else []), recorded,
-            "Synchro-\nnisation", "Test accuracy", "Valid",
+            "Launch",
+            "Ranks",
+            "Repeat",
+            "Started (UTC)",
+            *(["Epoch time\nin turns"] if turns else []),
+            recorded,
+            "Synchro-\nnisation",
+            "Test accuracy",
+            "Valid",
         ),
         rows=rows,
         texts=(3, -1),
-    )  # fmt: skip
+    )
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

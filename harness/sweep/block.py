@@ -140,9 +140,14 @@ class Referee:
                 environment.pop(name, None)
             with Path(one.log).open("wb") as log:
                 process = subprocess.Popen(
-                    one.words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True, pass_fds=self._pass_fds,
-                )  # fmt: skip
+                    one.words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                    pass_fds=self._pass_fds,
+                )
             self._sets.append(_Resident(number=number, set=one, process=process))
 
     def run(self) -> dict[str, int]:
@@ -353,8 +358,12 @@ def warm_python(folder: Path) -> Iterator[str]:
     with (folder / "warm.log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, warm.__file__, "--serve", str(address), str(program)],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
     try:
         deadline = time.monotonic() + _WARM_S
         while not address.exists():
@@ -381,8 +390,17 @@ def run_block(block: Block, *, pass_fds: tuple[int, ...] = (), host: str = "127.
         referee.stop()
     import pandas as pd
 
-    columns = {"round": "int32", "launch": "str", "place": "int32", "steps": "int32", "seconds": "float64",
-               "cores": "float64", "at_s": "float64", "core_ns": "float64", "bound": "str"}  # fmt: skip
+    columns = {
+        "round": "int32",
+        "launch": "str",
+        "place": "int32",
+        "steps": "int32",
+        "seconds": "float64",
+        "cores": "float64",
+        "at_s": "float64",
+        "core_ns": "float64",
+        "bound": "str",
+    }
     return BlockEnd(codes=codes, turns=pd.DataFrame(referee.rounds, columns=list(columns)).astype(columns))
 
 

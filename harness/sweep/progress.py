@@ -76,9 +76,12 @@ class Display:
         self._total, self._console, self._ended = total, console, 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Progress(
-            *columns, TextColumn("{task.fields[left]}"), console=console, refresh_per_second=1,
+            *columns,
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            refresh_per_second=1,
             disable=not console.is_terminal,
-        )  # fmt: skip
+        )
         self._task = self.bar.add_task("starting", total=total, left="")
 
     def started(self, name: str) -> None:

@@ -74,9 +74,12 @@ def read_usage(answer: str) -> dict[str, JobUsage]:
         if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
             joules = int(energy or 0)
             found[job] = JobUsage(
-                elapsed_s=float(elapsed or 0), nodes=int(nodes or 0), cpu_s=clock_seconds(used or "0") or None,
-                memory_of="a process", energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
-            )  # fmt: skip
+                elapsed_s=float(elapsed or 0),
+                nodes=int(nodes or 0),
+                cpu_s=clock_seconds(used or "0") or None,
+                memory_of="a process",
+                energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
+            )
         elif job in found:
             most = max(size_bytes(memory), found[job].memory_bytes or 0)
             found[job] = replace(found[job], memory_bytes=most or None)

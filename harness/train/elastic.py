@@ -257,12 +257,19 @@ class Survivor:
         epoch, step = divmod(_made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
         new = tuple(
             FailedRank(
-                rank=member.slot, host=member.host, pid=member.pid, noticed=datetime.fromtimestamp(notice.when, UTC),
-                how=notice.how, epoch=epoch, step=step, redone=int(notice.in_step), recovery_s=now - notice.when,
+                rank=member.slot,
+                host=member.host,
+                pid=member.pid,
+                noticed=datetime.fromtimestamp(notice.when, UTC),
+                how=notice.how,
+                epoch=epoch,
+                step=step,
+                redone=int(notice.in_step),
+                recovery_s=now - notice.when,
                 ranks=replica.world.size,
             )
             for member, notice in self.known.failed
-        )  # fmt: skip
+        )
         for loss in new if replica.world.rank == 0 else ():
             print(f"harness: {loss}", flush=True)
         self.known = replace(self.known, losses=self.known.losses + new, failed=())
@@ -318,10 +325,13 @@ class Survivor:
             return self.known.stretches
         noticed = self.known.noticed
         last = Stretch(
-            ranks=replica.world.size, first=first, steps=made - first, started=started,
+            ranks=replica.world.size,
+            first=first,
+            steps=made - first,
+            started=started,
             ended=datetime.fromtimestamp(noticed.when, UTC) if noticed else datetime.now(UTC),
             training_s=self.training_s,
-        )  # fmt: skip
+        )
         return (*self.known.stretches, last)
 
     def _common_steps(self, world: World) -> tuple[Columns, ...]:

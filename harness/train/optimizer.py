@@ -90,8 +90,14 @@ def _only_steps(
     optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
 ) -> TypeGuard["FusedSGD | FusedMomentum | FusedAdam"]:
     """Tell whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""
-    besides = (optimizer.clipnorm, optimizer.clipvalue, optimizer.global_clipnorm, optimizer.weight_decay,
-               optimizer.loss_scale_factor, optimizer.gradient_accumulation_steps)  # fmt: skip
+    besides = (
+        optimizer.clipnorm,
+        optimizer.clipvalue,
+        optimizer.global_clipnorm,
+        optimizer.weight_decay,
+        optimizer.loss_scale_factor,
+        optimizer.gradient_accumulation_steps,
+    )
     return (
         type(optimizer) in (FusedSGD, FusedMomentum, FusedAdam)  # one that is derived may have a step of its own
         and all(setting is None for setting in besides)

@@ -177,9 +177,12 @@ def prepare_replica(
     part, statistics = _place_layers(world, workload, model)
     beside = policy.shares_gradients  # weights are averaged when no gradients are computed
     reduction = select(
-        world, _largest_sum(policy, model), wire=workload.wire,
-        threads=point.layout.threads if beside else 1, whole=survives(workload),
-    )  # fmt: skip
+        world,
+        _largest_sum(policy, model),
+        wire=workload.wire,
+        threads=point.layout.threads if beside else 1,
+        whole=survives(workload),
+    )
     weight, weights = shards.weight(world.rank), model.trainable_variables
     state = TrainState(
         model=model,
@@ -385,9 +388,15 @@ def _first_batch(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
     if data.files is None or not len(rows):
         return prepare_input(tf.gather(data.train_x, rows), data.shift, data.factor), tf.gather(data.train_y, rows)
     images = image_dataset(
-        ImageFiles(data.files), data.train_x[rows], data.train_y[rows], rows.astype(np.int64), batch=len(rows),
-        size=data.record.features[0], threads=1, salt=None,
-    )  # fmt: skip
+        ImageFiles(data.files),
+        data.train_x[rows],
+        data.train_y[rows],
+        rows.astype(np.int64),
+        batch=len(rows),
+        size=data.record.features[0],
+        threads=1,
+        salt=None,
+    )
     decoded, labels = next(iter(images))
     return prepare_input(decoded, data.shift, data.factor), labels
 

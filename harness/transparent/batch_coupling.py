@@ -20,8 +20,11 @@ _ROUNDING, _HALF = 2e-3, 0.03  # of the gradient's length, in float32 and in typ
 _FLOATS = {
     gen_random_ops: ("random_standard_normal", "random_uniform", "truncated_normal", "parameterized_truncated_normal"),
     gen_stateless_random_ops_v2: (
-        "stateless_random_normal_v2", "stateless_random_uniform_v2", "stateless_truncated_normal_v2"),
-}  # fmt: skip
+        "stateless_random_normal_v2",
+        "stateless_random_uniform_v2",
+        "stateless_truncated_normal_v2",
+    ),
+}
 
 
 def vector(gradients: Sequence[Any]) -> "np.ndarray[Any, Any]":

@@ -125,8 +125,10 @@ class Collectives(GroupedSums):
         """
         rows = self.rows.now()
         own = tf.cast(tf.where(rows > 0, tf.shape(tensors[0])[0], 0), tf.int32)
-        counts = tf.cast(self.sum([tf.one_hot(self.world.rank, self.world.size) * tf.cast(own, tf.float32)],
-                                  "numbers of rows")[0], tf.int32)  # fmt: skip
+        counts = tf.cast(
+            self.sum([tf.one_hot(self.world.rank, self.world.size) * tf.cast(own, tf.float32)], "numbers of rows")[0],
+            tf.int32,
+        )
         begin, total = tf.reduce_sum(counts[: self.world.rank]), tf.reduce_sum(counts)
 
         def spread(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -147,10 +149,12 @@ class Collectives(GroupedSums):
                 factor = tf.math.divide_no_nan(tf.cast(total, tf.float32), tf.cast(own, tf.float32))
                 shown = tf.shape(values[0])[0]
                 return [
-                    tf.pad(part[begin : begin + own] * tf.cast(factor, part.dtype),
-                           tf.concat([[[0, shown - own]], tf.zeros([len(part.shape) - 1, 2], tf.int32)], 0))
+                    tf.pad(
+                        part[begin : begin + own] * tf.cast(factor, part.dtype),
+                        tf.concat([[[0, shown - own]], tf.zeros([len(part.shape) - 1, 2], tf.int32)], 0),
+                    )
                     for part in upstream
-                ]  # fmt: skip
+                ]
 
             return self.sum(spread(values), label), backward
 
@@ -192,10 +196,14 @@ class Scalars:
         """Return what a `step` of `trainer` reports with every floating scalar that of all ranks' rows."""
         if not isinstance(logs, dict):
             return logs
-        trial, chosen = self._collectives.trial, [
-            name for name, leaf in logs.items()
-            if _is_number(leaf) and leaf.dtype.is_floating and id(leaf) not in self._global
-        ]  # fmt: skip
+        trial, chosen = (
+            self._collectives.trial,
+            [
+                name
+                for name, leaf in logs.items()
+                if _is_number(leaf) and leaf.dtype.is_floating and id(leaf) not in self._global
+            ],
+        )
         sums = [name for name in chosen if trial.is_sum(trial.position(trainer, (step, name)))]
         for names in (sums, [name for name in chosen if name not in sums]):
             owner = trial.position(trainer, (step, names[0])) if names else None

@@ -23,9 +23,12 @@ _ROOMS = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_op
 _DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
 _BY_PLACE = tuple(f"stateless_random_{kind}_v2" for kind in ("uniform", "normal", "uniform_int", "uniform_full_int"))
 _FOR_ALL = (
-    "random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal",
+    "random_standard_normal",
+    "random_uniform",
+    "random_uniform_int",
+    "truncated_normal",
     "stateless_truncated_normal_v2",
-)  # fmt: skip
+)
 _OTHERS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_random_get_alg")  # orders, and no draws
 _BYTES = 16  # of one step of Philox's counter
 DIVIDED = "harness_drawn"

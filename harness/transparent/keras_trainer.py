@@ -204,10 +204,12 @@ def _may_sum(trainer: Any) -> bool:
     layers = [*trainer._flatten_layers(include_self=False)]
     parts = [part for each in (trainer, *layers) for part in getattr(each, "operations", ())]
     return any(
-        not is_keras_object(type(part)) or along_rows(part) or isinstance(part, keras.layers.Lambda)
+        not is_keras_object(type(part))
+        or along_rows(part)
+        or isinstance(part, keras.layers.Lambda)
         or getattr(part, "activity_regularizer", None)
         for part in (*layers, *parts)
-    )  # fmt: skip
+    )
 
 
 def _fixed_rows(layer: Any) -> str:

@@ -50,9 +50,10 @@ def check_rows(runtime: Runtime, source: Any) -> None:
     """
     arrays = _sources(source) if isinstance(source, tf.data.Dataset) else tree.flatten(source)
     known = [
-        each for each in arrays
+        each
+        for each in arrays
         if isinstance(each, np.ndarray) or (isinstance(each, tf.Tensor) and each.dtype != tf.variant)
-    ]  # fmt: skip
+    ]
     measures = [_measure(np.asarray(array[:_COMPARED])) for array in known if len(array.shape) > 0]
     for rank, other in enumerate(gathered := runtime.collectives.gather(measures, "comparison of rows")):
         if len(other) != len(gathered[0]) or not np.allclose(other, gathered[0], rtol=1e-4, atol=0):

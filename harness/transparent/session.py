@@ -109,11 +109,18 @@ class Session:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
         settings, places = self.settings, self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
-        self.witness = Elsewhere() if self.world.rank else start(
-            self.world, (settings, self.point), settings.logs, cores,
-            steps=STEPS if settings.witness == "first" else math.inf,
-            patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
-        )  # fmt: skip
+        self.witness = (
+            Elsewhere()
+            if self.world.rank
+            else start(
+                self.world,
+                (settings, self.point),
+                settings.logs,
+                cores,
+                steps=STEPS if settings.witness == "first" else math.inf,
+                patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
+            )
+        )
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""

@@ -180,10 +180,12 @@ class Elsewhere(NoWitness):
             named = enumerate(known.items())
             known = {key if isinstance(key, str) else str(place): value for place, (key, value) in named}
         found = [
-            (f"{place} {path}".strip(), float(leaf)) for path, leaf in flatten_with_joined_string_paths(known)
-            if (tf.is_tensor(leaf) or isinstance(leaf, np.number)) and not len(leaf.shape)
+            (f"{place} {path}".strip(), float(leaf))
+            for path, leaf in flatten_with_joined_string_paths(known)
+            if (tf.is_tensor(leaf) or isinstance(leaf, np.number))
+            and not len(leaf.shape)
             and (tf.as_dtype(leaf.dtype).is_floating or tf.as_dtype(leaf.dtype).is_integer)
-        ]  # fmt: skip
+        ]
         if found:
             self.take(Seen("number", tuple(name for name, _ in found), np.array([[value] for _, value in found])))
         return structure
@@ -361,10 +363,13 @@ class Watched(Elsewhere):
 
     def _end_all(self, what: str) -> NoReturn:
         place = _place(sys._current_frames()[threading.main_thread().ident or 0])
-        abort(self._world, UserError(
-            f"in step {self._step} {what} ({place}): divided over ranks, the script trains otherwise than alone; run "
-            "it with -n 1, or with --witness off all the same"
-        ))  # fmt: skip
+        abort(
+            self._world,
+            UserError(
+                f"in step {self._step} {what} ({place}): divided over ranks, the script trains otherwise than alone; "
+                "run it with -n 1, or with --witness off all the same"
+            ),
+        )
 
     def told(self) -> str:
         """Return what the witness has shown."""
@@ -396,9 +401,13 @@ def start(
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / f"{name}.log").open("wb") as output:
             witness = subprocess.Popen(
-                [sys.executable, "-m", "harness.transparent"], env={**environment, WITNESS: "1", **switches},
-                stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "harness.transparent"],
+                env={**environment, WITNESS: "1", **switches},
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         os.sched_setaffinity(witness.pid, cores)
         theirs.close()
         ours.send((world.size, steps, *words))

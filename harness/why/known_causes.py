@@ -217,9 +217,14 @@ def _finding(cause: KnownCause, seen: Sequence[Symptom], of: int) -> Finding:
     worst = max(seen, key=lambda one: one.cost or 0.0)
     overhead = next((one.name for one in CAUSES if one.column == cause.overhead), "")
     return Finding(
-        cause=cause.name, overhead=overhead, evidence=worst.text, fix=cause.fix, cost=worst.cost, launches=len(seen),
+        cause=cause.name,
+        overhead=overhead,
+        evidence=worst.text,
+        fix=cause.fix,
+        cost=worst.cost,
+        launches=len(seen),
         of=of,
-    )  # fmt: skip
+    )
 
 
 def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:

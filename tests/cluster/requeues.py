@@ -42,9 +42,12 @@ def campaign(cluster: Cluster, folder: Path, ways: Sequence[str], each: int, epo
         redone = [sum(segment.redone for segment in run.segments) for run in found]
         whole = same == each and min(again) > 0
         faults += not whole
-        print(f"{way}: {len(found)} of {each} ended, {same} bit for bit the undisturbed weights; taken up {again} "
-              f"times, {redone} steps made again; {time.monotonic() - begin:.0f} s"
-              f"{'' if whole else ': NOT AS IT SHOULD BE'}", flush=True)  # fmt: skip
+        print(
+            f"{way}: {len(found)} of {each} ended, {same} bit for bit the undisturbed weights; taken up {again} "
+            f"times, {redone} steps made again; {time.monotonic() - begin:.0f} s"
+            f"{'' if whole else ': NOT AS IT SHOULD BE'}",
+            flush=True,
+        )
         for log in () if whole else sorted((folder / way).glob("*/logs/*.*")):
             print(f"--- {log.name}", log.read_text(errors="replace")[-2000:], sep="\n")
     return faults
@@ -58,8 +61,12 @@ def _launches(
     with (folder / f"{way}.txt").open("w") as said:
         sweep = subprocess.Popen(
             (sys.executable, "-m", "harness", "sweep", *_TRAINING, *words),
-            cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
     try:
         if way in ("signal", "node"):
             written = folder / way

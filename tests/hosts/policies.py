@@ -93,11 +93,13 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     print(f"{name}: {syncs[0]} ends at {100 * (target + SLACK):.2f} %, the target is {100 * target:.2f} %")
     return [
         Trained(
-            sync=sync, loaded=loaded, curves=curves,
+            sync=sync,
+            loaded=loaded,
+            curves=curves,
             needed=np.where((curves >= target).any(axis=1), 1 + (curves >= target).to_numpy().argmax(axis=1), np.inf),
         )
         for sync, (loaded, curves) in zip(syncs, found, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def probed(lab: Lab, kept: Path) -> Uncertain:
@@ -177,8 +179,14 @@ class Found:
     predicted: float
 
 
-def table(trained: Sequence[Trained], ranks: int, rate: float, seconds: dict[str, list[pd.Series]], network: Uncertain,
-          rows: int) -> list[Found]:  # fmt: skip
+def table(
+    trained: Sequence[Trained],
+    ranks: int,
+    rate: float,
+    seconds: dict[str, list[pd.Series]],
+    network: Uncertain,
+    rows: int,
+) -> list[Found]:
     """Print a network's rows; return what was found of each policy."""
     found = []
     times = {
@@ -216,8 +224,9 @@ def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
         ends = np.nan_to_num([median - low, np.where(np.isfinite(high), high, median * 10) - median])
         axes.errorbar(rates, median, yerr=ends, fmt=look.marker, color=look.colour, label=one.sync, markersize=4)
     if missed:
-        axes.text(0.97, 0.95, f"not reached:\n{', '.join(missed)}", ha="right", va="top", transform=axes.transAxes,
-                  fontsize=7)  # fmt: skip
+        axes.text(
+            0.97, 0.95, f"not reached:\n{', '.join(missed)}", ha="right", va="top", transform=axes.transAxes, fontsize=7
+        )
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
@@ -288,8 +297,10 @@ def main() -> None:
     )
     reached = [each for one in networks for each in one if each.seconds[0] < math.inf]
     errors = [abs(each.predicted / each.seconds[0] - 1) for each in reached]
-    print(f"fastest named right on {right} of {len(networks)} networks; median error {100 * np.median(errors):.0f} % "
-          f"of {len(errors)} predictions")  # fmt: skip
+    print(
+        f"fastest named right on {right} of {len(networks)} networks; median error {100 * np.median(errors):.0f} % "
+        f"of {len(errors)} predictions"
+    )
     if given.figure:
         figure(found, given.figure)
 

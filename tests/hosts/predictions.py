@@ -94,9 +94,14 @@ def as_probe(answer: ProbeResult) -> Probe:
     """Return what `harness probe` would keep of what its ranks have measured."""
     costs = MessageCosts(setting=Setting(name="default", mca={}), costs=fit_launches([answer.series]))
     return Probe(
-        schema=PROBE_SCHEMA, measured=datetime.now(UTC), machine=describe_machine(gpus=()), launcher="",
-        mpi_library=answer.mpi_library, hosts=answer.hosts, by_setting=(costs,),
-    )  # fmt: skip
+        schema=PROBE_SCHEMA,
+        measured=datetime.now(UTC),
+        machine=describe_machine(gpus=()),
+        launcher="",
+        mpi_library=answer.mpi_library,
+        hosts=answer.hosts,
+        by_setting=(costs,),
+    )
 
 
 def first(lab: Lab, count: int) -> Lab:
@@ -152,10 +157,13 @@ class Measured:
         sum_s = float(self.base.sums(BEST, np.array([float(ranks)]), network.value)[0])
         lasting = STEP_S + ranks * self.base.bytes * BYTE_S
         return Training(
-            compute_s=self.compute_s, messages=tuple(map(int, calls(self.base.tensors))),
-            steps=max(8, round(seconds / lasting)), slow=max(1.0, lasting / (self.alone_s + sum_s)), delay_s=delay_s,
+            compute_s=self.compute_s,
+            messages=tuple(map(int, calls(self.base.tensors))),
+            steps=max(8, round(seconds / lasting)),
+            slow=max(1.0, lasting / (self.alone_s + sum_s)),
+            delay_s=delay_s,
             bytes_per_s=rate,
-        )  # fmt: skip
+        )
 
     def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[tuple[Said, Said]]:
         """Yield what the sweep's line and `harness predict` say of each count."""
@@ -165,8 +173,11 @@ class Measured:
         frame = predict(self.base, counts, network, BEST)
         for point, (_, row) in zip(points, frame.iterrows(), strict=True):
             ends = point.speedup, point.speedup_interval.high, point.speedup_interval.low
-            line = Said(**dict(zip(("step_s", "low_s", "high_s"), (self.alone_s * point.ranks / end for end in ends),
-                                   strict=True)))  # fmt: skip
+            line = Said(
+                **dict(
+                    zip(("step_s", "low_s", "high_s"), (self.alone_s * point.ranks / end for end in ends), strict=True)
+                )
+            )
             per = row["steps"]
             yield line, Said(step_s=row["step_s"], low_s=row["epoch_low_s"] / per, high_s=row["epoch_high_s"] / per)
 
@@ -189,8 +200,9 @@ def emulated(
 ) -> Kept:
     """Return the steps of every workload and count, those that `file` has not yet emulated and kept there."""
     kept = decode(file.read_bytes(), Kept, file) if file.exists() else None
-    wanted = {count: [one for one in workloads if not kept or f"{one.name} {count}" not in kept.steps]
-              for count in counts}  # fmt: skip
+    wanted = {
+        count: [one for one in workloads if not kept or f"{one.name} {count}" not in kept.steps] for count in counts
+    }
     most = max((count for count, missing in wanted.items() if missing), default=0)
     with tempfile.TemporaryDirectory() as name, hosts(max(2, most), Path(name)) as lab:
         if kept is None:
@@ -237,8 +249,10 @@ def sum_up(rows: Sequence[Row], counts: Sequence[int]) -> None:
             found = [(row[3:][which], row[2]) for row in rows if row[1] in group]
             off = median(abs(said.error(steps)) for said, steps in found)
             held = sum(said.covers(steps) for said, steps in found)
-            print(f"{what}, {', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
-                  f"{held} of {len(found)} bands hold the emulated step")  # fmt: skip
+            print(
+                f"{what}, {', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
+                f"{held} of {len(found)} bands hold the emulated step"
+            )
 
 
 def main() -> None:

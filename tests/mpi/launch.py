@@ -59,10 +59,12 @@ def serve_warm(folder: Path, hosts: Mapping[str, Sequence[str]]) -> tuple[str, l
     servers = [
         subprocess.Popen(
             [*enter, sys.executable, _WARM, "--serve", folder / name, program],
-            stdin=subprocess.PIPE, env=environment, start_new_session=True,
+            stdin=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
         )
         for name, enter in hosts.items()
-    ]  # fmt: skip
+    ]
     for name, server in zip(hosts, servers, strict=True):
         while not (folder / name).exists():
             assert server.poll() is None, "the server did not start"

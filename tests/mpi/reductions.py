@@ -31,9 +31,15 @@ def one_nan(reduction: Reduction) -> bool:
     for rule, moments in (("sgd", 0), ("momentum", 1), ("adam", 2)) if isinstance(reduction, Updater) else ():
         first, second, variables = ([keras.Variable(np.ones(shape, np.float32)) for shape in SHAPES] for _ in range(3))
         step = Descent(
-            rule=rule, rate=tf.constant(0.1), steps=tf.constant(0, tf.int64), decay1=0.9, decay2=0.999, epsilon=1e-7,
-            first=first if moments else (), second=second if moments > 1 else (),
-        )  # fmt: skip
+            rule=rule,
+            rate=tf.constant(0.1),
+            steps=tf.constant(0, tf.int64),
+            decay1=0.9,
+            decay2=0.999,
+            epsilon=1e-7,
+            first=first if moments else (),
+            second=second if moments > 1 else (),
+        )
         reduction.update(step, variables, nans, "numbers that are none")
         results += [variable.numpy().tobytes() for variable in (*variables, *first, *second)]
     reduction.take_calls()

@@ -40,10 +40,18 @@ class Task:
     def workload(self, sync: str = "gradients") -> Workload:
         """Return the harness's own description of this task, by the policy `sync`: whole batches of synthetic rows."""
         return Workload(
-            dataset=self.dataset, model=self.model, batch_per_rank=self.batch_per_rank, drop_remainder=True,
-            epochs=_WITHOUT_END, samples=self.rows, seed=self.seed, data="synthetic", optimizer="sgd",
-            learning_rate=self.learning_rate, sync=sync,
-        )  # fmt: skip
+            dataset=self.dataset,
+            model=self.model,
+            batch_per_rank=self.batch_per_rank,
+            drop_remainder=True,
+            epochs=_WITHOUT_END,
+            samples=self.rows,
+            seed=self.seed,
+            data="synthetic",
+            optimizer="sgd",
+            learning_rate=self.learning_rate,
+            sync=sync,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

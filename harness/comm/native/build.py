@@ -12,9 +12,19 @@ from harness.base.processes import ask, quiet_stderr
 from harness.comm.mpi_library import find_launcher
 
 _NAMES = (
-    "allreduce", "arithmetic", "batch", "group", "guard", "interface", "memory", "messages", "refuse", "turn", "update",
+    "allreduce",
+    "arithmetic",
+    "batch",
+    "group",
+    "guard",
+    "interface",
+    "memory",
+    "messages",
+    "refuse",
+    "turn",
+    "update",
     "wait",
-)  # fmt: skip
+)
 _SOURCES = tuple(f"{name}.cc" for name in _NAMES)
 _HEADERS = ("arithmetic.h", "group.h", "wire.h")
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine

@@ -101,9 +101,16 @@ def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], whole: str, 
     for part in visible(rows, parts):
         widths = rows[part.column] * factor
         axes.barh(
-            places, widths, left=left, height=0.62, label=part.label, color=part.tone.light, hatch=part.hatch,
-            edgecolor=svg.PAPER.light, linewidth=0.6,
-        )  # fmt: skip
+            places,
+            widths,
+            left=left,
+            height=0.62,
+            label=part.label,
+            color=part.tone.light,
+            hatch=part.hatch,
+            edgecolor=svg.PAPER.light,
+            linewidth=0.6,
+        )
         left = left + widths
     axes.set_yticks(list(places), names)
     axes.invert_yaxis()

@@ -63,9 +63,16 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: M
             places, rows[f"{column}_low"], rows[f"{column}_high"], color=look.colour, alpha=0.18, linewidth=0
         )
         axes.plot(
-            places, rows[column], color=look.colour, marker=look.marker, linestyle=look.dashes,
-            markersize=4 + nested, linewidth=1 + nested / 2, markevery=every, label=labels[str(layout)],
-        )  # fmt: skip
+            places,
+            rows[column],
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.dashes,
+            markersize=4 + nested,
+            linewidth=1 + nested / 2,
+            markevery=every,
+            label=labels[str(layout)],
+        )
     axes.set_xlim(left=0)
     axes.set_ylabel(_TITLES[column])
     if column == "test_accuracy":

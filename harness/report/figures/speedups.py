@@ -194,9 +194,15 @@ def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: fl
     dots = (0, (1, 1.5))
     axes.plot(x[:2], y[:2], color=colour, linestyle=dots, zorder=2)
     axes.plot(
-        x[1:], y[1:], label=f"predicted, {one.where}", color=colour, linestyle=dots, marker=marker,
-        markerfacecolor=svg.PAPER.light, zorder=2,
-    )  # fmt: skip
+        x[1:],
+        y[1:],
+        label=f"predicted, {one.where}",
+        color=colour,
+        linestyle=dots,
+        marker=marker,
+        markerfacecolor=svg.PAPER.light,
+        zorder=2,
+    )
 
 
 @figure("laws")
@@ -244,9 +250,15 @@ def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkR
         axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
         axes.axvline(max(ranks), color=svg.MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
         axes.annotate(
-            "measured up to here", (max(ranks), 0.02), xycoords=("data", "axes fraction"), rotation=90,
-            fontsize=7.5, ha="right", va="bottom", color=svg.MUTED.light,
-        )  # fmt: skip
+            "measured up to here",
+            (max(ranks), 0.02),
+            xycoords=("data", "axes fraction"),
+            rotation=90,
+            fontsize=7.5,
+            ha="right",
+            va="bottom",
+            color=svg.MUTED.light,
+        )
     axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **svg.IDEAL)
     for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
         look = svg.mark(number)

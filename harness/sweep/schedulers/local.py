@@ -35,8 +35,10 @@ class Scheduler(schedulers.Scheduler):
 
     name = "local"
     template = "local.sh.j2"
-    unknown = (*("partition", "account", "project", "qos", "constraint", "reservation", "memory"),
-               *("after", "extra", "container"))  # fmt: skip
+    unknown = (
+        *("partition", "account", "project", "qos", "constraint", "reservation", "memory"),
+        *("after", "extra", "container"),
+    )
     shapes = ("jobs", "block")
     launchers = ("auto",)
     survives_client = False

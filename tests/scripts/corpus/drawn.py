@@ -24,13 +24,29 @@ _FITS = {  # what is trained on what, and how far the losses may part
     "dataset-twice": ("plain_model()", f"{_ROWS}.shuffle(300).repeat(3).batch(32).shuffle(4)", 0.1),
     "alpha-dropout": ("plain_model(keras.layers.AlphaDropout(0.2))", "x, r, epochs=3", 2e-3),
     "gaussian-dropout": ("plain_model(keras.layers.GaussianDropout(0.2))", "x, r, epochs=3", 2e-3),
-    "dropout-normalised": ("plain_model(keras.layers.BatchNormalization(), keras.layers.Dropout(0.5))", "x, r, epochs=3", 2e-3),
-    "augmented": ("image_model(keras.layers.RandomFlip(), keras.layers.RandomRotation(0.1), keras.layers.RandomZoom(0.1))", "images, labels, epochs=3", 2e-3),
-    "augmented-data": ("image_model()", "tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(160).map(change).batch(32), epochs=3", 0.3),
+    "dropout-normalised": (
+        "plain_model(keras.layers.BatchNormalization(), keras.layers.Dropout(0.5))",
+        "x, r, epochs=3",
+        2e-3,
+    ),
+    "augmented": (
+        "image_model(keras.layers.RandomFlip(), keras.layers.RandomRotation(0.1), keras.layers.RandomZoom(0.1))",
+        "images, labels, epochs=3",
+        2e-3,
+    ),
+    "augmented-data": (
+        "image_model()",
+        "tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(160).map(change).batch(32), epochs=3",
+        0.3,
+    ),
     "own-numbers": ("plain_model(keras.layers.Lambda(abs))", "Numbered(), epochs=2", 2e-3),
     "mixed-rows": ("plain_model()", "Mixed(), epochs=3", 0.1),
-    "recurrent-dropout": ("keras.Sequential([keras.layers.Reshape((4, 3)), keras.layers.LSTM(5, dropout=0.2, recurrent_dropout=0.2), keras.layers.Dense(1)])", "x, r, epochs=3", 2e-3),
-}  # fmt: skip
+    "recurrent-dropout": (
+        "keras.Sequential([keras.layers.Reshape((4, 3)), keras.layers.LSTM(5, dropout=0.2, recurrent_dropout=0.2), keras.layers.Dense(1)])",
+        "x, r, epochs=3",
+        2e-3,
+    ),
+}
 _FIT = """
 import random, time
 def change(i, t): return tf.image.random_brightness(tf.image.random_flip_left_right(i), 0.2), t

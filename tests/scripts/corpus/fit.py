@@ -13,15 +13,28 @@ report(history=[v for k in sorted(history.history) for v in history.history[k]],
        weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """
 )
-_KINDS = {"c": ("3", "softmax", "'sparse_categorical_crossentropy'"), "b": ("1", "sigmoid", "'binary_crossentropy'"),
-          "r": ("1", "linear", "'mse'"), "o": ("3", "softmax", "'categorical_crossentropy'")}  # fmt: skip
+_KINDS = {
+    "c": ("3", "softmax", "'sparse_categorical_crossentropy'"),
+    "b": ("1", "sigmoid", "'binary_crossentropy'"),
+    "r": ("1", "linear", "'mse'"),
+    "o": ("3", "softmax", "'categorical_crossentropy'"),
+}
 
 
 def _fit(name: str, y: str = "c", *, rtol: float = 2e-3, refused: str = "", **parts: str) -> Script:
     units, last, loss = _KINDS[y]
     target = "np.eye(3, dtype='float32')[c]" if y == "o" else y
-    filled = {"units": units, "last": last, "loss": loss, "optimizer": "keras.optimizers.SGD(0.05)", "metrics": "[]",
-              "compile": "", "fit": "", "before": "", "data": "x, Y, batch_size=32, shuffle=False"} | parts  # fmt: skip
+    filled = {
+        "units": units,
+        "last": last,
+        "loss": loss,
+        "optimizer": "keras.optimizers.SGD(0.05)",
+        "metrics": "[]",
+        "compile": "",
+        "fit": "",
+        "before": "",
+        "data": "x, Y, batch_size=32, shuffle=False",
+    } | parts
     filled["data"] = filled["data"].replace("Y", target)
     return Script(name=f"fit-{name}", source=fill(_FIT, y=target, **filled), rtol=rtol, refused=refused)
 
@@ -75,16 +88,33 @@ class M(keras.metrics.Metric):
     def reset_state(self):
         self.precision.reset_state(); self.recall.reset_state()
 m = M()""",
-}  # fmt: skip
+}
 _OPTIMIZERS = (
-    "SGD(0.05, momentum=0.9)", "SGD(0.05, momentum=0.9, nesterov=True)", "Adam(0.01)", "Adam(0.01, amsgrad=True)",
-    "RMSprop(0.01)", "RMSprop(0.01, centered=True)", "Adagrad(0.05)", "Adadelta(1.0)", "Adamax(0.01)", "Nadam(0.01)",
-    "Ftrl(0.1)", "AdamW(0.01, weight_decay=0.01)", "Lion(0.002)", "Adafactor(0.01)", "Lamb(0.01)",
-    "SGD(0.05, clipnorm=0.1)", "SGD(0.05, clipvalue=0.02)", "SGD(0.05, global_clipnorm=0.2)", "SGD(0.05, use_ema=True)",
-    "SGD(0.05, gradient_accumulation_steps=2)", "SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9))",
-    "SGD(keras.optimizers.schedules.CosineDecay(0.1, 30))", "SGD(0.05, weight_decay=0.01)",
+    "SGD(0.05, momentum=0.9)",
+    "SGD(0.05, momentum=0.9, nesterov=True)",
+    "Adam(0.01)",
+    "Adam(0.01, amsgrad=True)",
+    "RMSprop(0.01)",
+    "RMSprop(0.01, centered=True)",
+    "Adagrad(0.05)",
+    "Adadelta(1.0)",
+    "Adamax(0.01)",
+    "Nadam(0.01)",
+    "Ftrl(0.1)",
+    "AdamW(0.01, weight_decay=0.01)",
+    "Lion(0.002)",
+    "Adafactor(0.01)",
+    "Lamb(0.01)",
+    "SGD(0.05, clipnorm=0.1)",
+    "SGD(0.05, clipvalue=0.02)",
+    "SGD(0.05, global_clipnorm=0.2)",
+    "SGD(0.05, use_ema=True)",
+    "SGD(0.05, gradient_accumulation_steps=2)",
+    "SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9))",
+    "SGD(keras.optimizers.schedules.CosineDecay(0.1, 30))",
+    "SGD(0.05, weight_decay=0.01)",
     "LossScaleOptimizer(keras.optimizers.SGD(0.05))",
-)  # fmt: skip
+)
 _CALLBACKS = {
     "stop": "keras.callbacks.EarlyStopping(monitor='loss', patience=1)",
     "plateau": "keras.callbacks.ReduceLROnPlateau(monitor='loss', patience=1, factor=0.5, min_delta=1)",
@@ -95,19 +125,27 @@ _CALLBACKS = {
     "lambda": "keras.callbacks.LambdaCallback(on_epoch_end=lambda e, logs: None)",
     "backup": "keras.callbacks.BackupAndRestore('backup')",
     "swap": "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)",
-}  # fmt: skip
+}
 _LOSSES = {
     "r": ("mae", "huber", "log_cosh", "msle", "cosine_similarity"),
     "b": ("hinge", "squared_hinge", "binary_focal_crossentropy"),
     "o": ("categorical_hinge", "kl_divergence", "categorical_focal_crossentropy"),
 }
 _MEASURES = {
-    "b": ("AUC()", "Precision()", "Recall()", "TruePositives()", "BinaryAccuracy()", "BinaryIoU()",
-          "PrecisionAtRecall(0.5)", "FalseNegatives()"),
+    "b": (
+        "AUC()",
+        "Precision()",
+        "Recall()",
+        "TruePositives()",
+        "BinaryAccuracy()",
+        "BinaryIoU()",
+        "PrecisionAtRecall(0.5)",
+        "FalseNegatives()",
+    ),
     "c": ("SparseCategoricalAccuracy()", "SparseTopKCategoricalAccuracy(2)", "SparseCategoricalCrossentropy()"),
     "o": ("CategoricalAccuracy()", "F1Score('macro')", "TopKCategoricalAccuracy(2)", "OneHotMeanIoU(3)"),
     "r": ("RootMeanSquaredError()", "R2Score()", "LogCoshError()", "CosineSimilarity()"),
-}  # fmt: skip
+}
 
 SCRIPTS = [
     _fit("arrays", fit="validation_split=0.2"),
@@ -205,8 +243,18 @@ _SERIES = "s = rng.randn(128, 6, 3).astype('float32'); t = s[:, -1, :1]\n"
 _END = "keras.layers.Dense(2, activation='softmax')"
 
 
-def _model(name: str, setup: str, data: str, loss: str = "'sparse_categorical_crossentropy'", *, rtol: float = 2e-3,
-           refused: str = "", optimizer: str = "SGD(0.05)", compile: str = "", batch: str = "32") -> Script:  # fmt: skip
+def _model(
+    name: str,
+    setup: str,
+    data: str,
+    loss: str = "'sparse_categorical_crossentropy'",
+    *,
+    rtol: float = 2e-3,
+    refused: str = "",
+    optimizer: str = "SGD(0.05)",
+    compile: str = "",
+    batch: str = "32",
+) -> Script:
     source = fill(_MODEL, setup=setup, data=data, loss=loss, compile=compile, optimizer=optimizer, batch=batch)
     return Script(name=f"model-{name}", source=source, rtol=float(rtol), refused=refused)
 
@@ -421,7 +469,9 @@ SCRIPTS += [
         "x, c",
     ),
 ]
-_STEP = HEAD + """
+_STEP = (
+    HEAD
+    + """
 class Net(keras.Model):
     def __init__(self):
         super().__init__()
@@ -444,7 +494,8 @@ model = Net()
 model.compile(optimizer=keras.optimizers.SGD(0.02), loss='mse')
 history = model.fit(x, r, batch_size=32, epochs=2, shuffle=False, verbose=0)
 report(loss=history.history['loss'], weights=[float(np.abs(v).sum()) for v in model.get_weights()])
-"""  # fmt: skip
+"""
+)
 SCRIPTS += [
     Script(name=f"step-{name}", source=fill(_STEP, loss=loss, between=between, out=out))
     for name, loss, between, out in (
@@ -483,7 +534,9 @@ SCRIPTS += [
         ),
     )
 ]
-_PARTS = HEAD + """
+_PARTS = (
+    HEAD
+    + """
 class Net(keras.Model):
     def __init__(self):
         super().__init__()
@@ -499,7 +552,8 @@ model = Net()
 model.compile($optimizers)
 history = model.fit(x, batch_size=32, epochs=2, shuffle=False, verbose=0)
 report(loss=history.history['loss'], weights=[float(np.abs(v).sum()) for v in (*model.a.get_weights(), *model.z.get_weights())])
-"""  # fmt: skip
+"""
+)
 _DECODED = """with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(data - self.z(self.a(data))))
         self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights))
@@ -699,7 +753,7 @@ model.compile(keras.optimizers.SGD(0.02), 'mse')
 history = model.fit(x, r, validation_data=(x, r), validation_batch_size=300, epochs=2, batch_size=20, shuffle=False, verbose=0).history
 report(loss=history['loss'] + history['val_error'])
 """,
-}  # fmt: skip
+}
 _REFUSED = {"tape-and-on-batch": "give each a loop of its own", "second-model": "in step 12 the gradient"}
 SCRIPTS += [
     Script(name=f"fit-free-{name}", source=HEAD + text, refused=_REFUSED.get(name, "")) for name, text in _FREE.items()

@@ -35,10 +35,12 @@ loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=Y, logits=l
 train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
 """
 _HABITS = {
-    "later-loss": _STEP + """
+    "later-loss": _STEP
+    + """
 for epoch in range(3):
     for v, t in data: found.append(float(step(v, t, epoch == 2)))
-""" + _END,
+"""
+    + _END,
     "centres": """
 class Centres(keras.layers.Layer):
     def build(self, shape): self.centre = self.add_weight(shape=(shape[-1],), initializer='zeros', trainable=False)
@@ -49,13 +51,18 @@ class Centres(keras.layers.Layer):
 model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), Centres(), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(0.02), 'mse')
 found = model.fit(x, r, batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
-""" + _END,
-    "raw-statistics": _STEP + """
+"""
+    + _END,
+    "raw-statistics": _STEP
+    + """
 for v, t in data: found.append(float(step((v - tf.reduce_mean(v, 0)) / tf.math.reduce_std(v, 0), t)))
-""" + _END,
-    "mapped-statistics": _STEP + """
+"""
+    + _END,
+    "mapped-statistics": _STEP
+    + """
 for v, t in data.map(lambda v, t: ((v - tf.reduce_mean(v, 0)) / tf.math.reduce_std(v, 0), t)): found.append(float(step(v, t)))
-""" + _END,
+"""
+    + _END,
     "magnified-rounding": """
 x = 1e4 * rng.randn(300, 12)
 s = rng.randn(300, 4)
@@ -65,15 +72,19 @@ model.compile(keras.optimizers.SGD(1e-3), lambda s, p: keras.ops.sum(p * s, -1))
 model.fit(x.astype('float32'), s.astype('float32'), batch_size=50, epochs=2, shuffle=False, verbose=0)
 report(weights=[float(np.abs(v).sum()) for v in model.get_weights()])
 """,
-    "log-elsewhere": "import os, tempfile\n" + _FIT + """
+    "log-elsewhere": "import os, tempfile\n"
+    + _FIT
+    + """
 folder = tempfile.mkdtemp()
 class Log(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         with open(os.path.join(folder, 'log.txt'), 'a') as f: f.write(f'{epoch}\\n')
 model.fit(x, r, batch_size=20, epochs=3, shuffle=False, verbose=0, callbacks=[Log(), keras.callbacks.CSVLogger(os.path.join(folder, 'log.csv'))])
 found = [len(open(os.path.join(folder, name)).readlines()) for name in ('log.txt', 'log.csv')]
-""" + _END,
-    "drawing-pydataset": _FIT + """
+"""
+    + _END,
+    "drawing-pydataset": _FIT
+    + """
 draws = np.random.RandomState(3)
 class Rows(keras.utils.PyDataset):
     def __len__(self): return 15
@@ -81,11 +92,14 @@ class Rows(keras.utils.PyDataset):
         chosen = draws.randint(0, 300, 20)
         return x[chosen], r[chosen]
 found = model.fit(Rows(), epochs=2, shuffle=False, verbose=0).history['loss']
-""" + _END,
-    "zip-of-sums": _STEP.replace("reduce_mean(tf.square", "reduce_sum(0.05 * tf.square") + """
+"""
+    + _END,
+    "zip-of-sums": _STEP.replace("reduce_mean(tf.square", "reduce_sum(0.05 * tf.square")
+    + """
 other = tf.data.Dataset.from_tensor_slices(x[:, :1]).batch(20)
 for (v, t), u in zip(data, other): found.append(float(step(v, t)))
-""" + _END,
+"""
+    + _END,
     "accumulating-step": """
 class Net(keras.Model):
     def __init__(self):
@@ -107,7 +121,8 @@ class Net(keras.Model):
         for s in self.sums: s.assign(tf.zeros_like(s))
 model = Net(); model.build((None, 12)); model.compile(keras.optimizers.SGD(0.1))
 found = model.fit(x, r, batch_size=20, epochs=3, shuffle=False, verbose=0).history['loss']
-""" + _END,
+"""
+    + _END,
     "call-of-other-data": """
 class Pairs(keras.Model):
     def __init__(self, net):
@@ -151,40 +166,56 @@ idle.compile(keras.optimizers.SGD(0.02), 'mse')
 found = [*idle.fit(x, r, batch_size=20, verbose=0).history['loss'], *model.fit(x, r, batch_size=20, shuffle=False, verbose=0).history['loss']]
 """
     + _END,
-    "keras-shuffle": _FIT + """
+    "keras-shuffle": _FIT
+    + """
 order = keras.ops.convert_to_numpy(keras.random.shuffle(np.arange(300), seed=4))
 found = model.fit(x[order], r[order], batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
-""" + _END,
-    "fgsm": _STEP + """
+"""
+    + _END,
+    "fgsm": _STEP
+    + """
 for v, t in data:
     with tf.GradientTape() as tape:
         tape.watch(v)
         wrong = tf.reduce_mean(tf.square(t - model(v)))
     found.append(float(step(v + 0.1 * tf.sign(tape.gradient(wrong, v)), t)))
-""" + _END,
-    "rate-by-samples": _STEP + """
+"""
+    + _END,
+    "rate-by-samples": _STEP
+    + """
 seen = 0
 for v, t in data:
     seen += len(v)
     o.learning_rate.assign(0.05 / (1 + seen / 100))
     found.append(float(step(v, t)))
-""" + _END,
-    "saved-model": "import tempfile\n" + _STEP + """
+"""
+    + _END,
+    "saved-model": "import tempfile\n"
+    + _STEP
+    + """
 for v, t in data: found.append(float(step(v, t)))
 place = tempfile.mkdtemp()
 tf.saved_model.save(model, place)
 found.append(float(tf.reduce_mean(tf.saved_model.load(place).signatures['serving_default'](tf.constant(x))['output_0'])))
-""" + _END,
-    "h5py-written": "import h5py\nwith h5py.File('d.h5', 'w') as f: f['x'] = x\nwith h5py.File('d.h5') as f: x = f['x'][:]\n" + _FIT + """
+"""
+    + _END,
+    "h5py-written": "import h5py\nwith h5py.File('d.h5', 'w') as f: f['x'] = x\nwith h5py.File('d.h5') as f: x = f['x'][:]\n"
+    + _FIT
+    + """
 found = model.fit(x, r, batch_size=20, epochs=2, shuffle=False, verbose=0).history['loss']
-""" + _END,
-    "cache-file": _STEP + """
+"""
+    + _END,
+    "cache-file": _STEP
+    + """
 for epoch in range(2):
     for v, t in data.cache('kept'): found.append(float(step(v, t)))
-""" + _END,
-    "two-rows": _STEP + """
+"""
+    + _END,
+    "two-rows": _STEP
+    + """
 for v, t in tf.data.Dataset.from_tensor_slices((x[:60], r[:60])).batch(2): found.append(float(step(v, t)))
-""" + _END,
+"""
+    + _END,
     "towers": """
 one, two, o, found = keras.layers.Dense(6), keras.layers.Dense(6), keras.optimizers.SGD(0.05), []
 model = keras.Sequential([keras.Input((12,)), one]); two.build((None, 12))
@@ -197,7 +228,8 @@ def step(v, u):
     o.apply_gradients(zip(tape.gradient(loss, k), k))
     return loss
 for v in tf.data.Dataset.from_tensor_slices(x).batch(20): found.append(float(step(v, v + 0.1)))
-""" + _END,
+"""
+    + _END,
     "resting-hinge": """
 class Net(keras.Model):  # its first batch has no gradient that would show whether it is a sum or a mean
     def call(self, v): return self.last(v)
@@ -211,11 +243,18 @@ model = Net(); model.last = keras.layers.Dense(1)
 model.compile(keras.optimizers.SGD(0.01))
 t = np.concatenate([r[:80] - 100, r[80:]])
 found = model.fit(x, t, epochs=2, batch_size=40, shuffle=False, verbose=0).history['loss']
-""" + _END,
-    "penalty-on-positions": _STEP.replace("        if late: loss += tf.math.reduce_std(p)\n", "        loss += 0.1 * tf.reduce_mean(tf.square(p) * tf.cast(tf.range(tf.shape(p)[0])[:, None] % 2, tf.float32))\n") + """
+"""
+    + _END,
+    "penalty-on-positions": _STEP.replace(
+        "        if late: loss += tf.math.reduce_std(p)\n",
+        "        loss += 0.1 * tf.reduce_mean(tf.square(p) * tf.cast(tf.range(tf.shape(p)[0])[:, None] % 2, tf.float32))\n",
+    )
+    + """
 for v, t in data: found.append(float(step(v, t)))
-""" + _END,
-    "session-local-variables": _GRAPH + """
+"""
+    + _END,
+    "session-local-variables": _GRAPH
+    + """
 hits, update = tf.metrics.accuracy(Y, tf.cast(logits > 0, tf.float32))
 with tf.Session() as s:
     s.run(tf.global_variables_initializer())
@@ -226,7 +265,8 @@ with tf.Session() as s:
         s.run(update, {X: x, Y: y}); found.append(float(s.run(hits)))
 report(found=found)
 """,
-    "session-two-tasks": _GRAPH + """
+    "session-two-tasks": _GRAPH
+    + """
 Z = tf.placeholder(tf.float32, [None, 1])
 other = tf.reduce_mean(tf.square(tf.matmul(X, tf.Variable(tf.zeros([6, 1]))) - Z))
 second = tf.train.GradientDescentOptimizer(0.1).minimize(other)
@@ -237,7 +277,8 @@ with tf.Session() as s:
         found.append(float(s.run([second, other], {X: x[i:i + 20], Z: x[i:i + 20, 1:2]})[1]))
 report(found=found)
 """,
-    "session-sparse": _GRAPH[: _GRAPH.index("train =")] + """
+    "session-sparse": _GRAPH[: _GRAPH.index("train =")]
+    + """
 S = tf.sparse_placeholder(tf.float32, [None, 6])
 part = tf.reduce_mean(tf.square(tf.sparse_tensor_dense_matmul(S, w) - Y))
 step = tf.train.GradientDescentOptimizer(0.1).minimize(part)
@@ -248,7 +289,7 @@ with tf.Session() as s:
         found.append(float(s.run([step, part], {S: tf.SparseTensorValue(at, v[tuple(at.T)], v.shape), Y: y[i:i + 40]})[1]))
 report(found=found)
 """,
-}  # fmt: skip
+}
 _TOLD = {
     "magnified-rounding": "what magnifies rounding so cannot be judged",
     "later-loss": "no witness has judged what the script trains from script.py, line",

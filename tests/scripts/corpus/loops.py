@@ -31,8 +31,14 @@ report(losses=losses, more=more, weights=[float(np.abs(v).sum()) for v in model.
 
 def _loop(name: str, *, refused: str = "", rtol: float = 2e-3, **parts: str) -> list[Script]:
     """Return the loop with a compiled step, and with an eager one unless the decorator is given."""
-    filled = {"optimizer": "keras.optimizers.SGD(0.02)", "before": "", "loss": "loss = tf.reduce_mean(tf.square(t - p))",
-              "between": "pass", "after": "pass", "epoch": "pass"} | parts  # fmt: skip
+    filled = {
+        "optimizer": "keras.optimizers.SGD(0.02)",
+        "before": "",
+        "loss": "loss = tf.reduce_mean(tf.square(t - p))",
+        "between": "pass",
+        "after": "pass",
+        "epoch": "pass",
+    } | parts
     kinds = [("", filled["decorator"])] if "decorator" in filled else [("-compiled", "@tf.function"), ("-eager", "")]
     return [
         Script(
@@ -201,17 +207,23 @@ for epoch in range(2):
     for phase, d in (('train', data), ('validate', held)):
         for v, t in d: more.append(float(step(v, t)) if phase == 'train' else float(tf.reduce_mean(tf.square(t - model(v)))))
 """,
-    "same-lines": ("""
+    "same-lines": (
+        """
 for training in (True, False):
     for v, t in data: more.append(float(step(v, t)) if training else float(tf.reduce_mean(tf.square(t - model(v)))))
-""", "evaluate in a loop of its own"),
+""",
+        "evaluate in a loop of its own",
+    ),
     "not-in-order": """
 rows = tf.data.Dataset.from_tensor_slices((x, r)).map(lambda v, t: (v * 1.5, t), num_parallel_calls=2, deterministic=False)
 for v, t in rows.interleave(lambda v, t: tf.data.Dataset.from_tensors((v, t)), num_parallel_calls=2, deterministic=False).batch(40): losses.append(float(step(v, t)))
 """,
-    "python-zip": ("""
+    "python-zip": (
+        """
 for v, t in zip(tf.data.Dataset.from_tensor_slices(x).batch(40), tf.data.Dataset.from_tensor_slices(r).batch(40)): losses.append(float(step(v, t)))
-""", "another number of rows"),
+""",
+        "another number of rows",
+    ),
     "validation-metric": """
 held, error = tf.data.Dataset.from_tensor_slices((x[:90], r[:90])).batch(40), keras.metrics.MeanAbsoluteError()
 @tf.function
@@ -292,7 +304,7 @@ for i in range(0, 300, 30): losses.append(float(step(x[i:i + 30], r[i:i + 30])))
     "single-rows": "for v, t in tf.data.Dataset.from_tensor_slices((x, r)): losses.append(float(step(v[None], t[None])))",
     "inside": "@tf.function\ndef run(d):\n    for v, t in d: step(v, t)\nrun(data)",
     "iterator-inside": "@tf.function\ndef one(it):\n    v, t = next(it)\n    return step(v, t)\nit = iter(data)\nfor i in range(6): losses.append(float(one(it)))",
-}  # fmt: skip
+}
 _OWN = (
     HEAD
     + """
@@ -577,8 +589,14 @@ report(losses=[float(step(v, t)) for e in range(2) for v, t in tf.data.Dataset.f
 """,
     "nothing": "report(mean=float(tf.reduce_mean(x)))\n",
 }
-_REFUSED = {"graph-clipped": "tf.gradients inside a tf.function", "own-statistics": "in step 8 the gradient", "hidden-state": "another number of rows", "carried-state": "another number of rows",
-            "carried-layer": "another number of rows", "nothing": "made no optimizer step"}  # fmt: skip
+_REFUSED = {
+    "graph-clipped": "tf.gradients inside a tf.function",
+    "own-statistics": "in step 8 the gradient",
+    "hidden-state": "another number of rows",
+    "carried-state": "another number of rows",
+    "carried-layer": "another number of rows",
+    "nothing": "made no optimizer step",
+}
 SCRIPTS += [
     Script(
         name=f"free-{name}",

@@ -9,11 +9,12 @@ _ERROR = "tf.reduce_mean(tf.square(t - p))"
 _MIXING = {
     "pairs": "loss = tf.reduce_mean(tf.square((t - tf.transpose(t)) - (p - tf.transpose(p))))",
     "negatives": "n = tf.range(tf.shape(p)[0]); loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(n, -tf.square(p - tf.transpose(t))))",
-    "hardest": "loss = tf.reduce_mean(tf.reduce_max(tf.abs(t - tf.transpose(t)) * tf.square(p - tf.transpose(p)), 1)) + " + _ERROR,
+    "hardest": "loss = tf.reduce_mean(tf.reduce_max(tf.abs(t - tf.transpose(t)) * tf.square(p - tf.transpose(p)), 1)) + "
+    + _ERROR,
     "masked": "m = tf.cast(t > 0.2, tf.float32); loss = tf.reduce_sum(m * tf.square(t - p)) / tf.reduce_sum(m)",
     "whitened": f"loss = {_ERROR} + 0.1 * tf.square(tf.math.reduce_variance(p) - 1)",
     "root": f"loss = tf.sqrt({_ERROR} + 1e-6)",
-}  # fmt: skip
+}
 
 
 def _layer(text: str) -> str:

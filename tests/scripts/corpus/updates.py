@@ -45,16 +45,18 @@ _KERAS = {
 _PAIRS = "pairs = optimizer.compute_gradients(loss)\n"
 _SESSIONS = {
     "raw": _PAIRS + "train = [v.assign_sub(0.1 * g) for g, v in pairs]",
-    "raw-clipped": _PAIRS + "g, _ = tf.clip_by_global_norm([g for g, _ in pairs], 0.05)\ntrain = tf.group(tf.assign(w, w - g[0]), tf.assign(b, b - g[1]))",
+    "raw-clipped": _PAIRS
+    + "g, _ = tf.clip_by_global_norm([g for g, _ in pairs], 0.05)\ntrain = tf.group(tf.assign(w, w - g[0]), tf.assign(b, b - g[1]))",
     "raw-gradients": "train = [v.assign_sub(0.1 * g) for g, v in zip(tf.gradients(loss, [w, b]), [w, b])]",
     "own-optimizer": """class Clipped(tf.train.MomentumOptimizer):
     def apply_gradients(self, pairs, *args, **kwargs):
         return super().apply_gradients([(tf.clip_by_norm(g, 0.01), v) for g, v in pairs], *args, **kwargs)
 train = Clipped(0.1, 0.9).minimize(loss)""",
-    "accumulated": _PAIRS + """held = [tf.Variable(tf.zeros_like(v), trainable=False) for _, v in pairs]
+    "accumulated": _PAIRS
+    + """held = [tf.Variable(tf.zeros_like(v), trainable=False) for _, v in pairs]
 keep = [h.assign(0.5 * h + g) for h, (g, _) in zip(held, pairs)]
 train = optimizer.apply_gradients([(k, v) for k, (_, v) in zip(keep, pairs)])""",
-}  # fmt: skip
+}
 # Keras 2 as far as a script that trains needs it: the package need not be there.
 _KERAS_2 = """
 import importlib.abc, importlib.util, sys
