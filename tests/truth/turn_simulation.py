@@ -194,7 +194,7 @@ if __name__ == "__main__":
     print("| machine | truth | undisturbed: bias | coverage | blocks | as it ran: truth | bias | coverage |")
     print("|---|---|---|---|---|---|---|---|")
     for title, machine in machines():
-        undisturbed, as_it_ran = estimate(machine, 800)
+        undisturbed, as_it_ran = estimate(machine, 600)
         print(
             f"| {title} | {machine.undisturbed_truth:.3f} | {undisturbed.bias:+.2%} +-{2 * undisturbed.error:.2%} | "
             f"{undisturbed.coverage:.1%} | {undisturbed.blocks:.1f} | {machine.truth_as_it_ran:.3f} | "
