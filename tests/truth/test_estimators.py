@@ -25,7 +25,7 @@ def check(machine: Machine, blocks: int, *, slack: float) -> None:
     ids=["as noisy as two cores are", "four cores, others on one", "cores that are slow for seconds"],
 )
 def test_speedups_are_what_was_planted(machine: Machine) -> None:
-    check(machine, 150, slack=0.03)
+    check(machine, 100, slack=0.04)
 
 
 @pytest.mark.slow
