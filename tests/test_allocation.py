@@ -34,7 +34,7 @@ FLUX = {"FLUX_JOB_ID": "9", "FLUX_URI": "local:///nowhere"}
 
 
 def nodefile(folder: Path, *lines: str) -> dict[str, str]:
-    path = folder / "nodes"
+    path = folder / f"nodes-{len(lines)}"
     path.write_text("".join(f"{line}\n" for line in lines))
     return PBS | {"PBS_NODEFILE": str(path)}
 
