@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
+from harness.analysis.scaling import scale
 from harness.analysis.stats import over_blocks, ratio_over_blocks
 from harness.analysis.turn_blocks import (
     log_ratios,
@@ -146,6 +148,14 @@ def test_turns_of_few_steps_have_no_time_but_count_as_they_ran() -> None:
     assert mean_step_times(table)[ONE_LAUNCH] == pytest.approx(whole["seconds"].sum() / whole["steps"].sum())
 
 
+def test_a_block_in_which_a_launch_has_hardly_a_whole_turn_has_times_as_it_ran() -> None:
+    table = turns(np.random.default_rng(3), 1.6, rounds=30)
+    table = table[(table["launch"] == ONE_LAUNCH) | (table["round"] < 3)]
+    block = read_turn_block(table)
+    assert block.undisturbed == {} and set(block.as_it_ran) == {ONE_LAUNCH, TWO_LAUNCH}
+    assert block.has(TWO_LAUNCH) and block.step_seconds(TWO_LAUNCH) == block.as_it_ran[TWO_LAUNCH]
+
+
 def on_cores(core_seconds: tuple[float, ...], *, rounds: int = 60, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
     """Return the turns of a single rank that trains on cores of these seconds a step, one after the other."""
     rng, number = np.random.default_rng(seed), np.arange(rounds)
@@ -194,5 +204,8 @@ def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_pa
             table.to_parquet(tmp_path / ROUNDS / f"b{number}.parquet")
     loaded = load_sweep(tmp_path)
     assert [bool(run.invalid) for run in loaded.runs] == [True, False, False, True, False, False]
+    scaling = scale(launch_frame(loaded.runs, loaded.epochs))
+    assert scaling is not None and [point.launches for point in scaling.points] == [2, 2]
+    assert scaling.points[1].blocks == 2
     write_run(tmp_path, make_launch(4, 0, 0.4))
     assert not any(run.invalid for run in load_sweep(tmp_path).runs)

@@ -51,3 +51,10 @@ def test_a_signal_ends_it_and_nothing_is_left(number: signal.Signals) -> None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_warm_python_has_nothing_of_the_harness_which_is_that_of_each_child() -> None:
+    words = "import sys; print([name for name in sys.modules if name.partition('.')[0] == 'harness'])"
+    asked = subprocess.run([warm_python(), "-c", words], capture_output=True, text=True, check=True)
+    assert asked.stdout == "[]\n"

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.stats import sessions
+from harness.analysis.turn_blocks import TurnBlock
 from harness.schema.record import FailedRank, RunRecord, Stretch
 from harness.schema.workload import is_script
 
@@ -170,7 +171,9 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
 
 def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which launches trained in a block without a time on undisturbed cores, where others have one."""
-    disturbed = np.array([block is not None and not block.undisturbed for block in frame["turn_block"]], dtype=bool)
+    disturbed = np.array(
+        [isinstance(block, TurnBlock) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
+    )
     every_block = bool(disturbed[frame["valid"]].all())
     return disturbed & (not every_block)
 

@@ -129,7 +129,7 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
 
     Within each round a launch is compared with `base`, whose logarithmic time in that round is the mean over its cores
     (`base_log_times`). Winsor's mean of these log ratios places the launch relative to the base, whose own time is the
-    mean of its logarithms. Launches without a whole turn in `LEAST_ROUNDS` of the rounds are missing.
+    mean of its logarithms. Empty where a launch has no whole turn in `LEAST_ROUNDS` of the rounds.
     """
     whole = _whole_turns(calm)
     base_turns = whole[whole["launch"] == base]
@@ -137,9 +137,11 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
         return {}
     base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
     times = {base: math.exp(base_log)}
-    for launch in whole["launch"].unique():
+    for launch in calm["launch"].unique():
         ratios = log_ratios(calm, base, launch).to_numpy()
-        if launch != base and len(ratios) >= LEAST_ROUNDS:
+        if len(ratios) < LEAST_ROUNDS:
+            return {}
+        if launch != base:
             times[str(launch)] = math.exp(base_log - winsorise(ratios, _SPEEDUP_TAIL).mean())
     return times
 

@@ -56,9 +56,9 @@ def serve(address: str, python: str) -> None:
     import scipy.stats
     import tensorflow as tf
 
-    from harness.base import own_matplotlib
-
-    tf.constant, keras.Model, h5py, own_matplotlib, pd, pyarrow, scipy  # noqa: B018 - some load lazily
+    tf.constant, keras.Model, h5py, pd, pyarrow, scipy  # noqa: B018 - some load lazily
+    # Children are of several versions of the harness, each with a PYTHONPATH of its own.
+    assert not any(name.partition(".")[0] == "harness" for name in sys.modules)
     sys.executable = python
     path = sys.path[1:]
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
