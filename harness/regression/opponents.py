@@ -149,7 +149,7 @@ def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[Bl
 def _seconds(turns: pd.DataFrame, places: Iterable[int], *, disturbed: bool = False) -> Values:
     """Return the seconds of a step [rounds, old and new, places] of the rounds in which both had turns at `places`."""
     names = [f"{side}-{place}" for side in SIDES for place in places]
-    counted = turns if disturbed else undisturbed_rounds(turns)
+    counted = turns if disturbed else undisturbed_rounds(turns, alike=False)
     steps = step_table(counted).reindex(columns=names).dropna()
     found: Values = steps.to_numpy().reshape(len(steps), 2, len(names) // 2)
     return found

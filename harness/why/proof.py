@@ -349,7 +349,8 @@ def _gains(
             turns = pd.read_parquet(place / ROUNDS / f"{run.block}.parquet")
         except (OSError, ValueError):  # the block had no end
             continue
-        calm = undisturbed_rounds(turns[turns["launch"].isin(names)].assign(launch=turns["launch"].map(names)))
+        block_turns = turns[turns["launch"].isin(names)]
+        calm = undisturbed_rounds(block_turns.assign(launch=block_turns["launch"].map(names)), alike=False)
         steps = step_table(calm)
         of_block = detail.launches.assign(side=detail.launches["run"].map(names))
         own = _possible(found, run, *(of_block[of_block["side"] == side] for side in (AS_IT_IS, BASE)))
