@@ -24,6 +24,8 @@ from harness.sweep.sweep_folder import Submission, read_running
 from tests.doubles import install
 from tests.test_sweep_run import Lab, lab, wait_for  # noqa: F401 - a fixture
 
+pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
+
 COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun")
 COMMANDS += ("qsub", "qstat", "qselect", "qdel", "pbsnodes", "flux")
 OFTEN = (("slurm", "jobs"), ("slurm", "nested"), ("pbs", "array"), ("flux", "jobs"))

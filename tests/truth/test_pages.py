@@ -91,7 +91,14 @@ def shown(text: str) -> float:
 
 
 @pytest.mark.usefixtures("coarse_figures")
-@pytest.mark.parametrize(("name", "scaling"), [*((name, "strong") for name in MACHINES), ("noisy", "weak")])
+@pytest.mark.parametrize(
+    ("name", "scaling"),
+    [
+        ("noisy", "strong"),
+        *(pytest.param(name, "strong", marks=pytest.mark.slow) for name in MACHINES if name != "noisy"),
+        pytest.param("noisy", "weak", marks=pytest.mark.slow),
+    ],
+)
 def test_what_a_reader_divides_is_what_the_page_says(tmp_path: Path, name: str, scaling: str) -> None:
     machine = MACHINES[name]
     sweep = tmp_path / "sweep"
