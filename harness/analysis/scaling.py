@@ -5,6 +5,7 @@ accuracy; and sweeps side by side in both.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -196,10 +197,10 @@ def _times_in_turns(
     if not as_it_ran:
         group, base = undisturbed_launches(group), undisturbed_launches(base)
     log_seconds = np.log(group[column].to_numpy(dtype=float))
-    seconds, ratio = float(np.exp(log_seconds.mean())), 1.0 if same else None
+    seconds, ratio = geometric_mean(group[column].tolist()), 1.0 if same else None
     interval, block_count = None, 0
     if compared and not same:
-        base_seconds = float(np.exp(np.log(base[column].to_numpy(dtype=float)).mean()))
+        base_seconds = geometric_mean(base[column].tolist())
         log_ratios = block_log_ratios(base, group, as_it_ran=as_it_ran)
         mean = ratio_over_blocks(log_ratios)
         ratio, block_count = base_seconds / seconds, len(log_ratios)

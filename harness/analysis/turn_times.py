@@ -1,10 +1,10 @@
 """The times that launches have in turns, in the place of those that they recorded of whole epochs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 
-import numpy as np
 import pandas as pd
 
 from harness.analysis.frames import PARTS
@@ -76,8 +76,3 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
         ran_seconds=epochs["run"].map(ran_seconds).astype(float),
         turn_block=epochs["run"].map(own_block),
     )
-
-
-def geometric_mean(times: Iterable[float]) -> float:
-    """Return the geometric mean of `times`, all above 0."""
-    return float(np.exp(np.mean([np.log(time) for time in times])))

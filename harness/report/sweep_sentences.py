@@ -236,6 +236,8 @@ def _method_in_turns(scaling: Scaling) -> str:
     if scaling.disturbed_blocks:
         blocks = numbers.plural(scaling.disturbed_blocks, "block")
         told = f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
+        if _as_it_ran_only(scaling):
+            told = f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
     return (
         f"{ESTIMAND} All layouts of a repeat, a block, trained in turns of about 50 ms on the same cores, one turn "
         "each a round, in random order; a single rank takes its turns on the cores of the block, one after the other. "
@@ -252,7 +254,9 @@ def _certainty(last: PointScaling, base: PointScaling, scaling: Scaling) -> str:
     text = f"{launches} each" if last.launches == base.launches else f"{launches} against {base.launches}"
     if last.blocks:
         text = f"{numbers.plural(last.blocks, 'block')} in turns"
-        if ran_apart(last) and not _as_it_ran_only(scaling):
+        if _as_it_ran_only(scaling):
+            text += ", as they ran: other work met nearly every round"
+        elif ran_apart(last):
             text += ", on undisturbed cores"
     excluded = last.excluded + base.excluded
     if excluded:
