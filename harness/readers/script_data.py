@@ -29,7 +29,7 @@ from harness.datasets.shards import split_evenly
 from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
 from harness.schema.workload import IMAGENET, Workload
 
-_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_COUNTS = ("HARNESS_RANKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
