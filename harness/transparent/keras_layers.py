@@ -40,6 +40,7 @@ class Layers:
     def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         variable = original(*args, **kwargs)
         self._runtime.witness.coarse |= args[0].compute_dtype in ("float16", "bfloat16")
+        self._runtime.generation += variable.trainable
         if not variable.trainable:
             self._runtime.keep(variable)
         return variable

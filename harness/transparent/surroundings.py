@@ -35,6 +35,7 @@ _SIZE_VARIABLES = (
     *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS"),
     *("SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
 )
+_WORLD = "COMM_WORLD"
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _TAG = 7_105  # of the messages with what rank 0's clocks say
 _PATIENCE_S = 2.0  # for a reading of rank 0's that may never come
@@ -65,7 +66,8 @@ class RankVariables:
                     self._hidden[name] = os.environ[name]
                     os.environ[name] = value
         os.environ[RANKS] = str(size)
-        self._world, MPI.COMM_WORLD = MPI.COMM_WORLD, MPI.COMM_SELF
+        self._world = MPI.COMM_WORLD
+        setattr(MPI, _WORLD, MPI.COMM_SELF)
 
     def show(self) -> None:
         """Put them back, for a script that sees to its ranks itself."""
@@ -74,7 +76,7 @@ class RankVariables:
         from mpi4py import MPI
 
         os.environ.update(self._hidden)
-        MPI.COMM_WORLD = self._world
+        setattr(MPI, _WORLD, self._world)
 
 
 class AgreedClocks:
@@ -162,8 +164,9 @@ class AgreedSignals:
         """Replace `signal.signal` and `signal.getsignal`."""
         known = signal.getsignal
         self._original = signal.signal
-        signal.signal = self._set
-        signal.getsignal = lambda number: self._handlers.get(int(number)) or known(number)
+        replaced: Any = signal
+        replaced.signal = self._set
+        replaced.getsignal = lambda number: self._handlers.get(int(number)) or known(number)
 
     def _set(self, number: int, handler: Any) -> Any:
         """Have `handler` run when a signal comes."""
