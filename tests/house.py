@@ -17,10 +17,8 @@ ROOT = Path(__file__).parent.parent
 FUNCTION_LINES = 50
 MODULE_LINES = 400
 # Words that do not say what a variable holds.
-EMPTY_NAMES = frozenset(
-    ("one", "found", "own", "other", "each", "known", "said", "told", "its", "it", "there", "kept", "given", "made")
-    + ("shown",)
-)
+_EMPTY = "one found own other each known said told its it there kept given made shown"
+EMPTY_NAMES = frozenset(_EMPTY.split(" "))
 # Rooms whose work it is to word sentences: they may compare texts.
 WORDING = ("report", "cli")
 
