@@ -46,7 +46,8 @@ class Turns:
         self._tell(f"rank {password} {rank} {ranks} {self._cores}")
         self.state = TurnState(0, 0.0, 0.0)
         self.first_steps = 0
-        self._busy_s, self.host_s = busy_s, 0.0
+        self._busy_s = busy_s
+        self.host_s = 0.0
         self.core_ns: Callable[[], float] = lambda: 0.0
         self._distance = 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
@@ -80,10 +81,11 @@ class Turns:
         self.boundary()
 
     def boundary(self, word: str = "done") -> int:
-        """Go on behind the first steps of a turn, or end the turn and wait for the next; return the passes left."""
+        """Go on after the first steps of a turn, or end the turn and wait for the next; return the passes left."""
         self._passed += self._asked - self.state.left
         if self._turn and self._begin is None and self._timed is None:
-            self._cpu_s, self._begin = time.process_time(), clock()
+            self._cpu_s = time.process_time()
+            self._begin = clock()
             return self._until(self._steps, self._turn)
         if self._turn:
             steps, seconds, share = self._timed or self._measure(self._steps)
@@ -94,7 +96,10 @@ class Turns:
         words = self._file.readline().split()
         if not words:  # the referee has gone, and its block with it
             os._exit(1)
-        self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
+        self._turn = int(words[1])
+        self._steps = int(words[2])
+        self._begin = None
+        self._timed = None
         self.state.paused = float(words[3])
         self.host_s += self._busy_s() - busy_s
         if words[4].decode() != self._cores:
@@ -103,12 +108,12 @@ class Turns:
         return self._until((self.first_steps or max(1, min(3, self._steps - 2))) if self._steps else _FOREVER)
 
     def leave(self) -> None:
-        """End the turn's time at the last pass: what follows is no step, such as the evaluation behind an epoch."""
+        """End the turn's time at the last pass: what follows is no step, such as the evaluation after an epoch."""
         if not self._steps or self._timed is not None:
             return
-        made = self._asked - self.state.left
-        self._timed = self._measure(made)
-        self._passed += made
+        steps = self._asked - self.state.left
+        self._timed = self._measure(steps)
+        self._passed += steps
         self._until(1)
 
     def resume(self, since: float) -> None:

@@ -21,8 +21,9 @@ from harness.base import turns
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError, UserError
-from harness.base.hostlock import SCRATCH, HostLock, Scratch
+from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible, process_age_s, quiet_stderr, thread_limits, without_optional_packages
+from harness.base.scratch import SCRATCH, Scratch
 from harness.base.user_path import UserPath
 from harness.cli.common import GroupedCommand, answering, check_mpi, check_secrets, defaulted
 from harness.cli.options import build_workload, workload_options

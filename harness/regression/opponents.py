@@ -33,9 +33,10 @@ from harness.analysis.stats import Interval
 from harness.analysis.turn_blocks import step_table, undisturbed_rounds, winsorise
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.hostlock import HostLock, Scratch
+from harness.base.hostlock import HostLock
 from harness.base.processes import ask, interruptible
 from harness.base.provenance import git, has_commit
+from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS, Measurement, Software, measurements
 from harness.regression.checks import (
     EFFICIENCY,
