@@ -24,7 +24,8 @@ from harness.schema.message_cost import (
     Setting,
 )
 from harness.schema.record import encode
-from harness.schema.sweep import ROUNDS, STUDY_FILE, Layout, Point, Study, Sweep
+from harness.schema.sweep import Layout, Point, Study, Sweep
+from harness.schema.sweep_folder import STUDY_FILE, SweepFolder
 from harness.why.overheads import Explanation, explain_sweep
 from harness.why.proof import (
     AS_IT_IS,
@@ -268,8 +269,8 @@ def trained(blocks: Sequence[Mapping[str, Point]], *, folder: Path, **_: object)
                 rows.append((turn, point.folder, 0, 50, seconds, 0.99, 0.1 * turn, bound))
         table = pd.DataFrame(rows, columns=["round", "launch", "place", "steps", "seconds", "cores", "at_s", "bound"])
         table["seconds"] *= np.exp(0.2 * np.sin(table["round"]))
-        (folder / ROUNDS).mkdir(exist_ok=True)
-        table.to_parquet(folder / ROUNDS / f"b{number}.parquet")
+        SweepFolder(folder).rounds.mkdir(exist_ok=True)
+        table.to_parquet(SweepFolder(folder).block_turns(f"b{number}"))
 
 
 def test_what_turns_gave_stands_beside_what_was_expected(

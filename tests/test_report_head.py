@@ -17,11 +17,13 @@ from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
 from harness.report.sweep_facts import layout_words
-from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
+from harness.schema.command_lines import sweep_command
+from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
+from harness.schema.setting_words import distinguishing_names, study_name
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.submission import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
 from tests.histories import make_measurement, make_summary
 from tests.test_report import Text

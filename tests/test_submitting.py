@@ -17,10 +17,11 @@ from harness.schema.sweep import Layout
 from harness.sweep import scheduler_commands, submitting
 from harness.sweep.execute import cancel, run_sweep
 from harness.sweep.plan import build_sweep
+from harness.sweep.running import read_running
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
-from harness.sweep.sweep_folder import Submission, read_running
+from harness.sweep.submission import Submission
 from tests.doubles import install
 from tests.test_sweep_run import Lab, lab, wait_for  # noqa: F401 - a fixture
 

@@ -18,11 +18,12 @@ from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.datasets import locate
 from harness.schema.record import RunRecord, decode, encode
-from harness.schema.sweep import ROUNDS, Layout, Point, Sweep
+from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.sync import Gradients, NoSync
 from harness.schema.workload import IMAGENET, is_script
 from harness.sweep.execute import run_blocks
-from harness.sweep.job_script import resident
+from harness.sweep.job_plan import resident
 from harness.sweep.plan import current
 from harness.why.launch_detail import detailed
 from harness.why.overheads import Explanation, cost_of
@@ -346,7 +347,7 @@ def _gains(
         if run is None:
             continue
         try:
-            turns = pd.read_parquet(place / ROUNDS / f"{run.block}.parquet")
+            turns = pd.read_parquet(SweepFolder(place).block_turns(run.block))
         except (OSError, ValueError):  # the block had no end
             continue
         block_turns = turns[turns["launch"].isin(names)]

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from harness.analysis.stats import BlockRatio, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.referee import run_block
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 ITERATIONS = 40_000  # of a step on one rank, about a millisecond
 ONE, TWO = "one rank", "two ranks"
@@ -91,7 +92,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     undisturbed, as_it_ran = [], []
     for number in range(blocks):
         sets = tuple(_rank_set(name, ranks, serial, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
-        end = run_block(Block(name=f"planted-{number}-{os.getpid()}", sets=sets, seconds=seconds))
+        end = run_block(TurnBlock(name=f"planted-{number}-{os.getpid()}", launches=sets, seconds=seconds))
         times = read_turn_block(end.turns[end.turns["steps"] > 0])
         if times.undisturbed:
             undisturbed.append(math.log(times.undisturbed[ONE] / times.undisturbed[TWO]))
@@ -103,7 +104,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     )
 
 
-def _rank_set(name: str, ranks: int, serial: float, folder: Path) -> RankSet:
+def _rank_set(name: str, ranks: int, serial: float, folder: Path) -> LaunchSpec:
     program = folder / "rank.py"
     program.write_text(RANK_PROGRAM)
     cores = sorted(os.sched_getaffinity(0))
@@ -111,7 +112,7 @@ def _rank_set(name: str, ranks: int, serial: float, folder: Path) -> RankSet:
         f'"{sys.executable}" "{program}" {rank} {ranks} {_iterations(ranks, serial)} {cores[0]} {cores[1]} &'
         for rank in range(ranks)
     ]
-    return RankSet(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))
+    return LaunchSpec(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

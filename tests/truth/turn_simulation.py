@@ -74,7 +74,7 @@ class Machine:
         return 1 + (self.speedup - 1) * (ranks - 1) / (self.ranks - 1)
 
     def block(self, rng: np.random.Generator, launches: Mapping[int, str] | None = None) -> pd.DataFrame:
-        """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`.
+        """Return the turns of a block, with the columns of `harness.sweep.turn_block.BlockEnd`.
 
         `launches` has by ranks the name of every launch, by default of one rank and of all.
         """

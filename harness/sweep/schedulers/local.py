@@ -57,7 +57,7 @@ class Scheduler(schedulers.Scheduler):
         self._lock = HostLock()
         self._scratch: Scratch | None = None
 
-    def turn(self) -> str | None:
+    def claim_host(self) -> str | None:
         """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
         return self._lock.take()
 
