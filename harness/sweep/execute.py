@@ -1,26 +1,21 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-
-from rich.console import Console
 
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
-from harness.datasets import locate, prepare
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.accounts import ask_accounts
 from harness.sweep.job_cost import NodeHours
 from harness.sweep.job_loop import Launches
-from harness.sweep.job_plan import JobPlan
 from harness.sweep.job_script import write_job
+from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import Pace, display, say
-from harness.sweep.recovery import carry_over, tidy
 from harness.sweep.running import read_running
-from harness.sweep.site import JobRequest
 from harness.sweep.study import read_study
 from harness.sweep.submission import Submission, read_submission
 from harness.sweep.submitting import identify
@@ -141,40 +136,6 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
         f"{counts}, whatever finished is kept: "
         f"see `harness status {plan.folder.name}{where}`; the same command again runs only what is missing"
     )
-
-
-def run_blocks(
-    blocks: Sequence[Mapping[str, Point]], *, data_dir: Path | None, folder: Path, say: Callable[[str], None]
-) -> None:
-    """Train the points of each of the turn `blocks`, by their names, here; `folder` keeps records and rounds.
-
-    What fails leaves the others to go on.
-
-    Raises:
-        UserError: a layout cannot run here, or its data is not here.
-    """
-    data = str(data_dir.resolve()) if data_dir is not None else None
-    submission = Submission(request=JobRequest(shape="block"), data_dir=data)
-    scheduler = submission.open(oversubscribe=False)
-    points = [point for block in blocks for point in block.values()]
-    for point in blocks[0].values():
-        refusal = scheduler.refusal(point.layout)
-        if refusal:
-            raise UserError(f"no block can run: {point.layout}: {refusal}")
-        source = locate(point.workload, data_dir, point.data_id)
-        if source.kind != "script":
-            prepare(source)
-    with locked(folder), interruptible(), display(len(points), Console(quiet=True)) as progress:
-        for number, block in enumerate(blocks, start=1):
-            say(f"block {number} of {len(blocks)}, in turns: {', '.join(block)}")
-            Launches(
-                scheduler=scheduler,
-                submission=submission,
-                folder=folder,
-                pace=Pace(points),
-                progress=progress,
-                plans=[JobPlan(shape="block", points=tuple(block.values()))],
-            ).run()
 
 
 def cancel(folder: Path) -> tuple[int, bool]:

@@ -1,7 +1,7 @@
 """Which launches share a job: one each, an array, an allocation in which they follow each other, or a turn block."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,27 +59,6 @@ def takes_turns(point: Point) -> bool:
     from_files = workload.input == "files" or (workload.input == "auto" and not point.data_id.startswith("synthetic"))
     decodes_ahead = workload.dataset == IMAGENET and from_files
     return not (survives(workload) or decodes_ahead or point.layout.gpus_per_rank or point.oversubscribe)
-
-
-def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[str, Point], dict[str, str]]:
-    """Return those of `points` that can train in turns with the first ones, and why the others cannot.
-
-    A rank takes `peak` bytes, all together may take `free`.
-    """
-    fitting: dict[str, Point] = {}
-    reasons: dict[str, str] = {}
-    for name, point in points.items():
-        need = point.layout.ranks * peak
-        if not takes_turns(point):
-            obstacles = "GPUs, images decoded ahead, more ranks than cores, or ranks that outlive others"
-            reasons[name] = f"it cannot wait for a turn: {obstacles}"
-        elif need > free:
-            memory = f"{point.layout.ranks} ranks need {need / 2**30:.1f} GB of memory, {free / 2**30:.1f} are free"
-            reasons[name] = f"it cannot wait for a turn: its {memory}"
-        else:
-            fitting[name] = point
-            free -= need
-    return fitting, reasons
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

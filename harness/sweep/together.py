@@ -8,8 +8,8 @@ from pathlib import Path
 from harness.base.processes import interruptible
 from harness.schema.sweep import Point, Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.leftovers import carry_over
 from harness.sweep.progress import say
-from harness.sweep.recovery import carry_over
 from harness.sweep.submission import Submission
 from harness.sweep.survey import Survey, set_aside
 from harness.sweep.sweep_command import PlannedLaunches, SweepCommand
