@@ -405,7 +405,7 @@ def _fixed() -> list[Entity]:
             "url": _to("https://pubs.opengroup.org/onlinepubs/9699919799/"),
         },
         {"@id": "https://pubs.opengroup.org/onlinepubs/9699919799/", "@type": "WebPage", "name": "POSIX.1-2017"},
-        _parameter("#study", "File", "sweep.json", "What was asked of a sweep: workload, layouts, repeats"),
+        _parameter("#study", "File", STUDY_FILE, "What was asked of a sweep: workload, layouts, repeats"),
         _parameter("#records", "Dataset", "results", "Records of the launches"),
         {
             "@id": _PROGRAM,
