@@ -68,6 +68,11 @@ class Layout:
         return text + (f" with shares {':'.join(map(str, self.shares))}" if self.shares else "")
 
 
+def layout_order(layout: Layout) -> tuple[int, int, int, str]:
+    """Return what layouts are sorted by; the first is the base of comparisons: fewest ranks, then nodes, then threads."""
+    return layout.ranks, layout.nodes, layout.threads, str(layout)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
     """One launch of a workload on a layout. `repeat` counts from 0.

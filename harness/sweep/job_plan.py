@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.schema.sweep import Layout, Point, digest
+from harness.schema.sweep import Layout, Point, digest, layout_order
 from harness.schema.workload import IMAGENET, survives
 
 
@@ -136,7 +136,7 @@ def _of_kind(kind: tuple[object, ...], points: Iterable[Point], memory: TurnMemo
 
 def _base(points: Sequence[Point]) -> Point | None:
     """Return the launch that the others are compared with: the one of the fewest ranks."""
-    return min(points, key=lambda point: (point.layout.ranks, point.layout.nodes, point.layout.threads), default=None)
+    return min(points, key=lambda point: layout_order(point.layout), default=None)
 
 
 def queue_name(folder: Path, plan: JobPlan) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point
+from harness.schema.sweep import Layout, Point, layout_order
 from harness.sweep.plan import format_seconds, time_left
 
 
@@ -17,9 +17,7 @@ class Pace:
 
     def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
         self._repeats = 1 + max(point.repeat for point in points)
-        self._base = min(
-            (point.layout for point in points), key=lambda layout: (layout.ranks, layout.nodes, layout.threads)
-        )
+        self._base = min((point.layout for point in points), key=layout_order)
         self._epochs: dict[Layout, list[float]] = {}
         self._seconds: dict[Layout, list[float]] = {}
         for record in records:
