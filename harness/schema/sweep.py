@@ -69,7 +69,7 @@ class Layout:
 
 
 def layout_order(layout: Layout) -> tuple[int, int, int, str]:
-    """Return what layouts are sorted by; the first is the base of comparisons: fewest ranks, then nodes, then threads."""
+    """Return what layouts are sorted by; the first, of the fewest ranks, nodes and threads, is the base of others."""
     return layout.ranks, layout.nodes, layout.threads, str(layout)
 
 
