@@ -1,7 +1,8 @@
-"""One name for one thing in the whole package and one format, for `make lint`; and what the tree measures.
+"""The house's own rules, for `make lint`, and what the tree measures.
 
-python -m tests.house            check, exit code 1 and a line for each fault
-python -m tests.house --measure  what docs and reviews quote of the tree: sizes, helpers, parameters only passed on
+python -m tests.house             check: exit code 1 and a line for each fault
+python -m tests.house FOLDER ...  the faults of these folders, also where pyproject.toml calls them unfinished
+python -m tests.house --measure   the table of sizes and habits, by room
 """
 
 import ast
@@ -13,87 +14,241 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parent.parent
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTION_LINES = 50
+MODULE_LINES = 400
+# Words that do not say what a variable holds.
+_EMPTY = "one found own other each known said told its it there kept given made shown"
+EMPTY_NAMES = frozenset(_EMPTY.split(" "))
+# Rooms whose work it is to word sentences: they may compare texts.
+WORDING = ("report", "cli")
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def modules() -> dict[Path, str]:
-    """Return every module of the product with its text."""
-    return {path: path.read_text() for path in sorted((ROOT / "harness").rglob("*.py"))}
+def settings() -> dict[str, list[str]]:
+    """Return `[tool.house]` of pyproject.toml."""
+    table: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
+    return table
 
 
-def faults() -> Iterator[str]:
-    """Yield a sentence for every name that stands for two things, and every place that is kept from the formatter."""
-    house = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
+def sources(folder: Path) -> dict[Path, str]:
+    """Return every module below `folder` with its text."""
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("*.py"))
+    return {path: path.read_text() for path in paths}
+
+
+def room(path: Path) -> str:
+    """Return the room of a module: `report` of harness/report/answer.py."""
+    parts = path.relative_to(ROOT / "harness").parts
+    return parts[0] if len(parts) > 1 else path.stem
+
+
+def twice() -> Iterator[str]:
+    """Yield a sentence for every module or class name that stands for two things."""
+    shared = settings()["shared"]
     places: dict[str, list[str]] = defaultdict(list)
-    for path, text in modules().items():
+    for path, text in sources(ROOT / "harness").items():
         name = path.relative_to(ROOT).as_posix()
-        if "# fmt: " in text:
-            yield f"{name} is kept from the formatter: write it so that plain ruff format reads well"
         if path.stem.startswith("__"):
             continue
         places[f"module {path.stem}"].append(name)
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef) and node.name not in house["shared"]:
+            if isinstance(node, ast.ClassDef) and node.name not in shared:
                 places[f"class {node.name}"].append(name)
-    yield from (f"{thing} stands twice: {', '.join(files)}" for thing, files in places.items() if len(files) > 1)
+    for thing, files in places.items():
+        if len(files) > 1:
+            yield f"{thing} stands twice: {', '.join(files)}"
+
+
+def formatted() -> Iterator[str]:
+    """Yield a sentence for every module that is kept from the formatter."""
+    for path, text in sources(ROOT / "harness").items():
+        if "# fmt: " in text:
+            name = path.relative_to(ROOT).as_posix()
+            yield f"{name} is kept from the formatter: write it so that plain ruff format reads well"
+
+
+def length(node: ast.stmt) -> int:
+    """Return how many lines a statement has."""
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def habits(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield kind, line and sentence of every place of one module that the rules refuse."""
+    lines = text.count("\n")
+    if lines > MODULE_LINES:
+        yield "long module", 1, f"the module has {lines} lines: at most {MODULE_LINES}, one idea each"
+    tree = ast.parse(text)
+    in_short_comprehension = _nodes_of_short_comprehensions(tree)
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, _FUNCTIONS) and length(node) > FUNCTION_LINES:
+            yield "long function", line, f"{node.name} has {length(node)} lines: at most {FUNCTION_LINES}"
+        if isinstance(node, ast.Assign) and _is_wall(node):
+            yield "parallel assignment", line, "assign at most two simple values in one statement"
+        if isinstance(node, ast.IfExp) and _is_chained(node):
+            yield "chained conditional", line, "write a chained conditional expression as statements"
+        if isinstance(node, _COMPREHENSIONS) and _is_nested(node):
+            yield "nested comprehension", line, "take the inner comprehension out and name it"
+        if id(node) not in in_short_comprehension:
+            for name in _bound_names(node):
+                if name in EMPTY_NAMES:
+                    yield "empty name", line, f"`{name}` does not say what it holds"
+        if isinstance(node, ast.Compare) and room(path) not in WORDING and _reads_sentence(node):
+            yield "parsed sentence", line, "decide by a typed fact, not by a text written for people"
+
+
+def faults(folders: list[Path]) -> Iterator[str]:
+    """Yield a line for each place in the modules of `folders` that the rules refuse."""
+    for folder in folders:
+        for path, text in sources(folder).items():
+            name = path.relative_to(ROOT).as_posix()
+            for _, line, sentence in habits(path, text):
+                yield f"{name}:{line} {sentence}"
+
+
+def finished() -> list[Path]:
+    """Return the rooms that must keep the rules: all but those that pyproject.toml calls unfinished."""
+    unfinished = settings()["unfinished"]
+    entries = sorted((ROOT / "harness").iterdir())
+    return [entry for entry in entries if entry.stem not in unfinished and _has_source(entry)]
 
 
 def measures() -> Iterator[str]:
-    """Yield what the tree measures."""
-    sources = modules()
-    trees = {path: ast.parse(text) for path, text in sources.items()}
-    functions = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
-    lengths = [(node.end_lineno or node.lineno) - node.lineno + 1 for node in functions]
-    lines = [text.count("\n") for text in sources.values()]
-    code = sum(
-        bool(line.strip()) and not line.strip().startswith("#")
-        for text in sources.values()
-        for line in text.split("\n")
+    """Yield the table of sizes and habits, a line for each room and one for all."""
+    kinds = (
+        "long module",
+        "long function",
+        "parallel assignment",
+        "chained conditional",
+        "nested comprehension",
+        "empty name",
+        "parsed sentence",
     )
-    yield f"{len(sources)} modules, {sum(lines)} lines, {code} of code, median module {median(lines):g}"
-    short = sum(length <= 5 for length in lengths)
-    yield f"{len(functions)} functions, median {median(lengths):g} lines, {short} of five lines or fewer"
-    private = [
-        (path, node.name)
-        for path, tree in trees.items()
-        for node in tree.body
-        if isinstance(node, FUNCTIONS) and node.name.startswith("_")
-    ]
-    used = {path: Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)) for path, tree in trees.items()}
-    once = sum(used[path][name] == 1 for path, name in private)
-    yield f"{once} of {len(private)} private top-level functions used once"
-    given = passed = 0
-    for node in functions:
-        names = [
-            one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if one.arg != "self"
-        ]
-        uses = Counter(one.id for one in ast.walk(node) if isinstance(one, ast.Name))
-        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-        handed = Counter(
-            argument.id
-            for call in calls
-            for argument in (*call.args, *(keyword.value for keyword in call.keywords))
-            if isinstance(argument, ast.Name)
-        )
-        given += len(names)
-        passed += sum(0 < uses[name] == handed[name] for name in names)
-    yield f"{passed} of {given} parameters only passed on ({100 * passed / given:.0f} %)"
-    nested = sum(isinstance(one, (ast.Import, ast.ImportFrom)) for node in functions for one in ast.walk(node))
-    yield f"{nested} imports inside functions"
-    importers: dict[str, set[Path]] = defaultdict(set)
-    for path, tree in trees.items():
-        for one in ast.walk(tree):
-            if isinstance(one, ast.ImportFrom) and one.module:
-                for name in (one.module, *(f"{one.module}.{alias.name}" for alias in one.names)):
-                    importers[name].add(path)
-    dotted = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources if path.stem != "__init__"]
-    yield f"{sum(len(importers[name]) == 1 for name in dotted)} modules with one importer"
+    columns = ("lines", "modules", "functions", *kinds)
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    lengths: list[int] = []
+    for path, text in sources(ROOT / "harness").items():
+        row = rows[room(path)]
+        functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, _FUNCTIONS)]
+        lengths.extend(length(function) for function in functions)
+        row["lines"] += text.count("\n")
+        row["modules"] += 1
+        row["functions"] += len(functions)
+        row.update(kind for kind, _, _ in habits(path, text))
+    for row in list(rows.values()):
+        rows["all"].update(row)
+    yield "room          " + " ".join(f"{column:>21}" for column in columns)
+    for name, row in rows.items():
+        yield f"{name:14}" + " ".join(f"{row[column]:21}" for column in columns)
+    yield f"functions have {median(lengths):g} lines (median)"
+    yield from _parameters()
+    yield from _helpers()
+
+
+def _has_source(entry: Path) -> bool:
+    return entry.suffix == ".py" or any(entry.glob("*.py"))
+
+
+def _nodes_of_short_comprehensions(tree: ast.Module) -> set[int]:
+    """Return the identities of all nodes inside comprehensions that stand on one line."""
+    nodes: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, _COMPREHENSIONS) and node.lineno == node.end_lineno:
+            nodes.update(id(inner) for inner in ast.walk(node))
+    return nodes
+
+
+def _is_wall(node: ast.Assign) -> bool:
+    """Say whether a statement assigns a tuple of more than two values, or of values that are not simple."""
+    target = node.targets[0]
+    if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return False
+    simple = all(isinstance(value, (ast.Name, ast.Constant, ast.Attribute)) for value in node.value.elts)
+    return len(target.elts) > 2 or not simple
+
+
+def _is_chained(node: ast.IfExp) -> bool:
+    return isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp)
+
+
+def _is_nested(node: ast.AST) -> bool:
+    inner = (child for child in ast.walk(node) if child is not node)
+    return any(isinstance(child, _COMPREHENSIONS) for child in inner)
+
+
+def _bound_names(node: ast.AST) -> list[str]:
+    """Return the names that a node gives to variables, parameters and fields."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
+    if isinstance(node, _FUNCTIONS):
+        arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        return [argument.arg for argument in arguments]
+    return []
+
+
+def _reads_sentence(node: ast.Compare) -> bool:
+    """Say whether a comparison looks for words in a text for people."""
+    operands = (node.left, *node.comparators)
+    texts = [operand.value for operand in operands if isinstance(operand, ast.Constant)]
+    has_blank = any(isinstance(text, str) and " " in text.strip() for text in texts)
+    searches = isinstance(node.ops[0], (ast.In, ast.NotIn))
+    return has_blank or (searches and any(_is_text_of_error(operand) for operand in node.comparators))
+
+
+def _is_text_of_error(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "str":
+        return False
+    return bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id in ("error", "fault", "exception")
+
+
+def _parameters() -> Iterator[str]:
+    """Yield how many parameters are only passed on."""
+    parameters = 0
+    passed_on = 0
+    for text in sources(ROOT / "harness").values():
+        for function in ast.walk(ast.parse(text)):
+            if not isinstance(function, _FUNCTIONS):
+                continue
+            names = [name for name in _bound_names(function) if name != "self"]
+            uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+            arguments = Counter(_names_handed_on(function))
+            parameters += len(names)
+            passed_on += sum(0 < uses[name] == arguments[name] for name in names)
+    yield f"{passed_on} of {parameters} parameters only passed on ({100 * passed_on / parameters:.0f} %)"
+
+
+def _names_handed_on(function: ast.AST) -> Iterator[str]:
+    """Yield the names that stand alone as arguments of calls."""
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call):
+            continue
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if isinstance(argument, ast.Name):
+                yield argument.id
+
+
+def _helpers() -> Iterator[str]:
+    """Yield how many private functions of modules are used once."""
+    private = 0
+    used_once = 0
+    for text in sources(ROOT / "harness").values():
+        tree = ast.parse(text)
+        uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        names = [node.name for node in tree.body if isinstance(node, _FUNCTIONS) and node.name.startswith("_")]
+        private += len(names)
+        used_once += sum(uses[name] == 1 for name in names)
+    yield f"{used_once} of {private} private functions used once"
 
 
 if __name__ == "__main__":
     if "--measure" in sys.argv:
         print("\n".join(measures()))
-    else:
-        found = list(faults())
-        print("\n".join(found) or "Every name stands for one thing.")
-        sys.exit(bool(found))
+        sys.exit()
+    named = [ROOT / folder for folder in sys.argv[1:]]
+    sentences = list(faults(named)) if named else [*twice(), *formatted(), *faults(finished())]
+    print("\n".join(sentences) or "The rules of the house hold.")
+    sys.exit(bool(sentences))
