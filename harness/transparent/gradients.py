@@ -82,7 +82,7 @@ class GradientAverager:
         self.begin(variables)
         if trial.shadow is not None and runtime.world.rank:
             trial.shadow.take(trial.owner(variables[0]), tape, variables, [flat[i] for i in chosen])
-        printable = tf.executing_eagerly() and not (tape._persistent or trial.active or trial.shadow is not None)
+        printable = tf.executing_eagerly() and not (tape._persistent or (trial.goes_on and runtime.calls))
         number = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
         losses = [target] if printable and number else []  # which an eager loop may print or add up
         means = self._means([flat[i] for i in chosen], variables, *losses)

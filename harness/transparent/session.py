@@ -83,7 +83,8 @@ class Session:
         self._clocks = AgreedClocks(self.world)
         if self.world.size > 1 and not self._sees_ranks():
             self.rank_variables.hide(self.world.size)
-            self._clocks.install()
+            if self.gpu is None:  # whose steps go on, and may be in MPI, while the script reads a clock
+                self._clocks.install()
             self.signals.install()
         self._own = OwnRows(self.settings)
         if several:

@@ -132,10 +132,11 @@ class StepCalls:
         if step.state is StepState.UNKNOWN and not self._steps.trace(step, args, kwargs):
             step.state = StepState.IDLE
         given = rows_in(as_tensors((args, kwargs)))
-        if step.state in (StepState.DIVIDED, StepState.IDLE) and (part in given or not given):
-            return self._moved(step, call(args, kwargs))
         if step.state is StepState.IDLE:
             return call(args, kwargs)
+        fits = not given or (part in given and (whole == part or whole not in given))
+        if step.state is StepState.DIVIDED and fits:
+            return self._moved(step, call(args, kwargs))
         loop.divided = False
         with self._runtime.rows.counted_once(whole):
             args, kwargs = self._completed((args, kwargs), loop, part)

@@ -62,7 +62,7 @@ class HeldState:
             if not value.dtype.is_floating or id(handle) in counted:
                 continue
             current = read_variable(handle)
-            if current.numpy().tobytes() != value.numpy().tobytes():
+            if not (np.array_equal(current, value) or current.numpy().tobytes() == value.numpy().tobytes()):  # NaN
                 moved[place] = numbers_of(current)
         return moved
 
