@@ -31,7 +31,7 @@ _GONE = 1e-3  # of the greatest length they have had: a loss that has gone to 0 
 _NUMBERS = 1e-2  # of a number that a step returns
 _LONGER = 1.6  # patience with a second one: less than the others' with rank 0
 _LIKE = 10  # times as far as the script alone is from itself with other kernels: no mistake, but rounding magnified
-_SHARE, _LEAST_S = 0.25, 20.0  # of the run's time, that the ranks wait for the witness in trainings after the first
+_SHARE, _LEAST_S = 0.25, 10.0  # of the run's time, that the ranks wait for the witness in trainings after the first
 _UNMATCHED = 512  # of what the witness has sent, after which its steps are others
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 
