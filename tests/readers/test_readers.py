@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harness import DataSet, datasets
 from harness.base.errors import UserError
-from harness.readers import csv_rows
-from harness.readers.csv_rows import CsvRows
+from harness.readers import csv_source
+from harness.readers.csv_source import CsvRows
 from harness.readers.peers import Peers, find_peers
 from harness.readers.rank_rows import DataSetRequest, load
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
@@ -67,7 +67,7 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
         text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
         (folder / f"{number}.csv").write_text(text + "\n" * newline)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_rows, "PIECE_BYTES", piece)
+        patch.setattr(csv_source, "PIECE_BYTES", piece)
 
         def read(peers):
             source = CsvRows(folder, None, peers)
