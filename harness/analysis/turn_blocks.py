@@ -132,13 +132,14 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
     mean of its logarithms. Empty where a launch has no whole turn in `LEAST_ROUNDS` of the rounds.
     """
     whole = _whole_turns(calm)
-    base_turns = whole[whole["launch"] == base]
+    turns_of_launch = dict(iter(whole.groupby("launch", sort=False)))
+    base_turns = turns_of_launch.get(base, whole.iloc[:0])
     if base_turns["round"].nunique() < LEAST_ROUNDS:
         return {}
     base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
     times = {base: math.exp(base_log)}
     for launch in calm["launch"].unique():
-        ratios = log_ratios(calm, base, launch).to_numpy()
+        ratios = _log_ratios(base_turns, turns_of_launch.get(launch, whole.iloc[:0])).to_numpy()
         if len(ratios) < LEAST_ROUNDS:
             return {}
         if launch != base:
@@ -176,13 +177,17 @@ def log_ratios(calm: pd.DataFrame, first: str, second: str) -> pd.Series:
     Of the undisturbed rounds `calm` in which `second` had a whole turn; empty where one of the two had none.
     """
     whole = _whole_turns(calm)
-    first_turns = whole[whole["launch"] == first]
-    second_turns = whole[whole["launch"] == second].set_index("round").sort_index()
+    return _log_ratios(whole[whole["launch"] == first], whole[whole["launch"] == second])
+
+
+def _log_ratios(first_turns: pd.DataFrame, second_turns: pd.DataFrame) -> pd.Series:
+    """Return what `log_ratios` does, of the whole turns of two launches."""
     if first_turns.empty:
         return pd.Series(dtype=float)
-    first_logs = base_log_times(first_turns, second_turns.index.to_numpy())
-    second_logs = np.log((second_turns["seconds"] / second_turns["steps"]).to_numpy())
-    return pd.Series(first_logs - second_logs, index=second_turns.index)
+    by_round = second_turns.set_index("round").sort_index()
+    first_logs = base_log_times(first_turns, by_round.index.to_numpy())
+    second_logs = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
+    return pd.Series(first_logs - second_logs, index=by_round.index)
 
 
 def slowest_core_excess(base_turns: pd.DataFrame) -> float | None:
