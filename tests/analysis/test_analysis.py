@@ -18,7 +18,7 @@ from harness.analysis.stats import median_interval, ratio_interval
 from harness.base.errors import UserError
 from harness.report.sweep_facts import doubts, machine_facts, mixtures
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
-from tests.factories import (
+from tests.labs.factories import (
     epoch_frame,
     launch_frame,
     make_launch,

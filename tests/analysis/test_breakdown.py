@@ -14,7 +14,7 @@ from harness.comm.placement import HostClock, Offset
 from harness.schema.record import EpochRecord, RunRecord, read_run
 from harness.train.launch_record import on_one_clock, step_columns, with_parts
 from harness.why.known_causes import diagnose_sweep
-from tests.factories import make_launch, make_point, make_run, write_report, write_study
+from tests.labs.factories import make_launch, make_point, make_run, write_report, write_study
 from tests.mpi.launch import run_ranks
 
 SAME = HostClock(begin=Offset(at=0.0, offset_s=0.0, error_s=0.0), end=Offset(at=100.0, offset_s=0.0, error_s=0.0))

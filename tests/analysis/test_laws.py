@@ -13,7 +13,7 @@ from harness.analysis.growth import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, scale
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads
-from tests.factories import launch_frame, make_launch, make_point, make_run
+from tests.labs.factories import launch_frame, make_launch, make_point, make_run
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 

@@ -14,7 +14,7 @@ from harness.analysis.frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.analysis.stats import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.schema.record import RunRecord
-from tests.factories import launch_frame, make_launch, make_point, make_run
+from tests.labs.factories import launch_frame, make_launch, make_point, make_run
 
 TRIALS = 1500
 Pairs = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]

@@ -23,7 +23,7 @@ from harness.analysis.turn_blocks import (
 from harness.analysis.turn_times import read_rounds
 from harness.cli.sweeps import next_repeats
 from harness.schema.sweep import ROUNDS
-from tests.factories import make_launch, write_run
+from tests.labs.factories import make_launch, write_run
 
 ONE, TWO = "n1x1x1", "n2x1x1"
 ONE_LAUNCH, TWO_LAUNCH = f"{ONE}-r0-0123456789ab", f"{TWO}-r0-ba9876543210"

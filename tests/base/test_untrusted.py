@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import folder_atomic, publish, write_atomic
 from harness.cli.common import check_secrets
 from harness.schema.record import encode, read_point
-from tests.factories import make_point
+from tests.labs.factories import make_point
 
 
 @pytest.mark.parametrize(

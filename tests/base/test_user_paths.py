@@ -17,7 +17,7 @@ from harness.base.processes import process_age_s
 from harness.base.user_path import expanded
 from harness.cli.sweeps import sweep
 from harness.schema.sweep import STUDY_FILE
-from tests.factories import make_run
+from tests.labs.factories import make_run
 from tests.mpi.launch import ROOT
 
 FOLDERS = ("two words", "größe", "数据", "a'b", "[x] $HOME")

@@ -20,7 +20,7 @@ from harness.base.errors import UserError
 from harness.bundle.appendix import BundledSweep, execution_seconds, markdown_table
 from harness.bundle.archive import CRATE, SUMS, check_crate, pack, unpacked, verify_bundle, write_sums
 from harness.bundle.write_bundle import try_wheels, write_crate
-from tests.factories import epoch_frame, make_launch, make_point, make_run, write_study
+from tests.labs.factories import epoch_frame, make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 

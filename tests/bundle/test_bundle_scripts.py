@@ -11,7 +11,7 @@ import pytest
 
 from harness.bundle.repetition import SAME
 from harness.schema.record import read_run
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 from tests.labs.whole_job import harness
 from tests.mpi.launch import warm_python
 

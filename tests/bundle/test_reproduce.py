@@ -22,7 +22,7 @@ from harness.bundle.repetition import (
 )
 from harness.datasets import locate
 from harness.schema.record import RunRecord
-from tests.factories import make_run
+from tests.labs.factories import make_run
 
 
 def changed(run: RunRecord, **facts: object) -> RunRecord:

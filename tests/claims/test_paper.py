@@ -30,8 +30,8 @@ from harness.sweep.execute import run_together
 from harness.sweep.job_script import Group
 from harness.sweep.site import JobRequest
 from harness.sweep.sweep_folder import Submission
-from tests.caches import own_cache
-from tests.factories import make_point, make_run, write_run
+from tests.labs.caches import own_cache
+from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
 from tests.mpi.launch import warm_python
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.__main__ import run
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
-from tests.factories import make_run, write_run, write_study
+from tests.labs.factories import make_run, write_run, write_study
 
 # What trains in this process, measures this machine for minutes, or downloads.
 LEFT_OUT = {"train", "bench", "doctor", "data fetch"}

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import encode
-from tests.factories import START, make_point, make_provenance, make_run, write_run, write_study
+from tests.labs.factories import START, make_point, make_provenance, make_run, write_run, write_study
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
 OLD, NEW = "a" * 40, "b" * 40

@@ -45,8 +45,8 @@ from harness.why.proof import (
     newest_proofs,
     prove_overheads,
 )
-from tests.factories import START, make_point, make_provenance, make_ranks
-from tests.planted import BATCHES, write_planted
+from tests.labs.factories import START, make_point, make_provenance, make_ranks
+from tests.labs.planted import BATCHES, write_planted
 
 STEPS = BATCHES // 2
 WORKLOAD = {"dataset": "adult", "samples": 6400, "epochs": 2, "data": "synthetic"}

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.cli.sweeps import sweep
 from harness.schema.presets import repeat_command
 from harness.sweep.sweep_folder import read_study
-from tests.factories import make_run, write_run, write_study
+from tests.labs.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.sweep_folder import Submission, next_command, write_submission
-from tests.factories import write_study
+from tests.labs.factories import write_study
 
 SWEEP = Sweep(
     workload=resolve(dataset="mnist", model="dnn", epochs=3, drop_remainder=True, note="a 'quoted' note; $HOME"),

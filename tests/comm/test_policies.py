@@ -12,7 +12,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.schema.sync import DiLoCo, Mean, PowerSGD, SyncPolicy, find_policy
 from harness.transparent.run_settings import RunSettings
-from tests.factories import make_workload
+from tests.labs.factories import make_workload
 
 RANKS, STEPS = 3, 4
 SHAPES = ((3, 3, 4, 10), (10,), (40, 20), ())

@@ -4,7 +4,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.schema.record import read_run
-from tests.factories import make_workload
+from tests.labs.factories import make_workload
 from tests.mpi.launch import result, run_ranks
 
 # Half a unit in the last place, 8 and 11 significant bits: of three ranks' values and of one sum, relative to it.

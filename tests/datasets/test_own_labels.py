@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets.held_out import draw_rows
 from harness.schema.record import OwnFile, TableColumns, read_run
-from tests.factories import make_launch, write_report, write_run
+from tests.labs.factories import make_launch, write_report, write_run
 from tests.labs.own_files import lines, prepare, refused
 
 ROWS = 40

@@ -17,7 +17,7 @@ from harness.prediction.step_model import measured_factor, own_times
 from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import Layout, Skipped
-from tests.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 
 Array = np.ndarray

@@ -9,7 +9,7 @@ from harness.analysis.read_results import as_preset, choose_sweep
 from harness.prediction.step_model import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
-from tests.factories import START, make_point, make_run, write_run, write_study
+from tests.labs.factories import START, make_point, make_run, write_run, write_study
 
 PRESET = {"optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 5}
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from harness.base.errors import UserError
 from harness.cli.predict import predict as command
 from harness.schema.sweep import Layout, Point, Sweep
-from tests.factories import make_launch, make_run, make_workload, write_run, write_study
+from tests.labs.factories import make_launch, make_run, make_workload, write_run, write_study
 
 COUNTS = (1, 2, 4, 8, 16)
 

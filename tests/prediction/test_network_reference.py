@@ -16,7 +16,7 @@ from harness.prediction.network_cost import BEST, Levels, Link, allreduce_second
 from harness.probe.probing import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
-from tests.factories import make_launch, make_provenance, write_report, write_run, write_study
+from tests.labs.factories import make_launch, make_provenance, write_report, write_run, write_study
 
 ALPHA, BETA = 2e-6, 1e-9
 BYTES = 712_440  # of MNIST-DNN's weights, as the factories' records have them

@@ -29,9 +29,9 @@ from harness.prediction.step_model import (
     predict_ratio,
 )
 from harness.schema.sweep import Layout, Sweep
-from tests.factories import launch_frame, make_launch, make_workload, write_run, write_study
+from tests.labs.factories import launch_frame, make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
-from tests.simgrid import simulated
+from tests.labs.simgrid import simulated
 
 LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)
 FLAT = Levels(network=LINK)

@@ -42,7 +42,7 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import Group, write_group
 from harness.sweep.schedulers import open_scheduler
-from tests.factories import make_provenance, make_workload
+from tests.labs.factories import make_provenance, make_workload
 from tests.labs.networks import EXPECTED
 from tests.labs.probes import SIZES, make_probe, noisy
 

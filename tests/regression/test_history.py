@@ -10,7 +10,7 @@ from harness.regression.checks import EFFICIENCY, TIME
 from harness.regression.history import best_split, change_points, history_of, lasting_chance
 from harness.report.history_page import change_sentence, history_answer, history_sentence
 from harness.report.publish import write_page
-from tests.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
+from tests.labs.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
 
 
 def commits(losses: list[float], *, seed: int = 0, blocks: int = 6, sessions: int = 1) -> list[Measurement]:

@@ -17,8 +17,8 @@ from harness.regression.checks import REGRESSION, Check
 from harness.regression.opponents import HERE, SIDES, Opponents, Version, checkout, decide, why_no_checkout
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
-from tests.factories import make_workload
-from tests.histories import make_measurement, make_summary
+from tests.labs.factories import make_workload
+from tests.labs.histories import make_measurement, make_summary
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)

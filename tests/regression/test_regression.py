@@ -20,7 +20,7 @@ from harness.regression.checks import (
     samples,
 )
 from harness.report.compare_page import comparison_sentence
-from tests.histories import make_measurement, make_summary
+from tests.labs.histories import make_measurement, make_summary
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from harness.regression.history import history_of
-from tests.histories import MachineNoise, machines, simulate
+from tests.labs.histories import MachineNoise, machines, simulate
 
 HISTORIES = 0.05  # each commit is measured on a day of its own: drift between days cannot be told from a commit
 

@@ -14,7 +14,7 @@ from harness.report.answer import Answer
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.publish import write_page
 from harness.schema.record import FailedRank, Stretch
-from tests.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
+from tests.labs.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
 
 SETTINGS = {"on_failure": "shrink"}
 

@@ -14,7 +14,7 @@ from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import resolve
 from harness.schema.sweep import STUDY_FILE, Layout, Point
-from tests.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
+from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)
 

@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.publish import render
 from harness.report.svg import MARKERS, SERIES, TONES, mark
-from tests.factories import (
+from tests.labs.factories import (
     launch_frame,
     make_data,
     make_launch,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.report import figures
-from tests.factories import write_report
+from tests.labs.factories import write_report
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 MEMORY = '''

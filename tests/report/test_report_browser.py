@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories import write_report
+from tests.labs.factories import write_report
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.factories import write_report
+from tests.labs.factories import write_report
 from tests.labs.page_text import Text
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"

@@ -15,7 +15,7 @@ from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
 from harness.schema.sweep import Layout, Point
 from tests.conftest import coarsen
-from tests.factories import make_run, make_workload, write_report, write_run
+from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"

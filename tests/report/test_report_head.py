@@ -16,9 +16,9 @@ from harness.schema.presets import distinguishing_names, resolve, script_workloa
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
-from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
-from tests.histories import make_measurement, make_summary
 from tests.labs.asked import asked
+from tests.labs.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
+from tests.labs.histories import make_measurement, make_summary
 from tests.labs.page_text import Text
 
 MNIST = {"dataset": "mnist", "model": "dnn"}

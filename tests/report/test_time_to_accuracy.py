@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.report.policies_page import policies_answer
 from harness.report.publish import write_page
 from harness.schema.record import RunRecord
-from tests.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
+from tests.labs.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
 from tests.labs.page_text import Text
 
 BASE = "1 rank"

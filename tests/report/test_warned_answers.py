@@ -30,7 +30,7 @@ from harness.schema.sweep import Failure
 from harness.sweep.sweep_folder import set_aside
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import explain_sweep
-from tests.factories import (
+from tests.labs.factories import (
     launch_frame,
     make_data,
     make_launch,

@@ -14,7 +14,7 @@ from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
-from tests.factories import make_workload, write_report
+from tests.labs.factories import make_workload, write_report
 from tests.labs.sweep_lab import Lab
 
 MODEL = "own.nets:small"

@@ -10,9 +10,9 @@ from harness.base.errors import UserError
 from harness.regression.baselines import study_differences
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.sweep import Layout, Point, Sweep
-from tests.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
-from tests.histories import make_measurement
 from tests.labs.asked import asked
+from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
+from tests.labs.histories import make_measurement
 from tests.labs.sweep_lab import Lab
 
 WORDS = 'it\'s "new" $HOME $(false) `false` <b> % \\ | ; #'

@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 from harness.schema.option import check_options, conditions, option
 from harness.schema.record import decode, encode
 from harness.schema.workload import Workload
-from tests.factories import make_workload
+from tests.labs.factories import make_workload
 
 ROOT = Path(__file__).parents[2]
 LINE = '    clip_norm: float | None = option("Longest gradient.", None, above=0)\n'

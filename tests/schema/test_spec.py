@@ -13,7 +13,7 @@ from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.sync import Weights, find_policy
-from tests.factories import make_launch
+from tests.labs.factories import make_launch
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from harness.sweep.job_script import Group, check_directives, estimate, queue_na
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
-from tests.factories import make_point
+from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")

@@ -12,7 +12,7 @@ from harness.schema.sweep import Layout
 from harness.sweep.job_script import Group, time_limit
 from harness.sweep.schedulers import beyond
 from harness.sweep.site import JobRequest, Partition, find_site
-from tests.factories import make_point
+from tests.labs.factories import make_point
 
 
 def test_a_time_limit_may_depend_on_the_nodes() -> None:

@@ -24,8 +24,8 @@ from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
 from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
-from tests.doubles import install
-from tests.factories import START
+from tests.labs.doubles import install
+from tests.labs.factories import START
 from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parents[1] / "data/pbs"

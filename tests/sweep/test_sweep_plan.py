@@ -12,7 +12,7 @@ from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import blocks
 from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
-from tests.factories import make_workload
+from tests.labs.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
 

@@ -36,7 +36,7 @@ from harness.sweep.sweep_folder import (
     tidy,
     write_running,
 )
-from tests.factories import make_run
+from tests.labs.factories import make_run
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
 

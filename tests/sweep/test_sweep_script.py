@@ -16,7 +16,7 @@ from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_script import Group, JobLaunch, JobScript, render, write_group
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
-from tests.factories import make_point
+from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare
 
 CASES = {

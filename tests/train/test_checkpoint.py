@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.schema.sweep import checkpoint_folder, forget_checkpoints
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
-from tests.factories import make_point, make_run
+from tests.labs.factories import make_point, make_run
 
 ARRAYS = {"variable/0": np.arange(6, dtype=np.float32).reshape(2, 3), "variable/1/0": np.array(3, np.int64)}
 

@@ -15,9 +15,9 @@ from harness.probe.measure import ProbePlan, ProbeResult
 from harness.probe.probing import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
-from tests.caches import own_cache
 from tests.hosts.lab import Lab, hosts, missing
 from tests.hosts.predictions import GBIT, Measured, emulated, score
+from tests.labs.caches import own_cache
 from tests.links import KINDS, Links
 from tests.mpi.launch import PROGRAMS, end_warm, result, serve_warm
 

@@ -12,8 +12,8 @@ import pytest
 from harness.schema.record import read_run
 from harness.schema.sweep import checkpoint_folder
 from harness.train.checkpoint_file import read_attempts
-from tests.caches import own_cache
 from tests.kills import COMMON, LAUNCHES, Victim, differences, run
+from tests.labs.caches import own_cache
 from tests.mpi.launch import run_ranks
 from tests.soak import full_disk
 

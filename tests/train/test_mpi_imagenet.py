@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 from tests.mpi.launch import result
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(3000)]

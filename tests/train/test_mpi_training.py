@@ -15,7 +15,7 @@ from harness.comm.native.build import build
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 from tests.mpi.launch import PROGRAMS, result, run_ranks
 
 pytestmark = pytest.mark.mpi

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.cli import main
 from harness.report.answer import Answer
 from harness.schema.record import STEPS_FILE, RunRecord, read_run
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 
 # Ranks must start: what is compared is what they train.
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("warm")]

@@ -15,7 +15,7 @@ from harness.schema.presets import script_workload
 from harness.schema.record import WeightsRecord, read_run
 from harness.schema.sweep import Layout, Point
 from harness.schema.workload import batch_mode, is_script, script_command
-from tests.factories import make_run, write_report, write_run
+from tests.labs.factories import make_run, write_report, write_run
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"

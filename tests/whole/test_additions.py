@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.caches import own_cache
 from tests.labs.additions import TABLE, Addition
+from tests.labs.caches import own_cache
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 
 pytestmark = pytest.mark.slow
 

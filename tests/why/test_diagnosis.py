@@ -13,7 +13,7 @@ from harness.schema.sweep import Failure
 from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
 from harness.why.launch_detail import Case
 from harness.why.symptoms import regular_delays
-from tests.factories import (
+from tests.labs.factories import (
     START,
     make_point,
     write_failure,

@@ -19,9 +19,9 @@ from harness.analysis.read_results import Calls, read_calls
 from harness.schema.record import STEPS_FILE, read_run
 from harness.why.launch_detail import last_ranks, skew_shares
 from harness.why.overheads import LAUNCH_CAUSES, PARTS, Explanation, explain_sweep, overheads
-from tests.factories import make_launch, make_point, write_run, write_study
+from tests.labs.factories import make_launch, make_point, write_run, write_study
+from tests.labs.planted import BATCHES, write_planted
 from tests.labs.planted_overheads import INPUT, RANKS, STEP, WIRE, noisy, plant
-from tests.planted import BATCHES, write_planted
 
 RECORDS = Path(__file__).parents[1] / "data/mnist-dnn-6x2"
 STEPS = BATCHES // RANKS

@@ -16,7 +16,7 @@ from harness.analysis.trace import MOST_EVENTS, trace_events, trace_file
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import RunRecord, Segment, read_run
-from tests.factories import make_epochs, make_point, make_run
+from tests.labs.factories import make_epochs, make_point, make_run
 
 RECORDS = Path(__file__).parents[1] / "data/mnist-dnn-6x2"
 TWO = "n2x1x1-r2-be373a955676"

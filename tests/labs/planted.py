@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, encode
 from harness.schema.sweep import Point
-from tests.factories import make_point, make_ranks, make_run
+from tests.labs.factories import make_point, make_ranks, make_run
 
 BATCHES = 800  # of 64 rows each in an epoch, over all ranks; under weak scaling for each of them
 Compute = Callable[[np.random.Generator, int], np.ndarray]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from harness.regression.baselines import MeasuredLaunch, Measurement, software
 from harness.schema.sweep import Layout
-from tests.factories import START, make_provenance, make_run, make_workload
+from tests.labs.factories import START, make_provenance, make_run, make_workload
 
-AA_FILE = Path(__file__).parent / "data" / "aa-mnist-dnn.json"
+AA_FILE = Path(__file__).parents[1] / "data" / "aa-mnist-dnn.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def install(double: str, target: Path) -> None:
-    """Write the program tests/`double` to `target`, for this Python where a first line can name it.
+    """Write the program tests/labs/`double` to `target`, for this Python where a first line can name it.
 
     It is called for each poll, and what else may be called ``python3`` (a shim that looks for versions) starts slowly.
     """
