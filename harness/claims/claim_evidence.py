@@ -13,8 +13,8 @@ import pandas as pd
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.frames import launch_frame
+from harness.analysis.inference import Interval
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.stats import Interval
 from harness.base.errors import UserError
 from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, measured_base, predict_ratio

@@ -15,17 +15,19 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.scaling import comparable, scale, times_to_accuracy
-from harness.analysis.stats import (
+from harness.analysis.accuracy_times import times_to_accuracy
+from harness.analysis.comparison import comparable
+from harness.analysis.inference import (
     FEWEST_BLOCKS,
+    FEWEST_LAUNCHES,
     LEVEL,
-    NEEDED,
     Interval,
     median_interval,
     percentiles,
     ratio_over_blocks,
     resamples,
 )
+from harness.analysis.scaling import scale
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.schema.claim import Claim
 from harness.schema.sync import find_policy
@@ -141,7 +143,7 @@ def decide(
     outcome = REFUTED if False in known else UNKNOWN if None in known or not known else CONFIRMED
     missing = "launches enough for a narrower interval"
     if None in list(rests):
-        missing = f"an interval, which needs {NEEDED} launches of each, or {FEWEST_BLOCKS} in turns"
+        missing = f"an interval, which needs {FEWEST_LAUNCHES} launches of each, or {FEWEST_BLOCKS} in turns"
     return ClaimFinding(outcome=outcome, said=said, used=used, missing=missing if outcome == UNKNOWN else "")
 
 
@@ -306,7 +308,7 @@ def accuracy(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
             said += f"; the shortest trained for {numbers.seconds(trained)}"
             if reached == number:
                 said = f"reached in {numbers.seconds(float(group['whole'].median()))} ({said})"
-            missing = f"{NEEDED - number} more launches" if number < NEEDED else ""
+            missing = f"{FEWEST_LAUNCHES - number} more launches" if number < FEWEST_LAUNCHES else ""
             if not missing and 0 < reached < number:
                 missing = "launches that agree"
             if not missing and not reached and trained < claim.seconds:
@@ -365,7 +367,7 @@ def reading(claim: Claim, found: Sequence[ClaimEvidence]) -> ClaimFinding:
             (scatter, "trained_s", drawn[1]),
         )
     )
-    interval = percentiles((longer - usual) / trained, few) if few >= NEEDED else None
+    interval = percentiles((longer - usual) / trained, few) if few >= FEWEST_LAUNCHES else None
     extra = float(scatter["reading"].median() - parallel["reading"].median())
     span = f", {numbers.percent(interval.low, 1)} to {numbers.percent(interval.high, 1)} of it" if interval else ""
     said = (

@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 
 from harness import datasets
-from harness.analysis.read_results import standing
-from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
+from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
+from harness.analysis.sweep_choice import standing
 from harness.claims.claim_evidence import GPUS, ClaimEvidence, compare_with_claim, foresee, is_about
 from harness.claims.claim_rules import (
     CONFIRMED,
@@ -63,7 +63,7 @@ def judge_claim(
     With its `paper`, by a prediction for that one's testbed too, where measurements leave it open.
 
     Sweeps that ask another question are left out and change nothing. Of the others those count first that have the
-    claim's rank counts, then those that differ least from what the claim is about, then as `read_results.RULE` says.
+    claim's rank counts, then those that differ least from what the claim is about, then as `sweep_choice.RULE` says.
     """
     if claim.erratum:
         return Judgement(claim=claim, finding=ClaimFinding(outcome=ERRATUM, said=claim.erratum))
@@ -179,7 +179,7 @@ def plan(
         build_sweep(
             replace(workload, sync=policy),
             layouts=tuple(layouts) if policy == POLICIES[0] else several,
-            repeats=size.repeats or (NEEDED if full else FEWEST_BLOCKS),
+            repeats=size.repeats or (FEWEST_LAUNCHES if full else FEWEST_BLOCKS),
             data_dir=data_dir,
             oversubscribe=oversubscribe,
         )
@@ -259,7 +259,7 @@ def studies(
     averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
     learning = resolve(dataset="cifar10", model="dnn", epochs=60)
 
-    def made(workload: Workload, counts: Iterable[int], repeats: int = NEEDED) -> Sweep:
+    def made(workload: Workload, counts: Iterable[int], repeats: int = FEWEST_LAUNCHES) -> Sweep:
         layouts = tuple(Layout(nodes=count) for count in sorted(set(counts)) if count <= cores)
         return build_sweep(workload, layouts=layouts, repeats=repeats, data_dir=data_dir)
 
@@ -276,7 +276,7 @@ def studies(
             sweeps=(
                 made(own, (1, 2, *([4] if cores >= 4 else []))),
                 made(replace(own, distribution="parallel"), (2,)),
-                made(replace(own, model=WIDE, epochs=1), (1, 2), 2 * NEEDED),  # slower on near cores than on far ones
+                made(replace(own, model=WIDE, epochs=1), (1, 2), 2 * FEWEST_LAUNCHES),
             ),
         ),
         ClaimStudy(

@@ -146,7 +146,7 @@ def _measure(
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
 
     for reference in references:
         wanted = (reference.workload, reference.scaling, reference.data_id)

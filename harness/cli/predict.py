@@ -76,7 +76,7 @@ def find_network(
 
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
@@ -107,7 +107,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
 
 def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
     """Write the measured points of the one workload of `names` to `file`, as Extra-P reads them."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
 
     _refuse_beside_extrap()

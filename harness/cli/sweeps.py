@@ -35,7 +35,7 @@ from harness.schema.record import RUN_FILE, read_run
 from harness.schema.sweep import LOGS, Point
 
 if TYPE_CHECKING:
-    from harness.analysis.stats import Interval
+    from harness.analysis.inference import Interval
     from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
 
@@ -81,7 +81,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
-    from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
+    from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
     from harness.cli.predict import find_network
     from harness.sweep.execute import run_sweep, write_scripts
     from harness.sweep.plan import build_sweep
@@ -95,7 +95,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     fetch_for(workload, data_dir)
     repeats = options["repeats"]
     if repeats is None:
-        repeats = FEWEST_BLOCKS if turns else NEEDED
+        repeats = FEWEST_BLOCKS if turns else FEWEST_LAUNCHES
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -396,7 +396,8 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     """
     from harness.analysis.frames import launch_frame, middle_launch
     from harness.analysis.numbers import plural as counted
-    from harness.analysis.read_results import load_sweep, read_calls
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.sync_calls import read_calls
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, results)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.inference import LEVEL, Interval
 from harness.analysis.numbers import percent
 from harness.analysis.numbers import ranks as rank_words
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.stats import LEVEL, SESSION_SPREAD, Interval
+from harness.analysis.sessions import SESSION_SPREAD
 from harness.base.files import write_atomic
 from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.step_model import Base, measured_base, slowest, steps_between

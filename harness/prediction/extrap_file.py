@@ -7,8 +7,9 @@ region for the epoch and one for each of its parts, and for each region a line o
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.frames import EPOCH_PARTS, launch_frame
+from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
+from harness.analysis.time_parts import EPOCH_PARTS
 from harness.base.errors import UserError
 
 EXTRAP_POINTS = 5  # the fewest that Extra-P fits a model to
@@ -20,7 +21,7 @@ _REGIONS = {_EPOCH: "epoch"} | {part: f"epoch->{part.removesuffix('_seconds')}" 
 class ExtrapPoint:
     """What the valid launches on `ranks` ranks measured.
 
-    `seconds` has, for the epoch and each of its parts (`frames.EPOCH_PARTS`), one value of every launch: the median
+    `seconds` has, for the epoch and each of its parts (`time_parts.EPOCH_PARTS`), one value of every launch: the median
     over its epochs.
     """
 

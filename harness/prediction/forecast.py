@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.read_results import Loaded, choose_sweep
+from harness.analysis.inference import Interval
+from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.stats import Interval
+from harness.analysis.sweep_choice import choose_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
@@ -153,7 +154,7 @@ def score(prediction: Prediction, points: Sequence[PointScaling], first: dict[st
 def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) -> Path:
     """Write the prediction of every layout of `sweep` into its folder and return the file's path.
 
-    The base is the sweep in `results` of the same workload and scaling that `read_results.choose_sweep` takes, this one
+    The base is the sweep in `results` of the same workload and scaling that `sweep_choice.choose_sweep` takes, this one
     included. A prediction that is there already and has every rank count is kept: it is the earlier one.
 
     Raises:

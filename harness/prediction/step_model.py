@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, read_calls
-from harness.analysis.stats import Interval, median_interval
+from harness.analysis.inference import Interval, median_interval
+from harness.analysis.read_results import Loaded
+from harness.analysis.sync_calls import read_calls
 from harness.base.errors import UserError
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain, allreduce_seconds, calls
 from harness.schema.record import read_run

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
@@ -252,12 +252,13 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
     path = folder / f"{name}.json"
     if path.exists() and not replace_it:
         raise UserError(f"baseline '{name}' exists already: choose another name, or add --replace")
-    short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < NEEDED]
+    short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < FEWEST_LAUNCHES]
     if short:
         have = len(measurement.of(short[0]))
         raise UserError(
-            f"a baseline needs {NEEDED} valid launches of each layout, and {short[0]} of {measurement.label} has "
-            f"{have} of commit {measurement.state}: run the same sweep with REPEATS={NEEDED} or more"
+            f"a baseline needs {FEWEST_LAUNCHES} valid launches of each layout, and {short[0]} of "
+            f"{measurement.label} has {have} of commit {measurement.state}: run the same sweep with "
+            f"REPEATS={FEWEST_LAUNCHES} or more"
         )
     baseline = Baseline(
         schema=BASELINE_SCHEMA,

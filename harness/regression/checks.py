@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval, ratio_interval, sessions
+from harness.analysis.inference import Interval, ratio_interval
+from harness.analysis.sessions import sessions
 from harness.regression.baselines import MeasuredLaunch, Measurement
 from harness.schema.sweep import Layout
 

@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.stats import sessions
+from harness.analysis.sessions import sessions
 from harness.regression.baselines import Measurement, group_by_code, state_names
 from harness.regression.checks import (
     CURVE,

@@ -27,9 +27,9 @@ import pandas as pd
 from scipy.stats import binom
 from scipy.stats import t as student
 
+from harness.analysis.inference import Interval
 from harness.analysis.numbers import plural
 from harness.analysis.read_results import load_sweep
-from harness.analysis.stats import Interval
 from harness.analysis.turn_blocks import step_table, undisturbed_rounds, winsorise
 from harness.base.errors import UserError
 from harness.base.files import write_atomic

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.read_results import RULE
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.sweep_choice import RULE
 from harness.base.own_matplotlib import Axes
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.baselines import Measurement, machine_line, study_differences
 from harness.regression.checks import (
@@ -151,7 +151,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     interval = last.ratio_interval
     span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
-        why = "the interval leaves it open" if interval else f"{NEEDED} launches of each are needed to judge"
+        why = "the interval leaves it open" if interval else f"{FEWEST_LAUNCHES} launches of each are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
     if last.verdict == ALIKE:

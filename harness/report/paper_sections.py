@@ -9,10 +9,12 @@ import pandas as pd
 
 from harness import datasets
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import SLACK, default_accuracy
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
-from harness.analysis.scaling import SLACK, Side, Sided, default_accuracy, side_by_side
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval
+from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.side_by_side import Side, Sided, side_by_side
+from harness.analysis.sweep_choice import choose_sweep
 from harness.base.own_matplotlib import Axes
 from harness.claims.claim_rules import ERRATUM
 from harness.claims.judgement import POLICIES, Judgement
@@ -268,12 +270,12 @@ def _cuts(part: PaperExperiment) -> tuple[str, ...]:
     rows = sum(rank.rows for rank in run.ranks)
     kind = "rows" if data.kind == "real" else "synthetic rows"
     least, most = (pick(side.launches for line in part.lines for side in line.sided.sides) for pick in (min, max))
-    interval = f"too few for an interval, which needs {NEEDED}: no number has one"
+    interval = f"too few for an interval, which needs {FEWEST_LAUNCHES}: no number has one"
     if any(side.point and side.point.blocks for line in part.lines for side in line.sided.sides):
         interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
-    elif most >= NEEDED:
+    elif most >= FEWEST_LAUNCHES:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
-            f" where there are {NEEDED}" if least < NEEDED else ""
+            f" where there are {FEWEST_LAUNCHES}" if least < FEWEST_LAUNCHES else ""
         )
     return (
         f"{numbers.count(rows)} {kind} of the data set's {numbers.count(whole.train_rows)}",

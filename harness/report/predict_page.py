@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 from harness.base.own_matplotlib import Axes
 from harness.prediction.beyond import Beyond, BeyondScore
 from harness.prediction.forecast import NetworkReference, PredictedCurve, Score

@@ -9,20 +9,12 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, curve_frame, final_frame, launch_frame
-from harness.analysis.growth import fit_laws
+from harness.analysis.accuracy_times import TimeToAccuracy, default_accuracy, speedups_to_accuracy, times_to_accuracy
+from harness.analysis.frames import curve_frame, final_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import (
-    Scaling,
-    TimeToAccuracy,
-    default_accuracy,
-    needed_launches,
-    parts_of_points,
-    ratios_frame,
-    scale,
-    speedups_to_accuracy,
-    times_to_accuracy,
-)
+from harness.analysis.scaling import Scaling, needed_launches, parts_of_points, ratios_frame, scale
+from harness.analysis.scaling_laws import fit_laws
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
 from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
 from harness.prediction.forecast import Score, network_reference, read_prediction, score

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
-from harness.analysis.scaling import PointScaling, Scaling, TimeToAccuracy, needed_launches
-from harness.analysis.stats import NEEDED
+from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import info, names
 from harness.prediction.beyond import Beyond, BeyondPoint
@@ -189,10 +190,11 @@ def repeats(scaling: Scaling) -> str:
     times = _launches(scaling)
     if in_turns(scaling):
         return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
-    if high < NEEDED:
-        return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
+    if high < FEWEST_LAUNCHES:
+        return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."
     if needed_launches(scaling):
-        return f"{times}; 95 % interval of the median, a time's of this session only, where there are {NEEDED} or more."
+        median = "95 % interval of the median, a time's of this session only"
+        return f"{times}; {median}, where there are {FEWEST_LAUNCHES} or more."
     apart = any(point.other_session for point in scaling.points)
     return f"{times}; bars: 95 % interval, a time's of this session only" + (
         ", no ratio's at points of another session." if apart else "."
@@ -225,7 +227,7 @@ def method(scaling: Scaling) -> str:
         f"point's median of {work}; ratios are never averaged. The 95 % interval of a time (binomial order "
         "statistics) is of this session only: in another the machine may have another speed. That of a ratio "
         "is a bootstrap over the launches of both points, paired by the block of the interleaved order; both "
-        f"need {NEEDED} launches. Points launched in other sessions than the base (nothing ran for an hour "
+        f"need {FEWEST_LAUNCHES} launches. Points launched in other sessions than the base (nothing ran for an hour "
         "between them) have no interval of a ratio. " + rest
     )
 
@@ -333,8 +335,8 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
         "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
         "launches for ratios."
     )
-    if low < NEEDED:
-        intervals = f"With fewer than {NEEDED} launches of a layout we give no intervals there."
+    if low < FEWEST_LAUNCHES:
+        intervals = f"With fewer than {FEWEST_LAUNCHES} launches of a layout we give no intervals there."
     return (
         f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
         "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.analysis.frames import launch_frame, median_launches
+from harness.analysis.frames import launch_frame
+from harness.analysis.inference import FEWEST_BLOCKS, Interval, mean_over_blocks
 from harness.analysis.read_results import load_sweep
-from harness.analysis.stats import FEWEST_BLOCKS, Interval, over_blocks
+from harness.analysis.time_parts import median_launches
 from harness.analysis.turn_blocks import log_ratios, step_table, undisturbed_rounds, winsorise
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError
@@ -301,7 +302,7 @@ def judge_change(one: Change, gains: Sequence[tuple[float, float]]) -> Proof:
     expectation lies in the band; ``refuted``: that lies outside of it.
     """
     measured, own = (float(np.mean(values)) for values in zip(*gains, strict=True)) if gains else (None, None)
-    gain, off = over_blocks([value for value, _ in gains]), over_blocks([value - its for value, its in gains])
+    gain, off = mean_over_blocks([value for value, _ in gains]), mean_over_blocks([value - its for value, its in gains])
     verdict, missing, interval = CANNOT_TELL, f"blocks with both launches: {len(gains)} of {FEWEST_BLOCKS}", None
     if gain is not None and off is not None and own is not None:
         interval = Interval(low=gain.mean - gain.reach, high=gain.mean + gain.reach)

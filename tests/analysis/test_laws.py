@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
-from harness.analysis.growth import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.scaling_laws import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads
 from tests.labs.factories import launch_frame, make_launch, make_point, make_run
@@ -47,7 +47,7 @@ def fitted(runs: list[RunRecord], base: int | None = None) -> tuple[Scaling, tup
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Speedups' own intervals, which laws do not need, take few draws."""
-    monkeypatch.setattr("harness.analysis.stats._RESAMPLES", 99)
+    monkeypatch.setattr("harness.analysis.inference._RESAMPLES", 99)
 
 
 def test_amdahl_finds_its_serial_fraction() -> None:

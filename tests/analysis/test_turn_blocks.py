@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.inference import mean_over_blocks, ratio_over_blocks
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.analysis.stats import over_blocks, ratio_over_blocks
 from harness.analysis.turn_blocks import (
     log_ratios,
     mean_step_times,
@@ -59,7 +59,7 @@ def test_a_sweep_that_goes_on_until_its_interval_is_narrow_still_covers_the_trut
     rng, held, reaches = np.random.default_rng(3), [], []
     for _ in range(3000):
         blocks, wanted = rng.normal(0, spread, 24), 3
-        while (mean := over_blocks(blocks[:wanted])) and (
+        while (mean := mean_over_blocks(blocks[:wanted])) and (
             more := next_repeats(mean.reach, wanted, 5 * wanted)
         ) > wanted:
             wanted = more
@@ -175,7 +175,7 @@ def test_the_slowest_core_is_measured_on_other_turns_than_those_that_chose_it() 
     assert slowest_core_excess(on_cores((0.001, 0.001 * math.exp(0.1)))) == pytest.approx(0.05)
     assert slowest_core_excess(on_cores((0.001,))) is None
     excesses = [slowest_core_excess(on_cores((0.001,) * 4, noise=0.135, seed=seed)) for seed in range(300)]
-    mean = over_blocks([excess for excess in excesses if excess is not None])
+    mean = mean_over_blocks([excess for excess in excesses if excess is not None])
     assert mean is not None and abs(mean.mean) < mean.reach * 1.5
 
 

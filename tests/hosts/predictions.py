@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep, read_calls
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.sweep_choice import choose_sweep
+from harness.analysis.sync_calls import read_calls
 from harness.base.provenance import describe_machine
 from harness.prediction.beyond import NETWORK, beyond
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.read_results import as_preset, choose_sweep
+from harness.analysis.sweep_choice import as_preset, choose_sweep
 from harness.prediction.step_model import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.__main__ import run as command
-from harness.analysis.frames import EPOCH_PARTS
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import STEPS_FILE, read_run
 from harness.why.launch_detail import last_ranks, skew_shares
 from harness.why.overheads import LAUNCH_CAUSES, PARTS, Explanation, explain_sweep, overheads

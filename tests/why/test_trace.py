@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.trace import MOST_EVENTS, trace_events, trace_file
 from harness.base.errors import UserError
 from harness.cli import main

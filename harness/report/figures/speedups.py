@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.growth import Fit
+from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.stats import Interval
+from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
@@ -211,15 +211,10 @@ def laws(view: SweepView) -> Iterator[FigureBlock]:
     fits, scaling, reference = view.fits, view.scaling, view.reference
     if not fits:
         return
-    beyond = (
-        "A law that what was measured refutes, or cannot test, ends at the last measured count; beyond it a curve is "
-        "true if the law holds, and bands are those of all laws together."
-    )
-    bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
     limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
-        f"laws (lines, not measured), and the medians. {bands} {beyond} "
+        f"laws (lines, not measured), and the medians. The lines end with the measured counts. "
         f"{limit}{sweep_sentences.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
@@ -230,11 +225,8 @@ def laws(view: SweepView) -> Iterator[FigureBlock]:
 
 
 def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
-    """Return the curves drawn: law (or reference), ranks, speedup, low and high (NaN without a band)."""
-    frames = []
-    for fit in fits:
-        rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
-        frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
+    """Return the curves drawn: law (or reference), ranks, speedup."""
+    frames = [pd.DataFrame({"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}) for fit in fits]
     if reference:
         limits = [{"ranks": one.point.ranks, "speedup": one.speedup} for one in reference.points]
         frames.append(pd.DataFrame(limits).assign(law="reference"))
@@ -242,28 +234,12 @@ def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.Da
 
 
 def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
-    last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
     logarithmic = svg.rank_axis(axes, ranks)
-    left = axes.get_xlim()[0]
-    if last > max(ranks):
-        axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
-        axes.axvline(max(ranks), color=svg.MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.annotate(
-            "measured up to here",
-            (max(ranks), 0.02),
-            xycoords=("data", "axes fraction"),
-            rotation=90,
-            fontsize=7.5,
-            ha="right",
-            va="bottom",
-            color=svg.MUTED.light,
-        )
-    axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **svg.IDEAL)
+    ends = [min(ranks), max(ranks)]
+    axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **svg.IDEAL)
     for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
         look = svg.mark(number)
-        if fit.low:
-            axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
     if reference:
         x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
