@@ -21,7 +21,9 @@ from harness.analysis.turn_blocks import (
     undisturbed_step_times,
 )
 from harness.analysis.turn_times import read_rounds
+from harness.base.errors import UserError
 from harness.cli.sweeps import next_repeats
+from harness.report.sweep_facts import sweep_warnings
 from harness.schema.sweep import ROUNDS
 from tests.labs.factories import make_launch, write_run
 
@@ -179,16 +181,24 @@ def test_the_slowest_core_is_measured_on_other_turns_than_those_that_chose_it() 
     assert mean is not None and abs(mean.mean) < mean.reach * 1.5
 
 
-def test_rounds_are_read_by_launch_and_a_damaged_file_is_none(tmp_path: Path) -> None:
-    (tmp_path / ROUNDS).mkdir()
-    turns(np.random.default_rng(4), 1.2).to_parquet(tmp_path / ROUNDS / "whole.parquet")
-    block = read_rounds(tmp_path, "whole")
-    assert block is not None
+def test_rounds_are_read_by_launch_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    turns(np.random.default_rng(4), 1.2).to_parquet(tmp_path / "whole.parquet")
+    block = read_rounds(tmp_path / "whole.parquet")
     assert block.base == ONE_LAUNCH
     assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.2, abs=0.05)
-    (tmp_path / ROUNDS / "cut.parquet").write_bytes(b"PAR1")
-    assert read_rounds(tmp_path, "cut") is None
-    assert read_rounds(tmp_path, "absent") is None
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"cut\.parquet"):
+        read_rounds(tmp_path / "cut.parquet")
+
+
+def test_a_damaged_file_of_turns_is_listed_and_its_launches_are_read(tmp_path: Path) -> None:
+    (tmp_path / ROUNDS).mkdir()
+    for ranks in (1, 2):
+        write_run(tmp_path, make_launch(ranks, 0, 1.0 / ranks, block="b0"))
+    (tmp_path / ROUNDS / "b0.parquet").write_bytes(b"PAR1")
+    loaded = load_sweep(tmp_path)
+    assert len(loaded.runs) == 2
+    assert [("b0.parquet" in sentence) for sentence in loaded.damaged] == [True]
 
 
 def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_path: Path) -> None:
@@ -207,5 +217,11 @@ def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_pa
     scaling = scale(launch_frame(loaded.runs, loaded.epochs))
     assert scaling is not None and [point.launches for point in scaling.points] == [2, 2]
     assert scaling.points[1].blocks == 2
-    write_run(tmp_path, make_launch(4, 0, 0.4))
-    assert not any(run.invalid for run in load_sweep(tmp_path).runs)
+    assert loaded.untimed_layouts == ()
+    on_four = make_launch(4, 0, 0.4)
+    write_run(tmp_path, on_four)
+    loaded = load_sweep(tmp_path)
+    assert not any(run.invalid for run in loaded.runs)
+    assert loaded.untimed_layouts == (on_four.point.layout,)
+    (warning,) = sweep_warnings(loaded)
+    assert str(on_four.point.layout) in warning.text

@@ -143,7 +143,7 @@ def test_epochs_are_placed_where_rank_0_began_them() -> None:
     slices = check_format(events_of(run, both))[3, 1]
     first, later = (one["begin"] for one in slices if one["name"].startswith("epoch"))
     assert later - first == pytest.approx(5e6)
-    only = check_format(events_of(run, both, shown=[1]))[3, 1]
+    only = check_format(events_of(run, both, wanted=[1]))[3, 1]
     assert [one["name"] for one in only if one["name"].startswith("epoch")] == ["epoch 2"]
 
 
