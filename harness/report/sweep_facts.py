@@ -330,8 +330,8 @@ def sweep_warnings(
     if loaded.untimed_layouts:
         layouts = distinct(map(str, loaded.untimed_layouts))
         texts.append(
-            f"No launch on {layouts} has times in turns, so all times on this page are those of whole launches, as they "
-            "ran: delete the launches on it and run the sweep again to have all layouts in turns."
+            f"No launch on {layouts} has times in turns, so all times are those of whole launches, as they ran: "
+            "delete the launches on it and run the sweep again to have all layouts in turns."
         )
     return (
         *(Banner(kind="warning", text=text) for text in texts),
