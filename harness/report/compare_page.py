@@ -11,24 +11,22 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.inference import FEWEST_LAUNCHES, Interval
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.baselines import Measurement, machine_line, study_differences
+from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import (
     ALIKE,
     BETTER,
-    EFFICIENCY,
     IMPROVEMENT,
     INCONCLUSIVE,
     OPEN,
     PASS,
     REGRESSION,
     SMALL,
-    STEP,
-    TIME,
     WORSE,
     Check,
     ComparedRow,
-    quantity_value,
 )
+from harness.regression.cost_samples import EFFICIENCY, STEP, TIME, quantity_value
+from harness.regression.measurement import Measurement
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.svg import BLUE, MUTED, draw

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.baselines import MeasuredLaunch, Measurement, software
+from harness.regression.measurement import MeasuredLaunch, Measurement, software
 from harness.schema.sweep import Layout
 from tests.labs.factories import START, make_provenance, make_run, make_workload
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL, STEP
-from harness.regression.opponents import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
+from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
+from harness.regression.cost_samples import STEP
+from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
 from harness.schema.sweep import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
