@@ -47,7 +47,8 @@ def base_launches(launches: pd.DataFrame, base_ranks: int | None = None) -> pd.D
     if ordered.empty:
         have = ", ".join(str(ranks) for ranks in sorted(set(launches["ranks"])))
         raise UserError(f"base {base_ranks} has no valid launch: choose one of {have}")
-    return ordered[ordered["layout"] == ordered["layout"].iloc[0]]
+    base: pd.DataFrame = ordered[ordered["layout"] == ordered["layout"].iloc[0]]
+    return base
 
 
 def different_work(launches: pd.DataFrame, base: pd.DataFrame) -> str:
