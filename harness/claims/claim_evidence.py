@@ -16,8 +16,9 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.inference import Interval
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
+from harness.prediction.measured_base import MeasuredBase, measured_base
 from harness.prediction.network_cost import BEST, Levels, Link, Uncertain
-from harness.prediction.step_model import Base, measured_base, predict_ratio
+from harness.prediction.step_model import predict_ratio
 from harness.schema.claim import EXPERIMENTS, Claim, Paper
 from harness.schema.option import is_own
 from harness.schema.record import RunRecord
@@ -34,7 +35,7 @@ class Foreseen:
     """What is predicted of a claim's counts. `serial`: an evaluation on every rank, over an epoch's computation."""
 
     counts: tuple[int, ...]
-    base: Base
+    base: MeasuredBase
     network: Uncertain
     serial: float
 

@@ -16,8 +16,8 @@ from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from harness.prediction.forecast import PredictedCurve
     from harness.prediction.network_cost import Uncertain
+    from harness.prediction.predicted_curve import PredictedCurve
 
 _FAR = "1..1024*2"
 
@@ -77,7 +77,7 @@ def find_network(
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.analysis.sweep_choice import choose_sweep
-    from harness.prediction.forecast import predict_curve
+    from harness.prediction.predicted_curve import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
 

@@ -65,11 +65,8 @@ _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 @common.spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @common.written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @common.written(
-    "--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it."
-)
-@common.written(
     "--network",
-    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
+    help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
 )
 @batch_options
 @common.folder_options
@@ -116,13 +113,6 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         click.echo(why)
     for sentence in refused:
         click.echo(f"not run: {sentence}")
-    if options["predict_first"]:
-        from harness.prediction.forecast import predict_first
-
-        known = network or find_network(None, results)
-        if known is None:
-            raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
-        click.echo(f"prediction: {predict_first(sweep, results, *known)}")
     if dry_run:
         return _planned(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
     from harness.report.sweep_page import report_sweep

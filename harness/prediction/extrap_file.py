@@ -57,5 +57,7 @@ def extrap_text(points: Sequence[ExtrapPoint], sweep: str) -> str:
     lines.append("METRIC seconds")
     for column, region in _REGIONS.items():
         lines.append(f"REGION {region}")
-        lines += [f"DATA {' '.join(f'{value:.9f}' for value in point.seconds[column])}" for point in points]
+        for point in points:
+            values = " ".join(f"{value:.9f}" for value in point.seconds[column])
+            lines.append(f"DATA {values}")
     return "\n".join(lines) + "\n"

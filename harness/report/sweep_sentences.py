@@ -9,7 +9,7 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import info, names
-from harness.prediction.beyond import Beyond, BeyondPoint
+from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report.answer import distinct
 from harness.report.publish import render
 from harness.report.sweep_facts import DOUBTFUL, commit_words, data_words, days, machine_words
@@ -40,7 +40,7 @@ def last_point(scaling: Scaling) -> PointScaling | None:
     return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
-def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()) -> str:
+def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation] = ()) -> str:
     """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     base, name = scaling.base, subject(workload)
     last = last_point(scaling)
@@ -102,7 +102,7 @@ ESTIMAND = (
 """What a speedup is, for every page and docs/method.md."""
 
 
-def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
+def _furthest(beyond: Sequence[Extrapolation], scaling: Scaling) -> str:
     """Return the most ranks that each series predicts, in words: ``8 ranks on a node like this: about 4.9 (...)``."""
     over = " times as fast" if last_point(scaling) is None else ""
     ends = [(one.where, one.points[-1]) for one in beyond]
@@ -110,18 +110,18 @@ def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
     return f"{'; '.join(said)}, predicted"
 
 
-def predicted_words(point: BeyondPoint) -> str:
+def predicted_words(point: ExtrapolatedPoint) -> str:
     """Return a predicted speedup with its band, in as many digits as it has: ``4.9 (4.4 to 5.3)``."""
     return f"{numbers.significant(point.speedup, 2)} ({band_words(point)})"
 
 
-def band_words(point: BeyondPoint) -> str:
+def band_words(point: ExtrapolatedPoint) -> str:
     """Return the band of a predicted speedup: ``4.4 to 5.3``."""
     found = point.speedup_interval
     return f"{numbers.significant(found.low, 2)} to {numbers.significant(found.high, 2)}"
 
 
-def foreseen(beyond: Sequence[Beyond]) -> str:
+def foreseen(beyond: Sequence[Extrapolation]) -> str:
     """Return the sentences of a caption about predicted points."""
     return (
         "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "

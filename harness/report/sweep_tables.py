@@ -12,7 +12,7 @@ from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.scaling_laws import Fit
 from harness.analysis.side_by_side import Side
-from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
+from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
@@ -41,7 +41,7 @@ def ratio_cell(value: float | None, interval: Interval | None = None, *, compute
     return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
 
 
-def predicted_cell(point: BeyondPoint) -> Cell:
+def predicted_cell(point: ExtrapolatedPoint) -> Cell:
     """Return a predicted speedup in as many digits as it has, its band below it."""
     text, note = numbers.significant(point.speedup, 2), sweep_sentences.band_words(point)
     return Cell(text=text, note=note, value=point.speedup, computed=True)
@@ -99,7 +99,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
     return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
 
 
-def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
+def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
@@ -131,14 +131,14 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
 
-def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | None]]]:
+def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
     """Return what each series says of every predicted rank count."""
     counts = sorted({point.ranks for one in beyond for point in one.points})
     series = [{point.ranks: point for point in one.points} for one in beyond]
     return [(count, [one.get(count) for one in series]) for count in counts]
 
 
-def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Beyond] = ()) -> Table:
+def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     remarks = any(point.flags for point in scaling.points)
     turns = scaling.base.ran_seconds is not None

@@ -11,8 +11,8 @@ import pandas as pd
 from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.scaling import Scaling
 from harness.analysis.scaling_laws import Fit
-from harness.prediction.beyond import Beyond
-from harness.prediction.forecast import NetworkReference
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.network_reference import NetworkReference
 from harness.report.answer import FigureBlock
 from harness.schema.record import RunRecord
 from harness.why.overheads import PointOverheads
@@ -44,7 +44,7 @@ class SweepView:
     scaling: Scaling
     fits: tuple[Fit, ...]
     reference: NetworkReference | None
-    beyond: tuple[Beyond, ...] = ()
+    beyond: tuple[Extrapolation, ...] = ()
     costs: tuple[PointOverheads, ...] = ()
     goal: float | None = None
     targets: tuple[TimeToAccuracy, ...] = ()

@@ -9,16 +9,16 @@ from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker
-from harness.prediction.beyond import Beyond, BeyondPoint
-from harness.prediction.forecast import NetworkReference
+from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
+from harness.prediction.network_reference import NetworkReference
 from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
 
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
-_Value = Callable[[PointScaling | BeyondPoint], float | None]
-_Bounds = Callable[[PointScaling | BeyondPoint], Interval | None]
+_Value = Callable[[PointScaling | ExtrapolatedPoint], float | None]
+_Bounds = Callable[[PointScaling | ExtrapolatedPoint], Interval | None]
 _FORESEEN = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
@@ -69,7 +69,9 @@ def _statistic(scaling: Scaling) -> str:
     return "means of blocks" if in_turns(scaling) else "medians of launches"
 
 
-def series_table(scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Beyond] = ()) -> pd.DataFrame:
+def series_table(
+    scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Extrapolation] = ()
+) -> pd.DataFrame:
     """Return the numbers drawn in a figure of `column`: a row per point, launch and predicted point.
 
     The kind of a point is mean (over blocks, in turns) or median (of launches one after the other).
@@ -104,7 +106,7 @@ def series_table(scaling: Scaling, launches: pd.DataFrame, column: str, beyond: 
 
 
 def scaling_picture(
-    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond] = ()
+    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation] = ()
 ) -> svg.Picture:
     """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
     value, interval, words = _COLUMNS[column]
@@ -127,10 +129,10 @@ def _several_threads(scaling: Scaling) -> bool:
     return len({point.threads for point in scaling.points}) > 1
 
 
-def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond]) -> None:
+def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation]) -> None:
     value, interval, _ = _COLUMNS[column]
     base, strong = scaling.base, scaling.scaling == "strong"
-    every: list[PointScaling | BeyondPoint] = [
+    every: list[PointScaling | ExtrapolatedPoint] = [
         *scaling.points,
         *(point for series in beyond for point in series.points),
     ]
@@ -180,11 +182,13 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
     axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
 
 
-def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: float, colour: str, marker: str) -> None:
+def _foreseen(
+    axes: Axes, column: str, scaling: Scaling, one: Extrapolation, factor: float, colour: str, marker: str
+) -> None:
     """Draw a predicted series from the measured point that it goes on from: hollow, dotted, in its band."""
     value, interval, _ = _COLUMNS[column]
     start = next(point for point in scaling.points if point.ranks == one.start and value(point) is not None)
-    points: list[PointScaling | BeyondPoint] = [start, *one.points]
+    points: list[PointScaling | ExtrapolatedPoint] = [start, *one.points]
     known = [(point.ranks, value(point) or 0.0, interval(point)) for point in points]
     x, y = [ranks for ranks, _, _ in known], [middle * factor for _, middle, _ in known]
     low, high = (
