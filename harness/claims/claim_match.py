@@ -19,7 +19,8 @@ SAME_SIDE = 0.05  # images this much larger or smaller are still the same questi
 class ClaimMatch:
     """What a claim and a sweep do not have in common.
 
-    `other_question` has what changes the question, so that nothing is judged.     `few`: it trained on too few rows to judge; empty where it did not.
+    `other_question` has what changes the question, so that nothing is judged.
+    `few`: it trained on too few rows to judge; empty where it did not.
     """
 
     other_question: tuple[str, ...]
