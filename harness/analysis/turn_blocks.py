@@ -139,7 +139,7 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
     base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
     times = {base: math.exp(base_log)}
     for launch in calm["launch"].unique():
-        ratios = _log_ratios(base_turns, turns_of_launch.get(launch, whole.iloc[:0])).to_numpy()
+        ratios = _log_ratios(base_turns, turns_of_launch.get(launch, whole.iloc[:0]))
         if len(ratios) < LEAST_ROUNDS:
             return {}
         if launch != base:
@@ -171,23 +171,15 @@ def winsorise(values: Array, tail: float = 0.1) -> Array:
     return clipped
 
 
-def log_ratios(calm: pd.DataFrame, first: str, second: str) -> pd.Series:
-    """Return by round the logarithm of the step time of `first` over that of `second`, each averaged over its cores.
+def _log_ratios(base_turns: pd.DataFrame, turns: pd.DataFrame) -> Array:
+    """Return the logarithm of the base's step time over a launch's in each round in which that had a whole turn.
 
-    Of the undisturbed rounds `calm` in which `second` had a whole turn; empty where one of the two had none.
+    Both are whole turns of undisturbed rounds, at least one of the base, whose time is averaged over its cores.
     """
-    whole = _whole_turns(calm)
-    return _log_ratios(whole[whole["launch"] == first], whole[whole["launch"] == second])
-
-
-def _log_ratios(first_turns: pd.DataFrame, second_turns: pd.DataFrame) -> pd.Series:
-    """Return what `log_ratios` does, of the whole turns of two launches."""
-    if first_turns.empty:
-        return pd.Series(dtype=float)
-    by_round = second_turns.set_index("round").sort_index()
-    first_logs = base_log_times(first_turns, by_round.index.to_numpy())
-    second_logs = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
-    return pd.Series(first_logs - second_logs, index=by_round.index)
+    by_round = turns.sort_values("round")
+    base_logs = base_log_times(base_turns, by_round["round"].to_numpy())
+    logs: Array = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
+    return base_logs - logs
 
 
 def slowest_core_excess(base_turns: pd.DataFrame) -> float | None:

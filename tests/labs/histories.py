@@ -41,18 +41,6 @@ class MachineNoise:
     sticky: float = 0.95
 
 
-def machines() -> dict[str, MachineNoise]:
-    """Return the machines on which the promise on false alarms must hold."""
-    rests = real_rests()
-    return {
-        "one session": MachineNoise(rests=rests),
-        "offset of 2 % between sessions": MachineNoise(rests=rests, offset=0.02),
-        "offset of 1.4 % of each layout": MachineNoise(rests=rests, own_offset=0.014),
-        "AR(1), 2 %, memory 0.95": MachineNoise(rests=rests, drift=0.02, memory=0.95),
-        "two speeds 5 % apart, sticky": MachineNoise(rests=rests, modes=0.05, sticky=0.95),
-    }
-
-
 def real_rests() -> NDArray[np.float64]:
     """Return what the real A/A launches differ from the median of all of their rank count (logarithms)."""
     found: dict[str, list[float]] = {}
