@@ -12,17 +12,12 @@ import pandas as pd
 
 from harness.analysis.inference import FEWEST_LAUNCHES, Interval, ratio_interval
 from harness.analysis.sessions import sessions
-from harness.analysis.turn_blocks import TurnBlock
+from harness.analysis.turn_blocks import BlockTimes
 from harness.base.errors import UserError
-from harness.schema.sweep import Layout
+from harness.schema.sweep import Layout, layout_order
 
 SAME_WORK = 0.01
 """The relative difference of rows (strong scaling) or rows per rank (weak) that is still the same work."""
-
-
-def layout_order(layout: Layout) -> tuple[int, int, int, str]:
-    """Return what layouts are sorted by: the base is the first."""
-    return layout.ranks, layout.nodes, layout.threads, str(layout)
 
 
 def in_layout_order(launches: pd.DataFrame, *, then: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -143,7 +138,7 @@ def block_log_ratios(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool
     return log_ratios
 
 
-def _base_launch(block: TurnBlock, base_blocks: Mapping[str, int]) -> str:
+def _base_launch(block: BlockTimes, base_blocks: Mapping[str, int]) -> str:
     """Return the valid launch of the base in `block`, an empty text where there is none.
 
     `base_blocks` has by launch the identity of its own block. A block's base may have its record of another block, and

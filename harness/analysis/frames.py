@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.comparison import in_layout_order
 from harness.analysis.sessions import sessions
-from harness.analysis.turn_blocks import TurnBlock
+from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.record import RunRecord
 from harness.schema.workload import is_script
 
@@ -58,7 +58,7 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
 
     `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns, and adds
     recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, with what others took of the
-    machine; turn_block, the launch's `turn_blocks.TurnBlock`.
+    machine; turn_block, the launch's `turn_blocks.BlockTimes`.
     """
     counts = [len(part["epoch"]) for part in parts]
     launches = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
@@ -178,7 +178,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
 def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which launches trained in a block without a time on undisturbed cores, where others have one."""
     disturbed = np.array(
-        [isinstance(block, TurnBlock) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
+        [isinstance(block, BlockTimes) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
     )
     every_block = bool(disturbed[frame["valid"]].all())
     return disturbed & (not every_block)

@@ -23,8 +23,10 @@ from harness.analysis.numbers import percent
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.analysis.turn_times import SweepTurns, read_turn_blocks, untimed_layouts, with_turn_times, without_untimed
 from harness.base.errors import UserError
-from harness.schema.record import RUN_FILE, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Layout, Point, Study
+from harness.schema.job_usage import Account
+from harness.schema.record import RunRecord, decode, read_accounts, read_run
+from harness.schema.sweep import Failure, Layout, Point, Study
+from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder
 from harness.schema.workload import batch_mode, is_script
 
 T = TypeVar("T")
@@ -90,8 +92,8 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
     damaged: list[str] = []
     study = None
-    if (folder / STUDY_FILE).exists():
-        study = _decoded(folder / STUDY_FILE, Study, damaged)
+    if SweepFolder(folder).study.exists():
+        study = _decoded(SweepFolder(folder).study, Study, damaged)
     launches = _read_launches(folder, study, damaged)
     accounts = _read_accounts(folder, damaged)
     code = study.sweep.code if study and not every_code else None
@@ -143,7 +145,7 @@ def _read_accounts(folder: Path, damaged: list[str]) -> tuple[Account, ...]:
 def _read_failures(folder: Path, code: str | None, damaged: list[str]) -> tuple[Failure, ...]:
     """Return the failures of `code`, of every code where it is None; a point's last one is the last."""
     failures = []
-    for path in sorted((folder / FAILURES).glob("*.json")):  # `-attempt1.json` comes before `.json`
+    for path in sorted(SweepFolder(folder).failures.glob("*.json")):  # `-attempt1.json` comes before `.json`
         failure = _decoded(path, Failure, damaged)
         if failure is not None and code in (None, failure.point.code):
             failures.append(failure)
@@ -158,7 +160,7 @@ def _timed(launches: Sequence["_ReadLaunch"], turns: SweepTurns) -> tuple[tuple[
 
 
 def _replaced(folder: Path) -> Iterator[RunRecord]:
-    for path in sorted((folder / REPLACED).glob(f"*/{RUN_FILE}")):
+    for path in sorted(SweepFolder(folder).replaced.glob(f"*/{RUN_FILE}")):
         with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
             yield replace(read_run(path.parent), epochs=())
 
@@ -265,4 +267,4 @@ def _is_launch(child: Path) -> bool:
     """Return whether `child` is a launch's folder: by its name, or by a record under another name."""
     if child.name.startswith("."):  # being written, or left by a launch that was killed while it wrote
         return False
-    return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or (child / RUN_FILE).exists())
+    return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or LaunchFolder(child).is_recorded)

@@ -8,7 +8,8 @@ from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import decode
-from harness.schema.sweep import STUDY_FILE, Study, sweep_folders
+from harness.schema.sweep import Study
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.schema.workload import Workload
 
 RULE = "settings as its preset has them, then most valid launches, then newest"
@@ -41,7 +42,8 @@ def choose_sweep(results: Path, wanted: Callable[[Study], bool], *, every_code: 
     """
     candidates = []
     for folder in sweep_folders(results):
-        study = decode((folder / STUDY_FILE).read_bytes(), Study, folder / STUDY_FILE)
+        study_file = SweepFolder(folder).study
+        study = decode(study_file.read_bytes(), Study, study_file)
         if wanted(study):
             loaded = load_sweep(folder, every_code=every_code)
             candidates += [loaded] if loaded.valid else []

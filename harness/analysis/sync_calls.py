@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from harness.base.errors import UserError
-from harness.schema.record import STEPS_FILE, EpochRecord, RunRecord
+from harness.schema.record import EpochRecord, RunRecord
+from harness.schema.sweep_folder import LaunchFolder
 
 Array = NDArray[np.float64]
 
@@ -68,7 +69,7 @@ def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
             f"'{folder}' went on after ranks failed, whose steps are not recorded: what it trained between failures is "
             "on its sweep's page"
         )
-    path = folder / STEPS_FILE
+    path = LaunchFolder(folder).steps
     try:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:

@@ -28,7 +28,7 @@ _SPEEDUP_TAIL = 0.025  # noise of many ranks is more one-sided than that of one:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TurnBlock:
+class BlockTimes:
     """Times of a block's launches, by the names of their folders (`Point.folder`), in seconds per step.
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
@@ -53,16 +53,16 @@ class TurnBlock:
         return launch in (self.undisturbed or self.as_it_ran)
 
 
-def read_turn_block(turns: pd.DataFrame) -> TurnBlock:
+def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
     """Return the times of a block of like launches from its `turns`.
 
-    `turns` has the columns of `harness.sweep.block.BlockEnd`, at least one row, and names launches by their folders.
+    `turns` has the columns of `harness.sweep.turn_block.BlockEnd`, a row at least, and names launches by their folders.
     """
     rank_counts = turns.groupby("launch")["bound"].first().str.count(";") + 1
     base = str(rank_counts.sort_values(kind="stable").index[0])
     calm = undisturbed_rounds(turns)
     calm_rounds = calm["round"].nunique()
-    return TurnBlock(
+    return BlockTimes(
         base=base,
         as_it_ran=mean_step_times(turns),
         undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},

@@ -7,19 +7,19 @@ from statistics import geometric_mean
 
 import pandas as pd
 
-from harness.analysis.comparison import layout_order
 from harness.analysis.frames import PARTS
-from harness.analysis.turn_blocks import TurnBlock, read_turn_block
+from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord
-from harness.schema.sweep import ROUNDS, Layout
+from harness.schema.sweep import Layout, layout_order
+from harness.schema.sweep_folder import SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepTurns:
     """The blocks of a sweep by name; `damaged` has one sentence for each file of turns that cannot be read."""
 
-    blocks: Mapping[str, TurnBlock]
+    blocks: Mapping[str, BlockTimes]
     damaged: tuple[str, ...]
 
 
@@ -28,7 +28,7 @@ def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> SweepTurns:
     blocks = {}
     damaged = []
     for name in sorted({run.block for run in runs if run.block and not run.invalid}):
-        path = folder / ROUNDS / f"{name}.parquet"
+        path = SweepFolder(folder).block_turns(name)
         if not path.exists():
             continue
         try:
@@ -38,7 +38,7 @@ def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> SweepTurns:
     return SweepTurns(blocks=blocks, damaged=tuple(damaged))
 
 
-def read_rounds(path: Path) -> TurnBlock:
+def read_rounds(path: Path) -> BlockTimes:
     """Return the times of the block whose turns are in the Parquet file at `path`.
 
     Raises:
@@ -52,7 +52,7 @@ def read_rounds(path: Path) -> TurnBlock:
         ) from error
 
 
-def _blocks_of(run: RunRecord, blocks: Mapping[str, TurnBlock]) -> list[TurnBlock]:
+def _blocks_of(run: RunRecord, blocks: Mapping[str, BlockTimes]) -> list[BlockTimes]:
     """Return the `blocks` that time the launch `run`: its own, and of a base every one in which it stands for it."""
     launch = run.point.folder
     own_block = blocks.get(run.block)
@@ -60,7 +60,7 @@ def _blocks_of(run: RunRecord, blocks: Mapping[str, TurnBlock]) -> list[TurnBloc
     return timed + [block for block in blocks.values() if block is not own_block and block.base == launch]
 
 
-def untimed_layouts(runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) -> tuple[Layout, ...]:
+def untimed_layouts(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> tuple[Layout, ...]:
     """Return the layouts without a valid launch in turns, where others have one: then no launch is timed by its turns.
 
     Times in turns and times of launches one after the other are not compared: only the first are of the same moments.
@@ -71,7 +71,7 @@ def untimed_layouts(runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) 
     return tuple(sorted(layouts - timed, key=layout_order)) if timed else ()
 
 
-def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) -> tuple[RunRecord, ...]:
+def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> tuple[RunRecord, ...]:
     """Return the `runs`, those invalid that no block times; as they are where there are `untimed_layouts` or no turns.
 
     A launch without times in turns is not compared with launches that have some.
@@ -83,7 +83,7 @@ def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) 
     return tuple(run if run.invalid or run.point.folder in timed else replace(run, invalid=(reason,)) for run in runs)
 
 
-def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Mapping[str, TurnBlock]) -> pd.DataFrame:
+def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> pd.DataFrame:
     """Return `epochs` with the times that the launches have in turns; see `frames.epoch_frame`.
 
     What a launch recorded of its epochs contains what other work did to it. It is scaled, parts and all, so that its
@@ -95,7 +95,7 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
     recorded = epochs.groupby("run", sort=False)["seconds"].median()
     seconds = recorded.to_dict()
     ran_seconds: dict[str, float] = {}
-    first_block: dict[str, TurnBlock] = {}
+    first_block: dict[str, BlockTimes] = {}
     for run in runs:
         folder = run.point.folder
         if timed[folder]:

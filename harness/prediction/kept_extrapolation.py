@@ -10,8 +10,7 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.base.files import write_atomic
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.schema.record import SCHEMA, decode_file, encode
-
-EXTRAPOLATION_FILE = "beyond.json"  # results/<sweep>/beyond.json
+from harness.schema.sweep_folder import SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +48,7 @@ def keep_extrapolation(loaded: Loaded, series: Sequence[Extrapolation]) -> None:
     if earlier and _points_of(earlier) & {run.point.layout.ranks for run in loaded.valid}:
         return
     prediction = KeptExtrapolation(schema=SCHEMA, predicted=datetime.now(UTC), series=tuple(series))
-    write_atomic(loaded.folder / EXTRAPOLATION_FILE, encode(prediction))
+    write_atomic(SweepFolder(loaded.folder).extrapolation, encode(prediction))
 
 
 def _points_of(prediction: KeptExtrapolation) -> set[int]:
@@ -60,7 +59,7 @@ def _points_of(prediction: KeptExtrapolation) -> set[int]:
 
 def read_extrapolation(loaded: Loaded) -> KeptExtrapolation | None:
     """Return the prediction in the sweep's folder, None if there is none; raise a UserError if the file is damaged."""
-    return decode_file(loaded.folder / EXTRAPOLATION_FILE, KeptExtrapolation)
+    return decode_file(SweepFolder(loaded.folder).extrapolation, KeptExtrapolation)
 
 
 def stated_before(loaded: Loaded, scaling: Scaling) -> tuple[Extrapolation, ...]:

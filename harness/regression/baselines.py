@@ -11,9 +11,9 @@ from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
 from harness.regression.measurement import Measurement, measurements
-from harness.schema.presets import setting_words
 from harness.schema.record import decode, encode
-from harness.schema.sweep import sweep_folders
+from harness.schema.setting_words import value_words
+from harness.schema.sweep_folder import sweep_folders
 from harness.schema.workload import Workload
 
 BASELINE_SCHEMA = 2
@@ -189,4 +189,4 @@ def study_differences(first: Measurement, second: Measurement) -> tuple[str, ...
     names = [field.name for field in fields(Workload) if field.compare]
     pairs = [(name.replace("_", " "), getattr(first.workload, name), getattr(second.workload, name)) for name in names]
     pairs += [("scaling", first.scaling, second.scaling), ("data", first.data_id, second.data_id)]
-    return tuple(f"{name}: {setting_words(a)} against {setting_words(b)}" for name, a, b in pairs if a != b)
+    return tuple(f"{name}: {value_words(a)} against {value_words(b)}" for name, a, b in pairs if a != b)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.comparison import layout_order
 from harness.analysis.inference import CHANGE_ERROR, change_points
 from harness.regression.checks import PRACTICAL
 from harness.regression.cost_samples import (
@@ -23,7 +22,7 @@ from harness.regression.cost_samples import (
     samples,
 )
 from harness.regression.measurement import Measurement, group_by_code, state_names
-from harness.schema.sweep import Layout
+from harness.schema.sweep import Layout, layout_order
 
 _NEAR = 2  # launches by which a change may be found too early or too late
 

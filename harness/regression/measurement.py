@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis.comparison import layout_order
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
-from harness.schema.record import RUN_FILE, RunRecord, Versions
-from harness.schema.sweep import Layout
+from harness.schema.record import RunRecord, Versions
+from harness.schema.sweep import Layout, layout_order
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import Workload, is_script
 
 
@@ -177,7 +177,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     Raises:
         UserError: there is no valid launch, or none of that commit.
     """
-    single = (folder / RUN_FILE).exists()
+    single = LaunchFolder(folder).is_recorded
     loaded = load_sweep(folder.resolve().parent if single else folder, every_code=True)
     if single:
         runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)

@@ -21,21 +21,26 @@ from harness.analysis.numbers import plural
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.hostlock import HostLock, Scratch
+from harness.base.hostlock import HostLock
 from harness.base.processes import ask, interruptible
+from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS
 from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.version_checkout import Version
 from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge
-from harness.schema.record import RUN_FILE, encode, read_point, read_run
-from harness.schema.sweep import LOGS, Point
+from harness.schema.record import encode, read_point, read_run
+from harness.schema.sweep import Point
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 from harness.schema.workload import is_script
-from harness.sweep.block import Block, RankSet, run_block, warm_python
-from harness.sweep.job_script import JobLaunch, rank_set
-from harness.sweep.status import first_error
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.job_script import launch_spec
+from harness.sweep.job_template import JobLaunch
+from harness.sweep.launch_output import first_error
+from harness.sweep.referee import run_block
+from harness.sweep.submission import Submission
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.warm_python import warm_python
 
 _TRIES = 2  # of a block
 _BLOCK_S = 20.0  # in turns: its start takes as long
@@ -103,7 +108,7 @@ class VersionDuel:
         folder = self._folder / side
         points = folder / "points"
         points.mkdir(parents=True)
-        (folder / LOGS).mkdir()
+        SweepFolder(folder).logs.mkdir()
         sweep_file = folder / "points.json"
         write_atomic(sweep_file, encode(replace(version.sweep, repeats=LOOKS[-1])))
         command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
@@ -162,8 +167,8 @@ class VersionDuel:
         """Train one block."""
         launches = self._planned_launches(number)
         scratch = Scratch()
-        rank_sets = [self._rank_set(name, launch, scratch.variables) for name, launch in launches.items()]
-        block = Block(name=f"{self._folder.name}-{number}-{time.time_ns()}", sets=tuple(rank_sets))
+        specs = [self._launch_spec(name, launch, scratch.variables) for name, launch in launches.items()]
+        block = TurnBlock(name=f"{self._folder.name}-{number}-{time.time_ns()}", launches=tuple(specs))
         try:
             with HostLock().held(f"a check in '{self._folder}'", say) as handles:
                 end = run_block(block, pass_fds=(*handles, *scratch.handles))
@@ -191,14 +196,14 @@ class VersionDuel:
         """Return why a launch that ended with exit code `code` does not count, an empty text where it does."""
         version = self._versions[launch.side]
         record = self._folder / launch.side / launch.point.folder
-        if code or not (record / RUN_FILE).exists():
-            log = self._folder / launch.side / LOGS / f"{launch.point.folder}.log"
+        if code or not LaunchFolder(record).is_recorded:
+            log = SweepFolder(self._folder / launch.side).log(launch.point.folder)
             why = first_error(log.read_text(errors="replace")) or f"exit code {code}, see '{log}'"
             return f"{version.name} does not run on {launch.point.layout}: {why}"
         invalid = read_run(record).invalid
         return f"a launch of {version.name} does not count: {invalid[0]}" if invalid else ""
 
-    def _rank_set(self, name: str, launch: _PlannedLaunch, scratch: Mapping[str, str]) -> RankSet:
+    def _launch_spec(self, name: str, launch: _PlannedLaunch, scratch: Mapping[str, str]) -> LaunchSpec:
         version = self._versions[launch.side]
         record = self._folder / launch.side / launch.point.folder
         shutil.rmtree(record, ignore_errors=True)  # of a block that did not count
@@ -210,15 +215,15 @@ class VersionDuel:
             point_file=str(launch.point_file),
             record=str(record),
         )
-        ranks = rank_set(job_launch, launch.point, self._folder / launch.side, self._data_dir or None)
+        spec = launch_spec(job_launch, launch.point, self._folder / launch.side, self._data_dir or None)
         changes = {
             **self._scheduler.environment(layout),
             **scratch,
-            **ranks.changes,
+            **spec.changes,
             **version.environment(),
         }
-        words = tuple(self.python if word == sys.executable else word for word in ranks.words)
-        return replace(ranks, words=words, changes=changes)
+        words = tuple(self.python if word == sys.executable else word for word in spec.words)
+        return replace(spec, words=words, changes=changes)
 
     def check(self, practical: float) -> Check:
         """Return the verdicts by the blocks so far.

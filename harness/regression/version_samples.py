@@ -67,7 +67,7 @@ class TurnsStudy:
 
 
 def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[BlockSample, ...]:
-    """Return the samples of `blocks`: the turns (see `sweep.block.BlockEnd`) of launches called ``old-0``, ``new-0``...
+    """Return the samples of `blocks`: the turns (see `turn_block.BlockEnd`) of launches called ``old-0``, ``new-0``...
 
     The number is the layout's place. A block whose launches share no round is left out.
     """

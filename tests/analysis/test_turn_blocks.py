@@ -23,7 +23,7 @@ from harness.analysis.turn_times import read_rounds
 from harness.base.errors import UserError
 from harness.cli.sweeps import next_repeats
 from harness.report.sweep_facts import sweep_warnings
-from harness.schema.sweep import ROUNDS
+from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
 
 ONE, TWO = "n1x1x1", "n2x1x1"
@@ -190,10 +190,10 @@ def test_rounds_are_read_by_launch_and_a_damaged_file_is_refused(tmp_path: Path)
 
 
 def test_a_damaged_file_of_turns_is_listed_and_its_launches_are_read(tmp_path: Path) -> None:
-    (tmp_path / ROUNDS).mkdir()
+    SweepFolder(tmp_path).rounds.mkdir()
     for ranks in (1, 2):
         write_run(tmp_path, make_launch(ranks, 0, 1.0 / ranks, block="b0"))
-    (tmp_path / ROUNDS / "b0.parquet").write_bytes(b"PAR1")
+    SweepFolder(tmp_path).block_turns("b0").write_bytes(b"PAR1")
     loaded = load_sweep(tmp_path)
     assert len(loaded.runs) == 2
     assert [("b0.parquet" in sentence) for sentence in loaded.damaged] == [True]
@@ -201,7 +201,7 @@ def test_a_damaged_file_of_turns_is_listed_and_its_launches_are_read(tmp_path: P
 
 def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_path: Path) -> None:
     """Where every layout has launches in turns, one without is no valid launch; where one has none, nobody has."""
-    (tmp_path / ROUNDS).mkdir()
+    SweepFolder(tmp_path).rounds.mkdir()
     blocks = [(make_launch(1, k, 1.0, block=f"b{k}"), make_launch(2, k, 0.6, block=f"b{k}")) for k in range(3)]
     for number, pair in enumerate(blocks):
         for run in pair:
@@ -209,7 +209,7 @@ def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_pa
         if number:  # the first block was killed before its turns were written
             names = {ONE_LAUNCH: pair[0].point.folder, TWO_LAUNCH: pair[1].point.folder}
             table = turns(np.random.default_rng(number), 1.2).replace({"launch": names})
-            table.to_parquet(tmp_path / ROUNDS / f"b{number}.parquet")
+            table.to_parquet(SweepFolder(tmp_path).block_turns(f"b{number}"))
     loaded = load_sweep(tmp_path)
     assert [bool(run.invalid) for run in loaded.runs] == [True, False, False, True, False, False]
     scaling = scale(launch_frame(loaded.runs, loaded.epochs))
