@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from harness import datasets
-from harness.analysis.stats import FEWEST_BLOCKS
+from harness.analysis.inference import FEWEST_BLOCKS
 from harness.analysis.turn_blocks import step_table, undisturbed_rounds
 from harness.base import __version__, turns
 from harness.base.cores import memory_limit, usable_cores

@@ -13,7 +13,7 @@ from harness.analysis.frames import final_frame, launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
 from harness.bundle.repetition import LOSS_BOUND
-from harness.claims.claim_rules import CONFIRMED
+from harness.claims.claim_finding import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
@@ -276,7 +276,7 @@ def _claims(judgements: Sequence[Judgement]) -> list[str]:
         claim, finding = one.claim, one.finding
         row = (f"Paper {claim.paper}, {claim.experiment or 'all'}: {claim.text}", published_words(claim))
         if finding.outcome == CONFIRMED:
-            good.append((*row, finding.said, "harness claims --results results"))
+            good.append((*row, finding.reason, "harness claims --results results"))
         else:
             rest.append((*row, str(finding)))
     supported = "None of the papers' claims is confirmed by these records."

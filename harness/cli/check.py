@@ -26,9 +26,9 @@ from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
-    from harness.regression.baselines import Measurement
     from harness.regression.checks import Check
-    from harness.regression.opponents import Version
+    from harness.regression.measurement import Measurement
+    from harness.regression.version_checkout import Version
 
 
 @click.command(name="check", cls=common.GroupedCommand)
@@ -80,8 +80,9 @@ def check(
 
 def _compare(sweep: str | None, against: str | None, practical: float, results: Path, baselines: Path) -> "Check":
     """Return the check of launches that are there."""
-    from harness.regression.baselines import check_comparable, default_reference, read_baselines, without
+    from harness.regression.baselines import check_comparable, default_reference, read_baselines
     from harness.regression.checks import check_launches
+    from harness.regression.measurement import without
 
     given = find_measurement(against, results=results, baselines=baselines) if against else None
     known = [given] if given else [one.measurement for one in read_baselines(baselines)]
@@ -109,15 +110,16 @@ def _measure(
 ) -> "Check":
     """Return the check of the code as it is now against the reference's commit, in turns."""
     from harness.datasets import locate
-    from harness.regression.baselines import check_machine, default_reference, kept_baselines
-    from harness.regression.opponents import Opponents, Version, checkout, checks_folder, decide, why_no_checkout
+    from harness.regression.baselines import check_machine, default_reference, saved_measurements
+    from harness.regression.version_checkout import Version, checkout, why_no_checkout
+    from harness.regression.version_duel import VersionDuel, checks_folder, decide
 
     if against is not None:
         reference = find_measurement(against, results=results, baselines=baselines)
     elif sweep is not None:
         reference = default_reference(find_measurement(sweep, results=results, baselines=baselines), baselines)
     else:
-        reference = kept_baselines(baselines)[0]
+        reference = saved_measurements(baselines)[0]
     reason = why_no_checkout(reference.software)
     if reason:
         raise UserError(
@@ -140,13 +142,13 @@ def _measure(
     with checkout(commit) as tree:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)
-        opponents = Opponents(old, new, folder=folder, data_dir=data_dir, budget_s=budget_s)
-        return decide(opponents, practical=practical, say=click.echo)
+        duel = VersionDuel(old, new, folder=folder, data_dir=data_dir, budget_s=budget_s)
+        return decide(duel, practical=practical, say=click.echo)
 
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
 
     for reference in references:
         wanted = (reference.workload, reference.scaling, reference.data_id)
@@ -211,7 +213,7 @@ def show(name: str, baselines: Path) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
     from harness.regression.baselines import find_baseline, machine_line
-    from harness.regression.checks import quantity_value, samples
+    from harness.regression.cost_samples import quantity_value, samples
 
     kept = find_baseline(name, baselines)
     one = kept.measurement
@@ -273,8 +275,8 @@ def compare(
 
 
 def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, baselines: Path) -> Answer:
-    from harness.regression.baselines import without
     from harness.regression.checks import compare_measurements
+    from harness.regression.measurement import without
     from harness.report.compare_page import comparison_answer
 
     first, *others = (find_measurement(name, results=results, baselines=baselines) for name in sides)
@@ -293,20 +295,20 @@ def _side_by_side(sides: tuple[str, ...], practical: float, results: Path, basel
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.opponents import Opponents, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, decide
     from harness.report.compare_page import check_answer
 
     old, new = (_version(name, options) for name in sides)
     folder = checks_folder(results)
-    opponents = Opponents(old, new, folder=folder, data_dir=options["data_dir"], budget_s=budget_s)
-    result = decide(opponents, practical=practical, say=click.echo)
+    duel = VersionDuel(old, new, folder=folder, data_dir=options["data_dir"], budget_s=budget_s)
+    result = decide(duel, practical=practical, say=click.echo)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return replace(answer, code=0)
 
 
 def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
-    from harness.regression.opponents import Version
+    from harness.regression.version_checkout import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission import Submission
 

@@ -32,7 +32,7 @@ from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
-    from harness.regression.baselines import Measurement
+    from harness.regression.measurement import Measurement
     from harness.sweep.job_cost import NodeHours
     from harness.sweep.submission import Submission
 
@@ -363,7 +363,8 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
     """
-    from harness.regression.baselines import find_baseline, measured_in
+    from harness.regression.baselines import find_baseline
+    from harness.regression.measurement import measured_in
 
     if name is None:
         folder = newest_sweep(results)

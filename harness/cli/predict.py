@@ -16,8 +16,8 @@ from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from harness.prediction.forecast import PredictedCurve
     from harness.prediction.network_cost import Uncertain
+    from harness.prediction.predicted_curve import PredictedCurve
 
 _FAR = "1..1024*2"
 
@@ -76,8 +76,8 @@ def find_network(
 
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
-    from harness.analysis.read_results import choose_sweep
-    from harness.prediction.forecast import predict_curve
+    from harness.analysis.sweep_choice import choose_sweep
+    from harness.prediction.predicted_curve import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
 
@@ -107,7 +107,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
 
 def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
     """Write the measured points of the one workload of `names` to `file`, as Extra-P reads them."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
 
     _refuse_beside_extrap()

@@ -36,7 +36,8 @@ from harness.schema.sweep_folder import sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
-    from harness.claims.judgement import ClaimStudy, Judgement
+    from harness.claims.claim_studies import ClaimStudy
+    from harness.claims.judgement import Judgement
     from harness.report.paper_sections import PaperStudy
     from harness.sweep.submission import Submission
 
@@ -64,9 +65,9 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
 
     On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
     are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
-    The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
+    The last line is the page's path: printed and measured, and the verdicts on the paper's claims.
     """
-    from harness.claims.judgement import PRESET, ExperimentSize, plan
+    from harness.claims.paper_experiments import PRESET, ExperimentSize, plan
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE
@@ -145,7 +146,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
 
     What cannot run is told. Where nothing can, all are returned: running them is refused with the reason.
     """
-    from harness.claims.judgement import rank_counts
+    from harness.claims.paper_experiments import rank_counts
     from harness.sweep.plan import divide
 
     asked = dict(options)
@@ -194,13 +195,13 @@ def claims(run: bool, scheduler: str, budget: float, data_dir: Path | None, resu
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.claims.judgement import studies
+    from harness.claims.claim_studies import studies
     from harness.report.claims_page import studies_table
 
     known = judge(results, reports)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, data_dir)
-    planned = studies(known[0].claims, usable_cores(), data_dir, prepare=run)
+    planned = studies(known[0].claims, usable_cores(), data_dir)
     for row in studies_table(planned, known[2], known[1]).rows:
         click.echo("; ".join(map(str, row)))
     if run:
@@ -220,7 +221,7 @@ def _run_studies(
 ) -> None:
     """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
     from harness.bench.blocks import BenchSettings
-    from harness.claims.judgement import BENCHED
+    from harness.claims.claim_studies import BENCHED
     from harness.cli.machine import write_bench
     from harness.sweep.site import JobRequest
     from harness.sweep.submission import Submission
@@ -262,8 +263,7 @@ def judge(results: Path, reports: Path) -> "tuple[Published, tuple[ClaimEvidence
                 rates = pd.DataFrame(paired_rates(read_bench(bench), servers=SERVERS, gradients="gradients"))
             except UserError as error:  # it is judged without
                 click.echo(f"harness: {error}", err=True)
-    papers = {paper.key: paper for paper in published.papers}
-    return published, evidence, [judge_claim(one, evidence, rates, papers[one.paper]) for one in published.claims]
+    return published, evidence, [judge_claim(claim, evidence, rates) for claim in published.claims]
 
 
 def judged(

@@ -36,7 +36,7 @@ from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 if TYPE_CHECKING:
-    from harness.analysis.stats import Interval
+    from harness.analysis.inference import Interval
     from harness.sweep.status import LaunchStatus, Status
     from harness.sweep.sweep_command import SweepPlan
 
@@ -66,11 +66,8 @@ _MOST_POINTS, _MOST_FINDINGS = 4, 5  # in a terminal
 @common.spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @common.written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @common.written(
-    "--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it."
-)
-@common.written(
     "--network",
-    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
+    help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
 )
 @batch_options
 @common.folder_options
@@ -82,7 +79,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
-    from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
+    from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
     from harness.cli.predict import find_network
     from harness.sweep.execute import run_sweep, write_scripts
     from harness.sweep.plan import build_sweep
@@ -96,7 +93,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
     fetch_for(workload, data_dir)
     repeats = options["repeats"]
     if repeats is None:
-        repeats = FEWEST_BLOCKS if turns else NEEDED
+        repeats = FEWEST_BLOCKS if turns else FEWEST_LAUNCHES
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.probe_store import tuned_settings
@@ -117,13 +114,6 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         click.echo(why)
     for sentence in refused:
         click.echo(f"not run: {sentence}")
-    if options["predict_first"]:
-        from harness.prediction.forecast import predict_first
-
-        known = network or find_network(None, results)
-        if known is None:
-            raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
-        click.echo(f"prediction: {predict_first(sweep, results, *known)}")
     if dry_run:
         return _planned(write_scripts(sweep, data_dir=data_dir, results=results, submission=submission))
     from harness.report.sweep_page import report_sweep
@@ -372,7 +362,8 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     """
     from harness.analysis.frames import launch_frame, middle_launch
     from harness.analysis.numbers import plural as counted
-    from harness.analysis.read_results import load_sweep, read_calls
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.sync_calls import read_calls
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, results)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis.stats import BlockRatio, ratio_over_blocks
+from harness.analysis.inference import BlockRatio, ratio_over_blocks
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, read_bytes
 from harness.base.provenance import describe_machine

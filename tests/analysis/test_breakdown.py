@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.frames import SlowRank, epoch_times, slow_rank
+from harness.analysis.frames import epoch_times
 from harness.analysis.read_results import load_sweep
+from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.comm.placement import HostClock, Offset
 from harness.schema.record import EpochRecord, RunRecord, read_run
 from harness.train.launch_record import on_one_clock, step_columns, with_parts

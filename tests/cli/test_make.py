@@ -147,7 +147,7 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
             "run `harness probe` first, or give --network ALPHA,BETA",
             "run `make probe` first, or give NETWORK=ALPHA,BETA",
         ),
-        ("sweep", "--predict-first needs it", "PREDICT_FIRST=1 needs it"),
+        ("sweep", "--dry-run needs it", "DRY_RUN=1 needs it"),
         ("check", "see `harness status one --results there`", "see `make status SWEEP=one RESULTS=there`"),
         ("check", "save it with `harness baseline save main`", "save it with `make baseline NAME=main`"),
         ("data", "`harness data fetch mnist --data-dir X`", "`make data ACTION=fetch DATASET=mnist DATA_DIR=X`"),

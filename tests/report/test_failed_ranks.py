@@ -7,8 +7,9 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
-from harness.analysis.read_results import load_sweep, read_calls
+from harness.analysis.read_results import load_sweep
+from harness.analysis.sync_calls import read_calls
+from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
 from harness.base.errors import UserError
 from harness.report.answer import Answer
 from harness.report.failed_ranks import failed_ranks_sections

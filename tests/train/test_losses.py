@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.frames import stretch_rate, stretches_around
+from harness.analysis.training_stretches import stretch_rate, stretches_around
 from harness.base.errors import UserError
 from harness.cli.train import LOST
 from harness.comm.elastic_world import Member, assign_slots, failure_text

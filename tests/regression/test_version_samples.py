@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from harness.regression.checks import EFFICIENCY, IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL, STEP
-from harness.regression.opponents import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
+from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
+from harness.regression.cost_samples import EFFICIENCY, STEP
+from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
 from harness.schema.sweep import Layout
 
 BLOCK, ROUND = 0.009, 0.05  # standard deviations of log ratios: from start to start, and from round to round

@@ -1,6 +1,5 @@
-"""Laws: known coefficients are found again, and nothing is extended that the points cannot carry."""
+"""Laws: known coefficients are found again, and a law that the points refute or cannot test says so."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
-from harness.analysis.growth import AMDAHL, USL, Coefficient, Fit, Law, fit_laws
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.scaling_laws import AMDAHL, USL, Fit, Law, fit_laws
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.schema.record import RunRecord
 from harness.why.overheads import PARTS, overheads
 from tests.labs.factories import launch_frame, make_launch, make_point, make_run
@@ -44,18 +43,11 @@ def fitted(runs: list[RunRecord], base: int | None = None) -> tuple[Scaling, tup
     return scaling, fit_laws(scaling, launches)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Speedups' own intervals, which laws do not need, take few draws."""
-    monkeypatch.setattr("harness.analysis.stats._RESAMPLES", 99)
-
-
 def test_amdahl_finds_its_serial_fraction() -> None:
     _, fits = fitted(sweep(amdahl))
     found = fits[0].estimates[0]
     assert fits[0].law == "Amdahl" and found.name == "serial fraction"
-    assert found.low is not None and found.high is not None
-    assert found.low <= 0.05 <= found.high and found.value == pytest.approx(0.05, abs=0.005)
+    assert found.value == pytest.approx(0.05, abs=0.005)
     assert fits[0].worst_error < 0.03 and not fits[0].doubt
 
 
@@ -82,32 +74,21 @@ def test_gustafson_under_weak_scaling() -> None:
 @pytest.mark.parametrize(
     ("counts", "launches", "amdahl_doubt", "usl_doubt"),
     [
-        (
-            (1, 2, 4),
-            8,
-            "cannot test for a cost in log2 p: measure at least 4",
-            "3 rank counts cannot test a law of as many numbers: measure at least 4",
-        ),
-        (COUNTS, 5, "fewer than 6 whole blocks", "fewer than 6 whole blocks"),
+        ((1, 2, 4), 8, "", "3 rank counts cannot test a law of as many numbers: measure at least 4"),
+        (COUNTS, 5, "fewer than 6 whole repeats", "fewer than 6 whole repeats"),
     ],
 )
-def test_a_law_that_is_not_identified_ends_where_measurement_ends(
+def test_a_law_that_was_not_tested_says_so_and_every_curve_ends_with_the_points(
     counts: tuple[int, ...], launches: int, amdahl_doubt: str, usl_doubt: str
 ) -> None:
     _, fits = fitted(sweep(amdahl, counts, launches))
     for fit, doubt in zip(fits, (amdahl_doubt, usl_doubt, usl_doubt), strict=True):
         assert doubt in fit.doubt and bool(fit.doubt) == bool(doubt)
-        assert (max(fit.counts, default=0) > max(counts)) == (not doubt)
+        assert max(fit.counts) == max(counts)
 
 
 def test_no_law_goes_through_two_points() -> None:
     assert fitted(sweep(amdahl, (1, 2)))[1] == ()
-
-
-def test_a_band_that_is_too_wide_ends_the_curve() -> None:
-    _, steady = fitted(sweep(usl, (1, 2, 3, 4, 6)))
-    _, noisy = fitted(sweep(usl, (1, 2, 3, 4, 6), noise=0.2))
-    assert max(steady[1].counts) == 24 > max(noisy[1].counts)
 
 
 def bending(p: int) -> float:
@@ -115,13 +96,10 @@ def bending(p: int) -> float:
     return (1 + 0.0047 * p * (p - 1)) / p
 
 
-def test_a_law_that_the_points_refute_has_no_band_and_ends_with_them() -> None:
+def test_the_points_refute_a_law_that_cannot_bend_down() -> None:
     _, (amdahl_fit, usl_fit, _) = fitted(sweep(bending, (1, 2, 4, 8, 16), launches=10))
     assert amdahl_fit.worst_error > 0.05 and "refutes" in amdahl_fit.doubt
-    assert max(amdahl_fit.counts) == 16 and amdahl_fit.low == amdahl_fit.high == ()
-    assert amdahl_fit.estimates[0].low is None
-    assert not usl_fit.doubt and max(usl_fit.counts) == 64
-    assert usl_fit.low[-1] < bending(1) / bending(64) < usl_fit.high[-1]
+    assert not usl_fit.doubt
 
 
 def test_a_point_of_another_session_is_no_part_of_a_law() -> None:
@@ -135,34 +113,13 @@ def test_a_point_of_another_session_is_no_part_of_a_law() -> None:
     assert fits[0].estimates[0].value == pytest.approx(0.05, abs=0.005)
 
 
-def logarithm(p: int) -> float:
-    """Allreduces by recursive doubling: their cost is small on the measured counts and not beyond."""
-    return 0.01 + 0.99 / p + 0.004 * math.log2(p)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_curve_beyond_the_counts_covers_allreduces_that_cost_log_p() -> None:
-    """Each law's own band alone held the true speedup at its end in 2 of these 8 sweeps, one of which had none."""
-    found = []
-    for seed in range(8):
-        _, fits = fitted(sweep(logarithm, (1, 2, 4, 8, 16), launches=8, noise=0.02, seed=seed))
-        ends = [(fit.low[-1], logarithm(1) / logarithm(fit.counts[-1]), fit.high[-1]) for fit in fits if fit.low]
-        found.append(all(low <= true <= high for low, true, high in ends))
-    assert sum(found) >= 7
-
-
-@pytest.mark.parametrize(("counts", "reach"), [((1, 2, 4), 1), ((1, 2, 4, 8), 4)])
-def test_a_law_reaches_as_far_as_counts_test_it(counts: tuple[int, ...], reach: int) -> None:
-    _, fits = fitted(sweep(amdahl, counts))
-    assert max(fits[0].counts) == reach * max(counts)
-
-
-def holds(one: Coefficient, true: float) -> bool:
-    return one.low is None or one.high is None or one.low <= true + 1e-9 <= one.high + 2e-9
-
-
-def coverage(law: Law, true: tuple[float, ...], trials: int) -> tuple[float, list[float]]:
-    """Return how often sweeps of 1..16 ranks refute their own `law`, and how often intervals hold its coefficients."""
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("law", "true"),
+    [(AMDAHL, (0.0,)), (AMDAHL, (0.05,)), (USL, (0.03, 0.0005)), (USL, (0.0, 0.001)), (USL, (0.0, 0.0))],
+)
+def test_true_laws_are_seldom_refuted(law: Law, true: tuple[float, ...]) -> None:
+    """At 5 % it is expected of 5 of 100 sweeps of 1..16 ranks, and of more than 12 in 1 of 1000 such tests."""
     rng = np.random.default_rng(len(true))
     counts = np.array([1, 2, 4, 8, 16])
     weights = np.array([true[0], 1 - true[0]] if law.fractions else [1, *true])
@@ -170,39 +127,15 @@ def coverage(law: Law, true: tuple[float, ...], trials: int) -> tuple[float, lis
     scaling = scale(launches)  # a law is fitted to its points and the launches' own rates
     assert scaling is not None
     places = launches["repeat"].to_numpy(), np.searchsorted(counts, launches["ranks"])
-    refuted, held = 0, np.zeros(len(true))
-    for _ in range(trials):
+    refuted = 0
+    for _ in range(100):
         times = law.columns(counts.astype(float)) @ weights
-        drift = rng.normal(0, 0.05, (6, 1))  # of whole blocks: it must not count
+        drift = rng.normal(0, 0.05, (6, 1))  # of whole repeats: it must not count
         seconds = times * np.exp(drift + rng.normal(0, 0.01, (6, len(counts))))
         measured = launches.assign(rows_per_second=launches["rows_per_second"] / seconds[places])
-        fit = next(one for one in fit_laws(scaling, measured) if one.law == law.name)
+        fit = next(fit for fit in fit_laws(scaling, measured) if fit.law == law.name)
         refuted += "refutes" in fit.doubt
-        held += [holds(one, value) for one, value in zip(fit.estimates, true, strict=True)]
-    return refuted / trials, list(held / trials)
-
-
-@pytest.mark.slow
-def test_intervals_at_a_bound_cover() -> None:
-    """With no serial part at all a bootstrap's percentiles covered 52 of 60."""
-    refuted, held = coverage(AMDAHL, (0.0,), 40)
-    assert held[0] >= 37 / 40 and refuted <= 6 / 40
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trials", [100, pytest.param(400, marks=pytest.mark.campaign)])
-@pytest.mark.parametrize(
-    ("law", "true"),
-    [
-        (AMDAHL, (0.05,)),
-        (USL, (0.03, 0.0005)),
-        (USL, (0.0, 0.001)),
-        (USL, (0.0, 0.0)),
-    ],
-)
-def test_intervals_cover_and_true_laws_are_seldom_refuted(law: Law, true: tuple[float, ...], trials: int) -> None:
-    refuted, held = coverage(law, true, trials)
-    assert min(held) >= 0.90 and refuted <= 0.10
+    assert refuted <= 12
 
 
 def test_one_count_has_no_law() -> None:

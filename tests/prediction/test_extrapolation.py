@@ -11,9 +11,10 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.cli.common import _document
-from harness.prediction.beyond import Draws, MeasuredParts
+from harness.prediction.epoch_draws import Draws, MeasuredParts
+from harness.prediction.measured_base import own_times
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
-from harness.prediction.step_model import measured_factor, own_times
+from harness.prediction.slowest_rank import measured_factor
 from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import Layout, Skipped
@@ -214,7 +215,7 @@ def test_what_is_measured_later_scores_the_prediction(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     drawn(folder, keep=True)
     kept = SweepFolder(folder).extrapolation.read_bytes()
-    made = json.loads(kept)["made"]
+    made = json.loads(kept)["predicted"]
     for ranks, seconds in ((4, 0.76), (8, 1.0)):
         for repeat in range(3):
             run = make_launch(ranks, repeat, seconds)

@@ -10,11 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
+from harness.base.processes import ask
 from harness.cli import main
 from harness.datasets import locate
 from harness.regression.baselines import save_baseline
 from harness.regression.checks import REGRESSION, Check
-from harness.regression.opponents import HERE, SIDES, Opponents, Version, checkout, decide, why_no_checkout
+from harness.regression.version_checkout import HERE, Version, checkout, why_no_checkout
+from harness.regression.version_duel import VersionDuel, decide
+from harness.regression.version_entry import INTERFACE
+from harness.regression.version_samples import SIDES
+from harness.schema.record import encode, read_point
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
 from tests.labs.factories import make_workload
@@ -41,7 +46,7 @@ def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
 
 def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
     old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
-    both = Opponents(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
+    both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
     with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
         decide(both, say=print)
 
@@ -52,26 +57,49 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
     """30 epochs of 4 s in turns become 150, once; a script's own number of epochs stays."""
     trained: list[int] = []
 
-    def train(self: Opponents, number: int, say: object) -> tuple[pd.DataFrame, str]:
+    def train(self: VersionDuel, say: object) -> pd.DataFrame:
         trained.append(self._versions["new"].sweep.workload.epochs)
-        return pd.DataFrame({"round": [0, 1], "at_s": [0.5, 0.5 + 4 * trained[-1] / 30]}), ""
+        return pd.DataFrame({"round": [0, 1], "at_s": [0.5, 0.5 + 4 * trained[-1] / 30]})
 
-    def prepare(self: Opponents) -> None:
+    def prepare(self: VersionDuel) -> None:
         for side in SIDES:
             (self._folder / side).mkdir(parents=True)  # once only: what was measured before is gone
         self._points = {"old": []}
 
-    monkeypatch.setattr(Opponents, "_train", train)
-    monkeypatch.setattr(Opponents, "prepare", prepare)
+    monkeypatch.setattr(VersionDuel, "_train_until_it_counts", train)
+    monkeypatch.setattr(VersionDuel, "prepare", prepare)
     said: list[str] = []
     for name, study in (("own", STUDY), ("script", script_study(STUDY, tmp_path))):
         versions = (Version(name=side, sweep=study) for side in SIDES)
-        both = Opponents(*versions, folder=tmp_path / name, data_dir=None, budget_s=60)
+        both = VersionDuel(*versions, folder=tmp_path / name, data_dir=None, budget_s=60)
         assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
     assert trained == [30, 150, 150, 30, 30]
     assert [line for line in said if "epochs" in line] == [
         "30\u00a0epochs took 4 s in turns: launches of 150 are compared"
     ]
+
+
+@pytest.mark.parametrize("entry", ["own", "handed"])
+def test_a_version_writes_its_point_files_by_its_own_entry_or_by_the_one_for_older_commits(
+    entry: str, tmp_path: Path
+) -> None:
+    version = Version(name="now", sweep=STUDY)
+    command = version.entry()
+    if entry == "handed":
+        command = Version(name="then", sweep=STUDY, tree=tmp_path).entry()  # a tree without version_entry
+        assert command[-1].endswith("entry_of_older_commits.py")
+    (tmp_path / "sweep.json").write_bytes(encode(STUDY))
+    (tmp_path / "points").mkdir()
+    words = [*command, str(INTERFACE), str(tmp_path / "sweep.json"), str(tmp_path / "points")]
+    reply = ask(words, changes=version.environment())
+    assert reply.code == 0, reply
+    written = [read_point(path) for path in sorted((tmp_path / "points").glob("*.json"))]
+    assert [point.layout for point in written] == list(LAYOUTS)
+
+
+def test_a_version_that_is_asked_by_another_interface_says_so(tmp_path: Path) -> None:
+    reply = ask([*Version(name="now", sweep=STUDY).entry(), "0", "sweep.json", "points"])
+    assert reply.code == 1 and "interface" in reply.last_error
 
 
 def script_study(study: Sweep, folder: Path) -> Sweep:
@@ -105,7 +133,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
                 text = text.replace(place, other)
             exchange.write_text(text)
         old = Version(name="then", sweep=STUDY, tree=tree, commit=commit)
-        both = Opponents(
+        both = VersionDuel(
             old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
         )
         found = decide(both, say=print)

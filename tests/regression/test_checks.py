@@ -6,19 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from harness.regression.baselines import Measurement
-from harness.regression.checks import (
-    ALIKE,
-    CURVE,
-    EFFICIENCY,
-    INCONCLUSIVE,
-    OPEN,
-    TIME,
-    WORSE,
-    check_launches,
-    compare_measurements,
-    samples,
-)
+from harness.regression.checks import ALIKE, INCONCLUSIVE, OPEN, WORSE, check_launches, compare_measurements
+from harness.regression.cost_samples import CURVE, EFFICIENCY, TIME, samples
+from harness.regression.measurement import Measurement
 from harness.report.compare_page import comparison_sentence
 from tests.labs.histories import make_measurement, make_summary
 
