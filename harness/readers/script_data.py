@@ -23,10 +23,10 @@ import numpy.typing as npt
 from harness import datasets
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError, unknown
-from harness.datasets.binary_formats import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
+from harness.datasets.array_files import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
+from harness.datasets.csv_rows import CsvHeader, read_head, stream_csv, to_array
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
-from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
 from harness.schema.workload import IMAGENET, Workload
 
 _COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
