@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.frames import SlowRank, epoch_times, slow_rank
 from harness.analysis.read_results import load_sweep
-from harness.comm.placement import HostClock, Offset
+from harness.comm.host_clock import HostClock, Offset
 from harness.schema.record import EpochRecord, RunRecord, read_run
 from harness.train.launch_record import on_one_clock, step_columns, with_parts
 from harness.why.known_causes import diagnose_sweep

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import pass_turn
+from harness.comm.turn_pass import pass_turn
 from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod.operations import (
     Adasum,

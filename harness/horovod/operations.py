@@ -9,8 +9,9 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import native_operations
-from harness.comm.reduction import in_sequence
+from harness.comm.exchange_order import in_sequence
+from harness.comm.lost_ranks import noting_loss
+from harness.comm.native_library import find_library
 from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (
     ProcessSet,
@@ -68,7 +69,8 @@ def ask(
         request = request._replace(extra=tuple(int(count) for each in given for count in each))
         return [tf.constant(array) for array in exchange.run(request, [tensor.numpy() for tensor in tensors], scales)]
     refuse_xla()
-    refusal = getattr(native_operations(), "harness_refuse", None)
+    library = find_library().library
+    refusal = None if library is None else library.operations.harness_refuse
     types = [tensor.dtype for tensor in tensors] + [tf.int32] * (request.kind == "alltoall")
 
     @tf.autograph.experimental.do_not_convert
@@ -76,14 +78,15 @@ def ask(
         values, extra = arrays[: len(tensors)], arrays[len(tensors) : -1]
         asked = request._replace(extra=tuple(int(count) for each in extra for count in each))
         try:
-            results = exchange.run(asked, values, scales)
+            with noting_loss():
+                results = exchange.run(asked, values, scales)
         except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError) as error:
             if refusal is None:
                 raise
             return [*(np.zeros(0, kind.as_numpy_dtype) for kind in types), np.int32(error.error_code), error.message]
         return results if refusal is None else [*results, np.int32(0), ""]
 
-    with in_sequence(apart=apart) as sequence:
+    with in_sequence(unordered=apart) as sequence:
         more = [] if refusal is None else [tf.int32, tf.string]
         results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *given, sequence], [*types, *more])))
     if refusal is not None:

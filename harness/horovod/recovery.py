@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import RunError, UserError
-from harness.comm.elastic_world import Member, Team, check_library, failure_text
+from harness.comm.elastic_world import Member, Team, check_library
+from harness.comm.lost_ranks import find_loss
 from harness.horovod.averaging import accumulations
 from harness.horovod.operations import broadcast_object, broadcast_variables
 from harness.horovod.process_sets import global_process_set, go_on, host, note, size
@@ -253,7 +254,9 @@ def _is_failure(error: Exception, team: Team | None) -> bool:
     """Tell whether a rank's failure, or what the script takes for one, is behind `error`."""
     if isinstance(error, HorovodInternalError):
         return True
-    return team is not None and (bool(failure_text(error)) or (not isinstance(error, RunError) and team.failed()))
+    if team is None:
+        return False
+    return find_loss(error) is not None or (not isinstance(error, RunError) and team.failed())
 
 
 def _form_team() -> Team | None:

@@ -14,7 +14,8 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
-from harness.comm.mpi_library import mpi_choice, mpi_version
+from harness.comm.mpi_library import mpi_version
+from harness.comm.settings import mpi_choice
 from harness.schema.record import encode
 from harness.schema.sweep import LOGS, ROUNDS, Layout, Point, digest
 from harness.schema.workload import IMAGENET, survives

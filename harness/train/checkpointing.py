@@ -18,7 +18,7 @@ import tensorflow as tf
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
 from harness.base.turns import clock
-from harness.comm.policies import hash_weights
+from harness.comm.replicas import hash_weights
 from harness.comm.world import World, needs_sync
 from harness.schema.record import RUN_FILE, EpochRecord, Segment, encode
 from harness.schema.sweep import checkpoint_folder, forget_checkpoints

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
-from harness.comm.grouped_sums import core_distance
+from harness.comm.core_ping import core_distance
+from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.hang import HangWatch
+from harness.comm.lost_ranks import find_loss
 from harness.comm.world import World
-from harness.schema.record import EpochRecord, FailedRank, Stretch
+from harness.schema.record import EpochRecord, FailedRank, LossReason, Stretch
 from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
@@ -61,10 +62,13 @@ class KeptState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureNotice:
-    """That a rank failed: `when` (s, time.time), `how`, and whether in the middle of a step."""
+    """That a rank failed: `when` (s, time.time), for what `reason`, and whether in the middle of a step.
+
+    The reason is None on a rank that learned of the failure from others.
+    """
 
     when: float
-    how: str
+    reason: LossReason | None
     in_step: bool
 
 
@@ -118,22 +122,24 @@ class Survivor:
                 error, result = None, None
                 try:
                     result = self._attempt(finish)
-                except Exception as found:
+                except Exception as failure:
+                    loss = find_loss(failure)
                     # What is read from a rank that dies while it sends may be anything, and fail in any way.
-                    unrelated = isinstance(found, (RunError, SharedError)) or not self.team.failed()
-                    if not failure_text(found) and unrelated:
+                    unrelated = isinstance(failure, (RunError, SharedError)) or not self.team.failed()
+                    if loss is None and unrelated:
                         raise
-                    error = found
-                    self._notice(failure_text(error))
+                    error = failure
+                    self._notice(loss.reason if loss else None)
                 if self.team.ended(error) and result is not None:
                     return result
-            self._notice("")  # those that met no error learn of it from the others
+            self._notice(None)  # those that met no error learn of it from the others
             self._keep_state()
             self.team.shrink()
 
-    def _notice(self, how: str) -> None:
+    def _notice(self, reason: LossReason | None) -> None:
         if self.known.noticed is None:
-            self.known = replace(self.known, noticed=FailureNotice(when=time.time(), how=how, in_step=self.in_step))
+            notice = FailureNotice(when=time.time(), reason=reason, in_step=self.in_step)
+            self.known = replace(self.known, noticed=notice)
 
     def _adopt(self, change: MembershipChange, known: list[FailureKnowledge]) -> None:
         """Agree on who has failed, and leave the slots that no longer exist out of what was recorded.
@@ -144,7 +150,7 @@ class Survivor:
         self.team.clean_up(change.failed)
         losses = max((each.losses for each in known), key=len)
         notices = [each.noticed for each in known if each.noticed]
-        first = min(notices, key=lambda notice: (not notice.how, notice.when), default=None)
+        first = min(notices, key=lambda notice: (notice.reason is None, notice.when), default=None)
         failed = {(who.host, who.pid): (who, notice) for each in known for who, notice in each.failed}
         failed |= {(who.host, who.pid): (who, first) for who in change.failed if first}
         for loss in losses:
@@ -156,9 +162,9 @@ class Survivor:
         self.epochs = [
             replace(
                 epoch,
-                seconds=tuple(epoch.seconds[slot] for slot in change.kept),
-                sync_seconds=tuple(epoch.sync_seconds[slot] for slot in change.kept),
-                input_seconds=tuple(epoch.input_seconds[slot] for slot in change.kept),
+                seconds=tuple(epoch.seconds[slot] for slot in change.old_slots),
+                sync_seconds=tuple(epoch.sync_seconds[slot] for slot in change.old_slots),
+                input_seconds=tuple(epoch.input_seconds[slot] for slot in change.old_slots),
             )
             for epoch in self.epochs
         ]
@@ -261,7 +267,7 @@ class Survivor:
                 host=member.host,
                 pid=member.pid,
                 noticed=datetime.fromtimestamp(notice.when, UTC),
-                how=notice.how,
+                reason=notice.reason,
                 epoch=epoch,
                 step=step,
                 redone=int(notice.in_step),

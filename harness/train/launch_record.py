@@ -26,7 +26,8 @@ from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu, gpu_peak_bytes
-from harness.comm.placement import HostClock, RankPlace, misplacements
+from harness.comm.host_clock import HostClock
+from harness.comm.placement import RankPlace, misplacements
 from harness.comm.world import needs_sync
 from harness.schema.record import (
     RUN_FILE,

@@ -18,9 +18,11 @@ from harness import models
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import WireReduction, select
-from harness.comm.policies import broadcast_weights, synchroniser
+from harness.comm.policies import synchroniser
 from harness.comm.reduction import Reduction, differentiable_sum
+from harness.comm.replicas import broadcast_weights
+from harness.comm.selection import select
+from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point

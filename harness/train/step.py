@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness.comm.grouped_sums import native_operations
+from harness.comm.native_library import find_library
 from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
 from harness.train.optimizer import update
@@ -74,8 +74,8 @@ def resident_batch(data: RankData, *, first: int, mirror: bool) -> Batch:
     rounding.
     """
     rows, labels = tf.constant(data.train_x), tf.constant(data.train_y)
-    native: Any = None if tf.config.list_logical_devices("GPU") else native_operations()
-    if native is None or data.train_x.dtype not in (np.uint8, np.float32):
+    library = None if tf.config.list_logical_devices("GPU") else find_library().library
+    if library is None or data.train_x.dtype not in (np.uint8, np.float32):
 
         def plain(order: tf.Tensor, step: tf.Tensor, salt: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             numbers = order[step]
@@ -90,7 +90,7 @@ def resident_batch(data: RankData, *, first: int, mirror: bool) -> Batch:
     shift, factor = (none if part is None else _as_row(part, rows.shape[1:]) for part in (data.shift, data.factor))
 
     def batch(order: tf.Tensor, step: tf.Tensor, salt: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        inputs, targets = native.harness_batch(
+        inputs, targets = library.operations.harness_batch(
             rows, labels, order, step, shift, factor, salt, mirror=mirror, first=first
         )
         return inputs, targets

@@ -15,11 +15,12 @@ from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.base.hostlock import keep_generated_files
 from harness.base.turns import clock, current
+from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import core_distance
 from harness.comm.hang import HangWatch
-from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
-from harness.comm.policies import hash_weights, verify_replicas
+from harness.comm.host_clock import HostClock, Offset, read_offset
+from harness.comm.placement import RankPlace, observe
+from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
@@ -35,7 +36,7 @@ _FEWEST_S = 2.0  # of training in turns: 40 rounds
 class TrainingStart:
     """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used.
 
-    `core_ns` as in `harness.comm.grouped_sums.core_distance`.
+    `core_ns` as in `harness.comm.core_ping.core_distance`.
     """
 
     place: RankPlace
@@ -232,8 +233,8 @@ def train_epoch(
         calls=np.concatenate(part.calls or [np.zeros((0, 2))]),
         period=replica.state.synchroniser.policy.period,
     )
-    if replica.state.synchroniser.alone:
-        replica.state.synchroniser.alone.take_calls()  # no synchronisation
+    if replica.state.synchroniser.own_updates:
+        replica.state.synchroniser.own_updates.take_calls()  # no synchronisation
     return losses, columns | extra, part.seconds, part.input_s
 
 

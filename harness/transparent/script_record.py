@@ -20,9 +20,10 @@ from keras.src.trainers import data_adapters
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current
+from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import core_distance
-from harness.comm.placement import HostClock, observe, read_offset
+from harness.comm.host_clock import HostClock, read_offset
+from harness.comm.placement import observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id

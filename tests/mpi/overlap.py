@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.presets import resolve

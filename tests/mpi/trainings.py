@@ -8,7 +8,7 @@ import json
 import sys
 
 from harness.cli.train import train
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point

@@ -16,7 +16,8 @@ from harness.base.cpu_contention import patience_s, wait_until_quiet
 from harness.base.errors import UserError
 from harness.base.hostlock import HostLock, Scratch
 from harness.comm.gpus import visible_gpus
-from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.settings import mpi_choice
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
 from harness.sweep.job_state import State
