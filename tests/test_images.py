@@ -63,7 +63,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
 
 
 def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
-    from harness.train.shard_data import ImageFiles, image_dataset
+    from harness.train.image_batches import ImageFiles, image_dataset
 
     found = find_images(folder)
     assert write_shards(found.train, found.test, tmp_path / "shards", 3) == [16, 6]
@@ -86,7 +86,7 @@ def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
 
 
 def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
-    from harness.train.shard_data import ImageFiles, image_dataset
+    from harness.train.image_batches import ImageFiles, image_dataset
 
     index = index_of(folder)
 

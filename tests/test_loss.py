@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from harness.comm.native_library import find_library
-from harness.train.replica import auc
-from harness.train.step import flip_salt, prepare_input, resident_batch
+from harness.train.batch_input import flip_salt, prepare_input, resident_batch
+from harness.train.evaluation import auc
 
 tf = pytest.importorskip("tensorflow")
 

@@ -1,4 +1,4 @@
-"""The HARNESS_* variables by which a user chooses how ranks communicate: each is read here and nowhere else."""
+"""The HARNESS_* variables that ranks read: what a user chooses of their sums, and what a job tells of itself."""
 
 import os
 from pathlib import Path
@@ -36,6 +36,16 @@ def exit_code_file() -> Path | None:
     """Return the file that takes the ranks' exit code, None where none is asked for."""
     name = os.environ.get(EXIT_CODE_FILE)
     return None if name is None else Path(name)
+
+
+def scheduler_name() -> str:
+    """Return HARNESS_SCHEDULER, the scheduler whose job this process is a part of; ``local`` where it is not set."""
+    return os.environ.get("HARNESS_SCHEDULER", "local")
+
+
+def launcher_words() -> str:
+    """Return HARNESS_LAUNCHER, the command line by which a job has started its ranks; empty where it is not set."""
+    return os.environ.get("HARNESS_LAUNCHER", "")
 
 
 def mpi_choice() -> str:

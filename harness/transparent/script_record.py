@@ -30,16 +30,8 @@ from harness.schema.code_identity import script_id
 from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
-from harness.train.launch_record import (
-    Columns,
-    disturbances,
-    finite,
-    on_one_clock,
-    provenance,
-    rank_record,
-    step_columns,
-    write_run,
-)
+from harness.train.launch_record import disturbances, finite, provenance, rank_record, write_run
+from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
