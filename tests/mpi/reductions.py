@@ -85,7 +85,7 @@ for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by ope
     for choice in Algorithm:
         os.environ["HARNESS_REDUCTION"] = choice
         replica = prepare_replica(world, point, load(world, point, None))
-        losses, *_ = train_epoch(replica, 0)
+        losses = train_epoch(replica, 0).losses
         found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
 del os.environ["HARNESS_SYNC_ALONE"]
@@ -96,7 +96,7 @@ for choice in ("native", "bridge"):  # ranks that sum nothing update their weigh
     os.environ["HARNESS_REDUCTION"] = choice
     point = Point(workload=alone, layout=Layout(nodes=1, ranks_per_node=world.size))
     replica = prepare_replica(world, point, load(world, point, None))
-    _, columns, *_ = train_epoch(replica, 0)
+    columns = train_epoch(replica, 0).columns
     found[choice]["alone"] = hash_weights(replica.state.model.weights)
     found[choice]["fused alone"] = replica.state.synchroniser.updater is not None
     found[choice]["calls alone"] = int(np.isfinite(columns["entry_s"]).sum())
