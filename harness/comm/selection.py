@@ -76,7 +76,7 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
     if library is None:
         note = f"the slower numpy_function bridge is in use: {answer.missing_because}"
         return BridgeReduction(world.comm, note=note)
-    algorithm = choice
+    algorithm: Algorithm = choice
     note = ""
     if choice is Algorithm.NATIVE:
         algorithm, note = faster_algorithm(world, library, tensors)

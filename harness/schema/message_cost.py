@@ -35,7 +35,7 @@ class Algorithm(StrEnum):
     BRIDGE = "bridge"
 
 
-REDUCTION_NAMES = {
+REDUCTION_NAMES: dict[str, str] = {
     Algorithm.MESSAGES: "MPI_Allreduce",
     Algorithm.NATIVE: "shared memory",
     Algorithm.NODE_AWARE: "node-aware",
