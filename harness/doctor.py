@@ -29,7 +29,8 @@ from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import Reply, ask
 from harness.base.provenance import git_commit, package_version
 from harness.comm.gpus import INSTALL_CUDA
-from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.settings import mpi_choice
 from harness.datasets import data_folder, info, names
 from harness.schema.sweep import Layout
 from harness.sweep.schedulers import choose, open_scheduler, scheduler_class

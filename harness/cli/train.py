@@ -27,7 +27,7 @@ from harness.base.scratch import SCRATCH, Scratch
 from harness.base.user_path import UserPath
 from harness.cli.common import GroupedCommand, answering, check_mpi, check_secrets, defaulted
 from harness.cli.options import build_workload, workload_options
-from harness.comm.world import LEFT
+from harness.comm.settings import EXIT_CODE_FILE
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.record import EpochRecord, read_point, read_run
@@ -64,7 +64,7 @@ def train(point_file: Path | None, record: Path | None, **options: Any) -> None:
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
-    from harness.train.checkpoint_file import Stopped
+    from harness.train.stop_signals import Stopped
 
     with impatiently(options["hang_timeout"]):
         world = start()
@@ -365,7 +365,7 @@ def _run_ranks(
     variables = {name: value for name, value in changed.items() if value is not None}
     with interruptible():
         scratch = Scratch()
-        left = {LEFT: f"{scratch.variables[SCRATCH]}/left"} if scratch.variables else {}
+        left = {EXIT_CODE_FILE: f"{scratch.variables[SCRATCH]}/left"} if scratch.variables else {}
         child = subprocess.Popen(
             command,
             env=variables | scratch.variables | left,
@@ -375,8 +375,8 @@ def _run_ranks(
         )
         try:
             code = child.wait()
-            if code == 0 and left and Path(left[LEFT]).exists():
-                code = int(Path(left[LEFT]).read_text())
+            if code == 0 and left and Path(left[EXIT_CODE_FILE]).exists():
+                code = int(Path(left[EXIT_CODE_FILE]).read_text())
         except KeyboardInterrupt:
             child.send_signal(signal.SIGTERM)  # mpirun ends its ranks
             try:
