@@ -17,9 +17,12 @@ import pytest
 from harness.__main__ import run
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
-from harness.bundle.appendix import BundledSweep, execution_seconds, markdown_table
-from harness.bundle.archive import CRATE, SUMS, check_crate, pack, unpacked, verify_bundle, write_sums
-from harness.bundle.write_bundle import try_wheels, write_crate
+from harness.bundle.appendix import markdown_table
+from harness.bundle.archive import SUMS, pack, unpacked, write_sums
+from harness.bundle.bundled_sweep import BundledSweep, execution_seconds
+from harness.bundle.crate import CRATE, check_crate, write_crate
+from harness.bundle.verification import verify_bundle
+from harness.bundle.wheels import try_wheels
 from tests.factories import epoch_frame, make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
@@ -140,7 +143,7 @@ def test_verify_takes_a_whole_one_and_names_what_is_wrong(place: Path, tmp_path:
     ):
         changed = repacked(place, tmp_path / str(number), change)
         checks = verify_bundle(changed)
-        assert [check.good for check in checks] == good and any(said in check.found for check in checks), checks
+        assert [check.good for check in checks] == good and any(said in check.finding for check in checks), checks
         assert run(["bundle", "verify", str(changed)]) == 1
 
 

@@ -331,25 +331,26 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, results: P
 @common.answering
 def verify(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""
-    from harness.bundle.archive import verify_bundle
+    from harness.bundle.verification import verify_bundle
 
     checks = verify_bundle(file)
     bad = [check for check in checks if not check.good]
     return Answer(
-        sentence=f"{file.name} is {'damaged: ' + bad[0].found if bad else 'whole'}.",
+        sentence=f"{file.name} is {'damaged: ' + bad[0].finding if bad else 'whole'}.",
         table=Table(
             title="",
             headings=("Checked", "Right", "Found"),
-            rows=[(check.what, "yes" if check.good else "no", check.found) for check in checks],
+            rows=[(check.what, "yes" if check.good else "no", check.finding) for check in checks],
         ),
-        data={"checks": checks},
+        data={"checks": [{"what": check.what, "found": check.finding, "good": check.good} for check in checks]},
         code=1 if bad else 0,
     )
 
 
 def redrawn(bundled: Path, reports: Path) -> Answer:
     """Draw the pages of a bundle into ``REPORTS/<its name>`` and say which files differ from it."""
-    from harness.bundle.archive import drawn_with, redraw
+    from harness.bundle.manifest import drawn_with
+    from harness.bundle.redrawing import redraw
 
     found = redraw(bundled, reports / bundled.name.removesuffix(".tar.gz"))
     here, said = drawn_with(), f"{len(found.files) - len(found.different)} of {len(found.files)} files are the bundle's"
