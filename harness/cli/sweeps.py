@@ -98,7 +98,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
         repeats = FEWEST_BLOCKS if turns else NEEDED
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
-        from harness.probe.probe_store import tuned_settings
+        from harness.probe.tuning import tuned_settings
 
         settings, sentence = tuned_settings(workload, results)
         click.echo(sentence)
