@@ -49,7 +49,8 @@ def doctor(data_dir: Path | None) -> Answer:
 
     The exit code is 0 when everything that runs need works, else 1.
     """
-    from harness.doctor import PROBLEM, all_checks
+    from harness.doctor.all_checks import all_checks
+    from harness.doctor.diagnostic import PROBLEM
 
     checks = []
     with interruptible():
@@ -57,10 +58,13 @@ def doctor(data_dir: Path | None) -> Answer:
             checks.append(check)
             status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
             fix = f"\n{'':23} fix: {check.fix}" if check.fix else ""
-            click.echo(f"{status} {check.topic:14} {check.found}{fix}")
+            click.echo(f"{status} {check.topic:14} {check.finding}{fix}")
     bad = [check.topic for check in checks if check.status == PROBLEM]
     sentence = f"Runs will fail: {', '.join(bad)}." if bad else "Everything that runs need works."
-    return Answer(sentence=sentence, data={"checks": checks}, code=1 if bad else 0)
+    lines = [
+        {"status": check.status, "topic": check.topic, "found": check.finding, "fix": check.fix} for check in checks
+    ]
+    return Answer(sentence=sentence, data={"checks": lines}, code=1 if bad else 0)
 
 
 @click.group(name="site")
