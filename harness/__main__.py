@@ -24,12 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:
-        code, said = (2 if isinstance(error, UserError) else 1), str(error)
-        if list(arguments[:1]) != [MAKE] or len(arguments) < 2:
-            return _tell(code, said)
-        from harness.cli.make import as_make
-
-        return _tell(code, as_make(said, arguments[1]))
+        return _tell(2 if isinstance(error, UserError) else 1, str(error))
     except click.ClickException as error:
         error.show()
         return 2

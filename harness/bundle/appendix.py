@@ -131,7 +131,7 @@ def _artifact(number: int, sweep: BundledSweep, bundle: str) -> list[str]:
         "### Analysis",
     ]
     if sweep.figures:
-        rows = [(f"{name}.svg", title, f"harness report --from {bundle}") for name, title in sweep.figures.items()]
+        rows = [(f"{name}.svg", title, f"harness bundle redraw {bundle}") for name, title in sweep.figures.items()]
         parts.append(markdown_table(("Figure (also .pdf, .png, .csv)", "Shows", "Command that makes it"), rows))
     else:
         command = _report_command(sweep)

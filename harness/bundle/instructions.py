@@ -22,7 +22,7 @@ Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-
 - `smoke.sh BUNDLE`: the short variant; `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`, `ro-crate-metadata.json`.
 
-`harness bundle verify` and `harness report --from` take the archive itself.
+`harness bundle verify` and `harness bundle redraw` take the archive itself.
 """
 WORKFLOW = "reproduce.sh"
 
@@ -47,7 +47,7 @@ def _smoke_lines(bundle: str, sweeps: Sequence[BundledSweep]) -> list[str]:
         "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
         "failed=0",
         'harness bundle verify "$bundle" || failed=1',
-        'harness report --from "$bundle" --reports rebuilt || failed=1',
+        'harness bundle redraw "$bundle" --reports rebuilt || failed=1',
         *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
         "exit $failed",
     ]

@@ -56,7 +56,7 @@ class Redrawn:
     drawn_with: str
 
 
-def redraw(archive: Path, target: Path) -> Redrawn:
+def redraw_bundle(archive: Path, target: Path) -> Redrawn:
     """Draw all pages of the bundle `archive` from its records into ``TARGET/reports``, the records beside them.
 
     Raises:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.sweeps import sweep
+from harness.cli.sweep_command import sweep
 from harness.schema.presets import repeat_command
 from harness.sweep.sweep_folder import read_study
 from tests.labs.factories import make_run, write_run, write_study

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.options import build_layouts, build_submission, build_workload
-from harness.cli.sweeps import sweep as sweep_click
+from harness.cli.launch_options import build_submission
+from harness.cli.sweep_command import sweep as sweep_click
+from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep

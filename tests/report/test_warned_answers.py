@@ -11,7 +11,7 @@ from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.cpu_contention import MET
-from harness.cli.sweeps import report
+from harness.cli.report_command import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
