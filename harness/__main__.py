@@ -54,8 +54,8 @@ def _check_text(arguments: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            shown = word.encode(errors="surrogateescape").decode(errors="replace")
-            raise UserError(f"'{shown}' is not UTF-8: rename the file, or give it another name by a link") from None
+            readable = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise UserError(f"'{readable}' is not UTF-8: rename the file, or give it another name by a link") from None
 
 
 def _tell(code: int, message: str) -> int:

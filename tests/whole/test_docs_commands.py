@@ -34,6 +34,7 @@ LONG = {
     "harness reproduce": "launches again what was recorded",
     "harness bundle": "draws every figure for print; tests/bundle/test_bundle.py writes one",
     "harness bundle redraw": "needs a bundle; tests/bundle/test_bundle.py draws one again",
+    "harness policies": "needs sweeps of two policies; tests/report/test_time_to_accuracy.py makes them",
     "harness compare old.py": "trains two scripts in turns",
     "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
@@ -57,7 +58,6 @@ ADDED = {
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
-    "policies SWEEP OTHER": f"policies {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
 
