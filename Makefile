@@ -38,6 +38,8 @@ help: ## Show this list.
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
 	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder'
 	@echo
+	@echo 'Where a message says "harness probe --force", that is make probe FORCE=1 or .venv/bin/harness probe --force.'
+	@echo
 	@test -e $(STAMP) || echo 'The settings are listed here once .venv is there: every other target sets it up.'
 	@test ! -e $(STAMP) || $(BIN)/harness make help
 
