@@ -156,7 +156,7 @@ def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: P
     plant(folder, launches=2)
     write_run(folder, make_launch(2, 0, 1.0, invalid=(BUSY,)))
     found = explain_sweep(folder)
-    answer = explain_answer(found, None, (), "harness explain")
+    answer = explain_answer(found, (), "harness explain")
     assert answer.banners == sweep_warnings(found.loaded, found.scaling)
     said = plain(" ".join(banner.text for banner in answer.banners))
     assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training rows" in said
