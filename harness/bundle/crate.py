@@ -13,8 +13,8 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.bundle.bundled_sweep import BundledSweep
 from harness.bundle.instructions import WORKFLOW
-from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
-from harness.schema.sweep import STUDY_FILE
+from harness.schema.record import RunRecord
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE
 
 CRATE = "ro-crate-metadata.json"
 _ROOT = "./"
@@ -153,7 +153,7 @@ def _fixed() -> list[Entity]:
             "url": _reference("https://pubs.opengroup.org/onlinepubs/9699919799/"),
         },
         {"@id": "https://pubs.opengroup.org/onlinepubs/9699919799/", "@type": "WebPage", "name": "POSIX.1-2017"},
-        _parameter("#study", "File", "sweep.json", "What was asked of a sweep: workload, layouts, repeats"),
+        _parameter("#study", "File", STUDY_FILE, "What was asked of a sweep: workload, layouts, repeats"),
         _parameter("#records", "Dataset", "results", "Records of the launches"),
         {
             "@id": _PROGRAM,

@@ -19,13 +19,12 @@ from harness.bundle.redrawing import draw_pages
 from harness.bundle.source_code import add_code
 from harness.bundle.wheels import LOCK
 from harness.schema.code_identity import harness_identity
+from harness.schema.command_lines import harness_command
 from harness.schema.message_cost import PROBES
-from harness.schema.presets import harness_command
 from harness.schema.record import decode, encode
-from harness.schema.sweep import CHECKPOINTS
-from harness.sweep.sweep_folder import RUNNING_FILE, is_locked
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.sweep_lock import is_locked
 
-ANALYSIS_FILE = "analysis.json"  # results/<sweep>/analysis.json: the seconds that drawing its report took
 _LOG = logging.getLogger(__name__)
 
 
@@ -76,7 +75,9 @@ def _copy(folder: Path, target: Path) -> Loaded:
     """Copy a sweep's folder, without what only a command that works on it needs, and read the copy."""
     if is_locked(folder):
         raise UserError(f"sweep '{folder.name}' is being run now: wait for it or end it")
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(".*", RUNNING_FILE, CHECKPOINTS))
+    files = SweepFolder(folder)
+    unshared = shutil.ignore_patterns(".*", files.running.name, files.checkpoints.name)
+    shutil.copytree(folder, target, ignore=unshared)
     loaded = load_sweep(target)
     if not loaded.runs or loaded.study is None:
         raise UserError(f"sweep '{folder}' holds no finished launch of its last command: run it first")
@@ -94,8 +95,9 @@ def _describe(folder: Path, copy: Loaded, drawing_s: float, root: Path) -> Bundl
     """Return what is said of the sweep in `folder`, with its `copy` below `root` drawn in `drawing_s` seconds."""
     assert copy.study is not None
     analysis_s = _analysis_seconds(folder, drawing_s)
-    if (folder / ANALYSIS_FILE).exists():
-        shutil.copy(folder / ANALYSIS_FILE, copy.folder)
+    analysis = SweepFolder(folder).analysis
+    if analysis.exists():
+        shutil.copy(analysis, copy.folder)
     page = root / REPORTS / copy.folder.name
     return bundled_sweep(copy, harness_command(copy.study.sweep), analysis_s, page, root)
 
@@ -105,7 +107,7 @@ def _analysis_seconds(sweep: Path, measured: float) -> float:
 
     It is kept beside the records, so that the same records make the same bundle.
     """
-    path = sweep / ANALYSIS_FILE
+    path = SweepFolder(sweep).analysis
     if path.exists():
         return decode(path.read_bytes(), dict[str, float], path)["seconds"]
     seconds = round(measured, 1)

@@ -33,7 +33,7 @@ COMMANDS = _read_commands()
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module, ``NAME_command``, when it is called, not to list it."""
+    """A group that imports a command's module, ``command_NAME``, when it is called, not to list it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, MAKE):
             return None
-        module = importlib.import_module(f"harness.cli.{cmd_name}_command")
+        module = importlib.import_module(f"harness.cli.command_{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.report.answer import Answer
 from harness.schema.claim import CLAIMS_FILE, Published, read_published
-from harness.schema.sweep import sweep_folders
+from harness.schema.sweep_folder import sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence

@@ -16,8 +16,8 @@ from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
-    from harness.sweep.job_script import NodeHours
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.job_cost import NodeHours
+    from harness.sweep.submission import Submission
 
 
 batch_options = with_options(
@@ -59,7 +59,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """
     from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
     options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
     site = find_site(options["site"])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.schema.record import RUN_FILE
-from harness.schema.sweep import FAILURES, STUDY_FILE, sweep_folders
+from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
 if TYPE_CHECKING:
     from harness.regression.baselines import Measurement
@@ -66,12 +65,12 @@ def find_recorded(name: str | None, results: Path) -> Path:
         return newest_sweep(results)
     path = Path(name)
     for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
-        if (folder / RUN_FILE).exists():
+        if LaunchFolder(folder).is_recorded:
             return folder
     if path.is_file():
         raise UserError(f"'{name}' is not a record: name a launch's folder, its {RUN_FILE}, or a sweep")
     for sweep in sweep_folders(results):
-        if (sweep / name / RUN_FILE).exists():
+        if LaunchFolder(sweep / name).is_recorded:
             return sweep / name
     return find_sweep(name, results)
 
@@ -133,11 +132,10 @@ def _only(name: str, folders: tuple[Path, ...]) -> Path:
 
 def _launched_at(folder: Path) -> float:
     """Return when a launch of the sweep in `folder` last began or ended, in seconds since 1970; 0 for none."""
-    from harness.sweep.sweep_folder import RUNNING_FILE
-
     times = [0.0]
-    for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE):
-        for path in folder.glob(end):
-            with contextlib.suppress(FileNotFoundError):  # a sweep that runs now has just removed it
-                times.append(path.stat().st_mtime)
+    files = SweepFolder(folder)
+    records = (LaunchFolder(launch).record for launch in files.records())
+    for path in (*records, *files.failures.glob("*.json"), files.running):
+        with contextlib.suppress(FileNotFoundError):  # there is none, or a sweep that runs now has just removed it
+            times.append(path.stat().st_mtime)
     return max(times)

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.base.hostlock import SCRATCH, Scratch
 from harness.base.processes import interruptible
+from harness.base.scratch import SCRATCH, Scratch
 from harness.comm.world import LEFT
 
 _GRACE_S = 10.0  # for mpirun to end its ranks

@@ -16,7 +16,7 @@ from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
 
 _SCRIPT = (

@@ -24,9 +24,10 @@ from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.launch_output import first_error, read_output
+from harness.sweep.referee import run_block
 from harness.sweep.schedulers import open_scheduler
-from harness.sweep.status import first_error, read_output
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 _SMALLEST = 8
 _LARGEST = 64 * 2**20
@@ -274,17 +275,17 @@ def _measure(
         plan_file.write_bytes(encode(replace(plan, in_turns=len(settings) > 1)))
         words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measure")
         files = {setting.name: folder / f"{number}.json" for number, setting in enumerate(settings)}
-        sets = []
+        launches = []
         for setting in settings:
             file = files[setting.name]
-            rank_set = RankSet(
+            launch = LaunchSpec(
                 name=setting.name,
                 words=(*words, str(plan_file), str(file)),
                 log=str(file.with_suffix(".log")),
                 changes={**environment, **{f"OMPI_MCA_{key}": value for key, value in setting.mca.items()}},
             )
-            sets.append(rank_set)
-        codes = run_block(Block(name="probe", sets=tuple(sets)), pass_fds=tuple(handles)).codes
+            launches.append(launch)
+        codes = run_block(TurnBlock(name="probe", launches=tuple(launches)), pass_fds=tuple(handles)).codes
         answers: Answers = {}
         errors: dict[str, str] = {}
         for setting_name, file in files.items():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
-from harness.cli.make_command import command_line, read_overrides, settings_of
+from harness.cli.command_make import command_line, read_overrides, settings_of
 
 ROOT = Path(__file__).parents[2]
 NASTY = "a 'b'  \"c\" $HOME $(X) `false` ; # \\ \\n %\nsecond line\t\n "

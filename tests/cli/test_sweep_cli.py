@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.sweep_command import sweep
-from harness.schema.presets import repeat_command
-from harness.sweep.sweep_folder import read_study
+from harness.cli.command_sweep import sweep
+from harness.schema.command_lines import repeat_command
+from harness.sweep.study import read_study
 from tests.labs.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[2]

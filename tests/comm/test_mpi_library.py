@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli.sweep_command import sweep
+from harness.cli.command_sweep import sweep
 from harness.comm.mpi_library import LibraryFault, find_bad_library, find_launcher
 from harness.doctor.diagnostic import PROBLEM
 from harness.doctor.mpi_checks import check_mpi, find_mpirun

@@ -3,11 +3,11 @@
 import shlex
 from typing import Any
 
-from harness.cli.make_command import command_line
-from harness.cli.sweep_command import sweep as sweep_click
+from harness.cli.command_make import command_line
+from harness.cli.command_sweep import sweep as sweep_click
 from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.sweep import Sweep
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.submission import Submission
 
 
 def asked(line: str) -> Sweep:

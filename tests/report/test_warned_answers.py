@@ -11,7 +11,7 @@ from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.cpu_contention import MET
-from harness.cli.report_command import report
+from harness.cli.command_report import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
@@ -27,7 +27,7 @@ from harness.report.probe_page import best_settings, probe_answer
 from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
-from harness.sweep.sweep_folder import set_aside
+from harness.sweep.survey import set_aside
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import explain_sweep
 from tests.labs.factories import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run
-from harness.cli.make_command import command_line, read_overrides
+from harness.cli.command_make import command_line, read_overrides
 from tests.labs.caches import own_cache
 from tests.labs.doc_pages import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
 from tests.labs.whole_job import UNSAVED

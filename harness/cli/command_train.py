@@ -21,7 +21,8 @@ from harness.cli.common_options import GroupedCommand, context_options, defaulte
 from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.record import EpochRecord, read_point
-from harness.schema.sweep import AGAIN, Layout, Point, forget_checkpoints
+from harness.schema.sweep import AGAIN, Layout, Point
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import batch_mode, is_script, survives
 from harness.transparent.run_settings import RunSettings
 
@@ -146,7 +147,7 @@ def _finish(
             for staging in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that failed
                 shutil.rmtree(staging, ignore_errors=True)
             write_run(record, run, steps)
-            forget_checkpoints(record)
+            LaunchFolder(record).forget_checkpoints()
         click.echo(f"replicas identical: {'yes' if run.weights.identical else 'no'} (sha256 {run.weights.sha256[:16]})")
 
     world.on_root(finish)

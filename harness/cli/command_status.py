@@ -12,7 +12,7 @@ from harness.cli.answering import answering
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.naming import find_sweeps
 from harness.report.answer import Answer
-from harness.schema.sweep import LOGS
+from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from harness.sweep.status import LaunchStatus, Status
@@ -58,7 +58,7 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
                 click.echo(f"           | {line}")
-            click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
+            click.echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
     for skipped in status.skipped:
         click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:

@@ -15,14 +15,14 @@ from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
-from harness.schema.record import RUN_FILE
 from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
-    from harness.sweep.execute import SweepPlan
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_command import SweepPlan
 
 
 @click.command(name="sweep", cls=GroupedCommand)
@@ -147,7 +147,7 @@ def _run(
             enough=enough,
         )
     except RunError as error:
-        if not any(folder.glob(f"*/{RUN_FILE}")):  # all of them failed
+        if not SweepFolder(folder).has_records:  # all of them failed
             raise
         problem = str(error)
     return replace(report_sweep(folder, context.reports, network=network, keep=True), problem=problem)
@@ -155,17 +155,16 @@ def _run(
 
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
-    from harness.sweep.job_script import JOBS
     from harness.sweep.progress import Pace
 
     name = Pace(plan.points).name
     launches: list[tuple[Point, ...]] = []
-    for group in plan.groups:
-        launches += [group.points] if group.shape == "block" else [(point,) for point in group.points]
+    for job in plan.jobs:
+        launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
-    scripts = plan.folder / JOBS
+    scripts = SweepFolder(plan.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )

@@ -77,10 +77,10 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
     """Make the launches of `study`, or the bench if it has none, and return what came of it."""
     from harness.bench.blocks import BenchSettings
     from harness.claims.judgement import BENCHED
-    from harness.cli.bench_command import write_bench
-    from harness.sweep.execute import run_together
+    from harness.cli.command_bench import write_bench
     from harness.sweep.site import JobRequest
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
+    from harness.sweep.together import run_together
 
     try:
         if not study.sweeps:

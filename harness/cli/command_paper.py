@@ -23,10 +23,11 @@ from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, read_published
 from harness.schema.presets import PRESETS
 from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from harness.report.paper_sections import PaperStudy
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
 Launch = Callable[[Sweep], Path]
 Together = Callable[[Sequence[Sweep]], int]
@@ -54,7 +55,8 @@ def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.report.paper_sections import PAPER
-    from harness.sweep.execute import run_sweep, run_together
+    from harness.sweep.execute import run_sweep
+    from harness.sweep.together import run_together
 
     published = read_published(resource(CLAIMS_FILE))
     names = names_in(workloads or "") or tuple(EXPERIMENTS)
@@ -136,7 +138,7 @@ def _run_all(
         context.say(f"experiment {number} of {len(plans)}: {name}, {cut}{left}")
         problem = _run(sweeps, launch, together)
         folders = tuple(context.results / sweep.name for sweep in sweeps)
-        if any(folders[0].glob("*/run.json")):
+        if SweepFolder(folders[0]).has_records:
             report_sweep(folders[0], context.reports)
         studies.append(PaperStudy(experiment=name, folders=folders, problem=problem))
         done += _launches(sweeps)

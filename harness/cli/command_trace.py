@@ -13,7 +13,8 @@ from harness.cli.common_options import context_options
 from harness.cli.counts import parse_counts
 from harness.cli.naming import find_recorded
 from harness.report.answer import Answer, Banner
-from harness.schema.record import RUN_FILE, read_run
+from harness.schema.record import read_run
+from harness.schema.sweep_folder import LaunchFolder
 
 
 @click.command()
@@ -35,7 +36,7 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, context: C
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, context.results)
-    if not (folder / RUN_FILE).exists():
+    if not LaunchFolder(folder).is_recorded:
         loaded = load_sweep(folder)
         if not loaded.valid:
             raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")

@@ -20,8 +20,9 @@ from harness.cli.common_options import check_mpi, defaulted
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
 from harness.cli.secret_arguments import check_secrets
 from harness.report.answer import Answer, Banner, Table
-from harness.schema.record import RUN_FILE, read_run
+from harness.schema.record import read_run
 from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import LaunchFolder
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
     sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
-    if code or record is None or not (record / RUN_FILE).exists():
+    if code or record is None or not LaunchFolder(record).is_recorded:
         return Answer(sentence=f"{sentence}.", data=data, code=code)
     launch = read_run(record)
     times = [max(epoch.seconds) for epoch in launch.epochs]
