@@ -72,7 +72,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     """Run so many `blocks` of so many `seconds` each, and return what their turns say."""
     undisturbed, as_it_ran = [], []
     for number in range(blocks):
-        seed = f"{os.getpid()}-{number}"
+        seed = f"{folder.name}-{number}"  # another one in every run
         step_seconds = {1: STEP_SECONDS, 2: STEP_SECONDS / planted_speedup(serial)}
         sets = tuple(_rank_set(name, ranks, step_seconds[ranks], seed, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
         end = run_block(TurnBlock(name=f"planted-{number}-{os.getpid()}", launches=sets, seconds=seconds))
