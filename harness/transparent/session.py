@@ -153,7 +153,8 @@ class Session:
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
         runtime.collectives.counting = isinstance(self.witness, PeerRank)
         runtime.signals = self.signals
-        self.signals.runtime = runtime
+        self.signals.gather = runtime.collectives.gather
+        self.signals.trains = lambda: runtime.synchronised
         self._clocks.steps = lambda: runtime.steps
         return runtime
 

@@ -29,7 +29,7 @@ Gather = Callable[[object], list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ProbeFinding:
     """What a probe has shown of a step. `why` its batches cannot be divided, empty where they can.
 
     `averaged`: places of the variables that the step moves towards a mean over rows.
@@ -105,7 +105,7 @@ def handle_of(variable: Any) -> Any:
 
 def probe_trainer(
     trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Gather
-) -> tuple[Finding, list[Any]]:
+) -> tuple[ProbeFinding, list[Any]]:
     """Find out what a training or test `step` of a Keras model makes of the first rows of `data`.
 
     Return also the resources of the model's variables, which the places of a finding are among.
@@ -134,7 +134,7 @@ def probe_trainer(
 
 def probe_function(
     trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather
-) -> tuple[Finding, list[Any]]:
+) -> tuple[ProbeFinding, list[Any]]:
     """Find out what a compiled `function` makes of its arguments, of which tensors of so many `rows` are a batch.
 
     Return also the resources of all variables that it knows, which the places of a finding are among.
@@ -164,7 +164,7 @@ def probe_function(
 
     held = HeldState(resources)
     if rows < 2:
-        return Finding(why=MIXED), held.handles
+        return ProbeFinding(why=MIXED), held.handles
     return _judged(trial, run, batches, count, held, gather), held.handles
 
 
@@ -180,7 +180,7 @@ def _judged(
     rows: int,
     held: HeldState,
     gather: Gather,
-) -> Finding:
+) -> ProbeFinding:
     """Make the four steps and take note of what their numbers are; return what is to become of the step."""
     probes: list[GradientProbe] = []
     unlike = False  # to the step a part is no batch
@@ -199,10 +199,10 @@ def _judged(
     owners, verdicts, moves = ([], [None], {}) if unlike else (*_verdicts(probes, rows), _moves(probes, held, rows))
     found = gather((verdicts, moves))
     if any(None in (*theirs, *moved.values()) for theirs, moved in found):
-        return Finding(why=MIXED)
+        return ProbeFinding(why=MIXED)
     for owner, summed in zip(owners, found[0][0], strict=True):
         trial.note(owner, bool(summed))
-    return Finding(averaged=tuple(found[0][1]))
+    return ProbeFinding(averaged=tuple(found[0][1]))
 
 
 def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object], list[bool | None]]:

@@ -15,13 +15,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.comm.world import World
 from harness.transparent.patch import OwnMaster, is_script
-
-if TYPE_CHECKING:
-    from harness.transparent.runtime import Runtime
 
 RANKS = "HARNESS_RANKS"
 """Environment variable: how many ranks there are, for what is not told that it is alone (`DataSet`)."""
@@ -149,7 +146,8 @@ class AgreedSignals:
     """Runs a handler of the script's on all ranks, at the next batch, when a signal has reached any of them."""
 
     def __init__(self) -> None:
-        self.runtime: Runtime | None = None
+        self.gather: Callable[..., list[Any]] | None = None  # of the ranks, once there is training
+        self.trains: Callable[[], bool] = lambda: False
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._pending: set[int] = set()
         self._served: dict[int, float] = {}  # when a signal's handler has run here for another rank's
@@ -180,18 +178,18 @@ class AgreedSignals:
 
     def _note(self, number: int, frame: Any) -> None:
         """Take note of a signal; before anything is trained its handler runs at once."""
-        runtime, now = self.runtime, time.monotonic()
-        if runtime is None or OwnMaster.now or not runtime.synchronised:
+        now = time.monotonic()
+        if self.gather is None or OwnMaster.now or not self.trains():
             self._handlers[number](number, frame)
         elif now - self._served.pop(number, -_LATE_S) >= _LATE_S:
             self._pending.add(number)
 
     def meet(self) -> None:
         """Run the handlers of signals that have reached any rank since; all ranks together."""
-        if not self._handlers or self.runtime is None or OwnMaster.now:
+        if not self._handlers or self.gather is None or OwnMaster.now:
             return
         own, self._pending = self._pending, set()
-        found = self.runtime.collectives.gather(sorted(own), "signals")
+        found = self.gather(sorted(own), "signals")
         for number in sorted({number for numbers in found for number in numbers}):
             if number not in own:
                 self._served[number] = time.monotonic()

@@ -80,7 +80,7 @@ class Gathering:
             self.barrier.wait()
             return found
 
-        return SimpleNamespace(synchronised=True, collectives=SimpleNamespace(gather=gather))
+        return gather
 
 
 def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():
@@ -88,7 +88,7 @@ def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():
 
     def run(rank):
         signals = AgreedSignals()
-        signals.runtime = meeting.at(rank)
+        signals.gather, signals.trains = meeting.at(rank), lambda: True
         signals._handlers = {signal.SIGUSR1: lambda number, frame: handled[rank].append(number)}
         for batch in range(4):
             if batch == 1 and rank == 1:
