@@ -170,14 +170,16 @@ class Loops:
         runtime = self._runtime
         states = {step.state for step in loop.steps}
         tried = loop.eager and self._is_tried(loop.place)
-        if not loop.eager and states == {StepState.WHOLE}:
-            loop.whole, loop.part = self._counted_once(self._batch(original, iterator)), None
-            return loop.whole
-        _refuse_idle(loop, runtime.steps)
+        whole = not loop.eager and states == {StepState.WHOLE}
+        if not whole:
+            _refuse_idle(loop, runtime.steps)
         loop.whole = batch = original(iterator) if tried else self._batch(original, iterator)
         if why := indivisible(batch):
             runtime.whole(why)
             return batch
+        if whole:
+            loop.part = None
+            return self._counted_once(batch)
         loop.tried |= tried
         self._doubt = loop.doubt if tried else ""
         if loop.eager and self._trials.get(loop.place) is False:
