@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.scaling import default_accuracy, speedups_to_accuracy, times_to_accuracy
+from harness.analysis.accuracy_times import default_accuracy, speedups_to_accuracy, times_to_accuracy
 from harness.base.errors import UserError
 from harness.report.policies_page import policies_answer
 from harness.report.publish import write_page
