@@ -19,7 +19,7 @@ from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import studies
 from harness.claims.judgement import judge_claim
-from harness.cli.repeat import claims
+from harness.cli.command_claims import claims
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
@@ -534,7 +534,7 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
         return 1
 
     monkeypatch.setattr("harness.sweep.together.run_together", run_together)
-    monkeypatch.setattr("harness.cli.repeat.usable_cores", lambda: 2)
+    monkeypatch.setattr("harness.cli.command_claims.usable_cores", lambda: 2)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     told = CliRunner().invoke(claims, [*where, "--run", "--budget", "2"])
     assert told.exception is None and ran == ["adult-dnn"]

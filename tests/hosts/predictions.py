@@ -31,7 +31,7 @@ from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
 from harness.prediction.step_model import predict
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
-from harness.probe.probing import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.presets import resolve

@@ -264,7 +264,7 @@ def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_p
 
 
 def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> None:
-    from harness.cli.predict import predict as command
+    from harness.cli.command_predict import predict as command
 
     write_base(tmp_path)
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10"]
