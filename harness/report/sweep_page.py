@@ -80,7 +80,7 @@ def report_sweep(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ahead:
-    """The launches' frame, how they scale, what is predicted extrapolate them, and why nothing is."""
+    """The launches' frame, how they scale, what is predicted beyond them, and why nothing is."""
 
     launches: pd.DataFrame | None
     scaling: Scaling | None
@@ -181,7 +181,7 @@ def _measured(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, ahead: _
         scaling=scaling,
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
-        extrapolate=ahead.series,
+        beyond=ahead.series,
         costs=overheads(scaling, launches, PARTS),
         goal=goal,
         targets=targets,
@@ -228,7 +228,7 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
             name="scaling",
             blocks=[tables.scaling_table(scaling, names, how, view.beyond), *figures["scaling"]],
         ),
-        Section(title="Predicted extrapolate this machine", name="beyond", blocks=ahead),
+        Section(title="Predicted beyond this machine", name="beyond", blocks=ahead),
         Section(title="Where the time goes", name="time", blocks=time),
         Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
         Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
