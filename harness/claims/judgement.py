@@ -24,7 +24,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ClaimCandidate:
+class _JudgingSweep:
     """A sweep that is about a claim, and what it has otherwise."""
 
     sweep: ClaimEvidence
@@ -42,7 +42,7 @@ def judge_claim(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataF
     if claim.rule == Rule.PARAMETER_SERVERS_ARE_SLOWER:
         return Judgement(claim=claim, finding=parameter_servers_are_slower(rates))
     about = [sweep for sweep in evidence if is_about(claim, sweep)]
-    candidates = [_ClaimCandidate(sweep=sweep, match=compare_with_claim(claim, sweep)) for sweep in about]
+    candidates = [_JudgingSweep(sweep=sweep, match=compare_with_claim(claim, sweep)) for sweep in about]
     judges = _best_first(claim, [candidate for candidate in candidates if not candidate.match.refusals])
     if judges:
         finding = _lack_of_counts(claim, judges[0]) or RULES[claim.rule](claim, judges)
@@ -58,11 +58,11 @@ def judge_claim(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataF
     return Judgement(claim=claim, finding=finding, differences=tuple(differences))
 
 
-def _best_first(claim: Claim, candidates: Sequence[_ClaimCandidate]) -> list[ClaimEvidence]:
+def _best_first(claim: Claim, candidates: Sequence[_JudgingSweep]) -> list[ClaimEvidence]:
     """Return the sweeps of `candidates` in the order in which they judge."""
     wanted = {claim.base, claim.count} if claim.base else set()
 
-    def order(candidate: _ClaimCandidate) -> tuple[int, int]:
+    def order(candidate: _JudgingSweep) -> tuple[int, int]:
         counts = candidate.sweep.counts
         fitting = len(wanted & set(counts)) if wanted else len(counts)
         return -fitting, len(candidate.match.differences)

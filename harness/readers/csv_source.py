@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.datasets.csv_rows import CsvHeader, read_head, stream_csv, to_array
 from harness.datasets.dataset import Array
-from harness.datasets.text_formats import CsvHeader, read_head, stream_csv, to_array
 from harness.readers.peers import Peers
 
 PIECE_BYTES = 16 << 20

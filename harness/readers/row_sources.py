@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
-from harness.datasets.binary_formats import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
+from harness.datasets.array_files import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
 from harness.datasets.dataset import Array
 
 TRAIN = "training"

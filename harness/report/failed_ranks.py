@@ -11,10 +11,17 @@ from harness.analysis.training_stretches import steps_repeated, stretch_rate, st
 from harness.base.own_matplotlib import Axes
 from harness.report.answer import Block, FigureBlock, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw
-from harness.schema.record import FailedRank, RunRecord
+from harness.schema.record import FailedRank, LossReason, RunRecord
 
 SECTION = "failed-ranks"
 _MOST_TIMELINES = 12
+_NOTICED_BY = {
+    None: "MPI",
+    LossReason.MPI: "MPI",
+    LossReason.GONE: "its process had ended",
+    LossReason.LATE: "it lived and did not come",
+    LossReason.GAVE_UP: "another rank gave up",
+}
 _HEADINGS = (
     "Failed",
     "Steps made",
@@ -75,7 +82,7 @@ def _table(run: RunRecord) -> Table:
             str(loss.ranks),
             *speeds,
             f"{loss.pid} on {loss.host}",
-            loss.how.removeprefix("harness: ") or "MPI",
+            _NOTICED_BY[loss.reason],
         )
 
     return Table(

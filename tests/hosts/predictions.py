@@ -1,4 +1,4 @@
-"""Predictions beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
+"""Predictions for counts beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
 
 What `harness sweep` and `harness predict` say from launches on 1 and 2 ranks here, and from a network that is probed
 between 2 emulated hosts, is compared with 4 to 32 ranks on an emulated host each. Their processes, MPI, sums and waits

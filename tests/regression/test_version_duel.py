@@ -123,7 +123,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
         new = folder / "tree"
         shutil.copytree(tree, new, ignore=shutil.ignore_patterns(".git"))
         if delay:
-            exchange = new / "harness/comm/grouped_sums.py"
+            exchange = new / "harness/comm/turn_pass.py"
             text = exchange.read_text()
             for place, other in (
                 ("native = _operations(current)", "native = None"),

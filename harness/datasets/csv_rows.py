@@ -1,16 +1,13 @@
-"""Numbers from text: CSV of any size block by block through pyarrow, LIBSVM through scikit-learn."""
+"""Numbers from CSV text of any size, chunk by chunk, through pyarrow."""
 
-import bz2
-import contextlib
 import csv
 import functools
-import gzip
 import io
 import itertools
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,12 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.datasets.csv_dialect import Dialect, split_rows
 from harness.datasets.csv_header import LABEL_NAMES, FirstLine, first_line
-from harness.datasets.dataset import Array, Block
+from harness.datasets.dataset import Array, Chunk
 from harness.datasets.number_text import missing_spellings
 
 _CUT = (EOFError, OSError, zlib.error)  # what compressed files raise
 _BELOW_HEAD = 50  # rows that show whether numbers above them are names
-_BLOCK_BYTES = 1 << 20  # larger blocks leave the processor's cache and are slower
+_CHUNK_BYTES = 1 << 20  # larger chunks leave the processor's cache and are slower
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +56,8 @@ def read_head(path: Path) -> CsvHeader:
             line = file.readline()
             below = list(itertools.islice(file, _BELOW_HEAD))
         cells = next(csv.reader([line.decode("utf-8-sig")]), [])
-        rows = [row for row in csv.reader([text.decode() for text in below]) if len(row) == len(cells)]
+        texts = [text.decode() for text in below]
+        rows = [row for row in csv.reader(texts) if len(row) == len(cells)]
     except OSError as error:
         raise UserError(f"CSV file '{path}' cannot be read: {error.strerror}; check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -121,34 +119,43 @@ def stream_csv(
     decimal = dialect.decimal or _NO_MARK
     hint = "" if dialect.decimal else "; if it is a number, say with DECIMAL= which mark stands before decimals"
     if dialect.rewritten:
-        source, first_line = _Rewritten(path, dialect), dialect.skip + 1
+        source = _Rewritten(path, dialect)
+        first_line = dialect.skip + 1
         dialect = replace(_PLAIN, multiline=dialect.multiline)
-    encoding = "utf8" if dialect.encoding in ("utf-8", "utf-8-sig") else dialect.encoding
+    read_options = pa.csv.ReadOptions(
+        use_threads=False,
+        column_names=columns,
+        skip_rows=dialect.skip,
+        block_size=_CHUNK_BYTES,
+        encoding="utf8" if dialect.encoding in ("utf-8", "utf-8-sig") else dialect.encoding,
+    )
+    parse_options = pa.csv.ParseOptions(
+        delimiter=dialect.separator, quote_char=dialect.quote, newlines_in_values=dialect.multiline
+    )
+    convert_options = _conversion(wanted, decimal)
     try:
         yield from pa.csv.open_csv(
-            source,
-            read_options=pa.csv.ReadOptions(
-                use_threads=False,
-                column_names=columns,
-                skip_rows=dialect.skip,
-                block_size=_BLOCK_BYTES,
-                encoding=encoding,
-            ),
-            parse_options=pa.csv.ParseOptions(
-                delimiter=dialect.separator, quote_char=dialect.quote, newlines_in_values=dialect.multiline
-            ),
-            convert_options=pa.csv.ConvertOptions(
-                column_types={name: pa.type_for_alias(kind) for name, kind in wanted.items()},
-                include_columns=list(wanted),
-                null_values=[blank + word for blank in ("", " ") for word in (*_missing(), *missing_spellings())],
-                decimal_point=decimal,
-            ),
+            source, read_options=read_options, parse_options=parse_options, convert_options=convert_options
         )
     except pa.ArrowInvalid as error:
         reason = _reason(str(error), first_line)
         raise UserError(f"'{path}' is not {len(columns)} columns of numbers: {reason}{hint}") from error
     except (OSError, UnicodeError, csv.Error) as error:
         raise UserError(f"'{path}' is cut or cannot be read: {error}") from error
+
+
+def _conversion(types: Mapping[str, str], decimal: str) -> Any:
+    """Return pyarrow's options for columns of these types."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    missing = (*_missing(), *missing_spellings())
+    return pa.csv.ConvertOptions(
+        column_types={name: pa.type_for_alias(kind) for name, kind in types.items()},
+        include_columns=list(types),
+        null_values=[*missing, *(f" {word}" for word in missing)],
+        decimal_point=decimal,
+    )
 
 
 class _Rewritten(io.RawIOBase):
@@ -174,7 +181,8 @@ class _Rewritten(io.RawIOBase):
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(rows)
             self._rest += text.getvalue().encode()
-        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        part = self._rest[: len(buffer)]
+        self._rest = self._rest[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)
 
@@ -208,18 +216,22 @@ def not_a_number(path: Path, line: int, column: int) -> UserError:
     return UserError(f"'{path}' line {line:,} column {column + 1} is missing, NaN or infinite: give a number")
 
 
+_PYARROW_FAULTS = r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file|invalid UTF8 data)"
+
+
 def _reason(message: str, first_line: int) -> str:
     """Return pyarrow's message as the user counts: lines from 1 on, without the text of the whole row."""
     row = re.search(r"Row #(\d+)", message)
-    known = r"(Expected \d+ columns, got \d+|invalid value '[^']{0,40}|Empty CSV file|invalid UTF8 data)"
-    what = re.search(known, message)
-    text = what[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty") if what else message[:160]
+    match = re.search(_PYARROW_FAULTS, message)
+    text = message[:160]
+    if match:
+        text = match[1].replace("Expected", "expected").replace("Empty CSV file", "it is empty")
     text += "'" if text.startswith("invalid value") else ""
     return f"line {int(row[1]) + first_line - 1:,}: {text}" if row else text
 
 
-def read_number_rows(paths: tuple[Path, ...], part: str, *, features: int, classes: int) -> Iterator[Block]:
-    """Yield blocks of CSV files without header, label first: float32 [rows, features] and labels.
+def read_number_rows(paths: tuple[Path, ...], part: str, *, features: int, classes: int) -> Iterator[Chunk]:
+    """Yield chunks of CSV files without header, label first: float32 [rows, features] and labels.
 
     The files may be gzip-compressed. One thread: the other cores belong to other ranks.
 
@@ -239,89 +251,3 @@ def read_number_rows(paths: tuple[Path, ...], part: str, *, features: int, class
                 )
             yield values[:, 1:], labels
             line += len(values)
-
-
-def read_libsvm_files(
-    paths: tuple[Path, ...], part: str, *, features: int, labels: tuple[int, ...], binary: bool = False
-) -> Iterator[Block]:
-    """Yield each LIBSVM file as one block: float32 [rows, features], uint8 of zeros and ones if `binary`, and labels.
-
-    Raises:
-        UserError: a line is bad, or a value is not 0 or 1 where all must be.
-    """
-    for path in paths:
-        values, classes = read_libsvm(path, features, labels)
-        wrong = np.argwhere((values != 0) & (values != 1))
-        if binary and len(wrong):
-            row, column = wrong[0]
-            raise UserError(
-                f"'{path}' row {row + 1:,} has value {values[row, column]} at index {column + 1}: values are 0 or 1"
-            )
-        yield values.astype(np.uint8) if binary else values, classes
-
-
-def read_libsvm(path: Path, features: int, labels: tuple[int, ...]) -> Block:
-    """Read a whole LIBSVM file (plain, .gz or .bz2) as dense float32 [rows, features] and its labels.
-
-    Indices count from 1 and must ascend; `features` is the width whatever the file's highest index is.
-    `labels` are the permitted ones, returned as 0, 1, ... in that order.
-
-    Raises:
-        UserError: a line has a bad label, index or value (it is named), or the file is cut.
-    """
-    from sklearn.datasets import load_svmlight_file
-
-    try:
-        sparse, raw = load_svmlight_file(str(path), n_features=features, zero_based=False, dtype=np.float32)
-    except (ValueError, OverflowError) as error:
-        _blame(path, features, labels)
-        raise UserError(f"'{path}' is not a LIBSVM file ({error}): fetch it again") from error
-    except _CUT as error:
-        raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
-    if not len(raw):
-        raise UserError(f"'{path}' has no rows: fetch it again")
-    if not np.isin(raw, labels).all() or not np.isfinite(sparse.data).all():
-        _blame(path, features, labels)
-    dense: Any = sparse.toarray()
-    return dense, np.searchsorted(labels, raw)
-
-
-def _blame(path: Path, features: int, labels: tuple[int, ...]) -> None:
-    """Raise the UserError of the first bad line: slow, so only called when something is wrong."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-    try:
-        with openers.get(path.suffix, open)(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                words = line.partition(b"#")[0].decode("ascii", "replace").split()
-                fault = (_label_fault(words[0], labels) or _index_fault(words[1:], features)) if words else ""
-                if fault:
-                    raise UserError(f"'{path}' line {number:,} {fault}")
-    except _CUT as error:
-        raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
-
-
-def _label_fault(word: str, labels: tuple[int, ...]) -> str:
-    with contextlib.suppress(ValueError):
-        if float(word) in labels:
-            return ""
-    return f"has label '{word[:40]}': labels are {', '.join(map(str, labels))}"
-
-
-def _index_fault(words: Iterable[str], features: int) -> str:
-    previous = 0
-    for word in words:
-        index, colon, value = word.partition(":")
-        if not colon or not (index.isascii() and index.isdigit()):
-            return f"has '{word[:40]}': write index:value"
-        if not 1 <= int(index) <= features:
-            return f"has index {int(index)}: indices are 1 to {features}"
-        if int(index) <= previous:
-            return f"has index {int(index)} after {previous}: indices must ascend"
-        previous = int(index)
-        try:
-            finite = math.isfinite(float(value))
-        except ValueError:
-            finite = False
-        if not finite:
-            return f"has value '{value[:40]}' at index {previous}: values are finite numbers"
-    return ""
