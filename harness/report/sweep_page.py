@@ -237,7 +237,7 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
 
 
 def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
-    """Return the predictions that were stored before launches, scored by what was measured since."""
+    """Return the kept prediction of counts that could not run, scored by what was measured since."""
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
     since = score_extrapolation(loaded, view.scaling, starts)
