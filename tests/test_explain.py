@@ -17,8 +17,9 @@ from harness.__main__ import run as command
 from harness.analysis.frames import EPOCH_PARTS
 from harness.analysis.read_results import Calls, read_calls
 from harness.schema.record import STEPS_FILE, read_run
-from harness.why.launch_detail import last_ranks, skew_shares
-from harness.why.overheads import LAUNCH_CAUSES, PARTS, Explanation, explain_sweep, overheads
+from harness.why.explanation import Explanation, explain_sweep
+from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
+from harness.why.waiting import last_ranks, skew_shares
 from tests.factories import make_launch, make_point, write_run, write_study
 from tests.planted import BATCHES, write_planted
 

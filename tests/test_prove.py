@@ -25,7 +25,7 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import encode
 from harness.schema.sweep import ROUNDS, STUDY_FILE, Layout, Point, Study, Sweep
-from harness.why.overheads import Explanation, explain_sweep
+from harness.why.explanation import Explanation, explain_sweep
 from harness.why.proof import (
     AS_IT_IS,
     BASE,
@@ -62,7 +62,7 @@ def plant(
     folder = results / sweep.name
     folder.mkdir(parents=True)
     (folder / STUDY_FILE).write_bytes(encode(Study(schema=1, sweep=sweep, skipped=())))
-    machine = replace(make_provenance(), reduction="native operation, shared memory")
+    machine = replace(make_provenance(), reduction="native operation, shared memory", algorithm="native")
 
     def steps_of(*seconds: float):
         return lambda rng, steps: np.tile(seconds, (steps, 1)) * (1 + 1e-3 * rng.standard_normal())

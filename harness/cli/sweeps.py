@@ -352,8 +352,8 @@ def explain(
     page's path.
     """
     from harness.report.explain_page import explain_answer, proof_table, tree_table
+    from harness.why.explanation import explain_sweep
     from harness.why.known_causes import diagnose_sweep
-    from harness.why.overheads import explain_sweep
     from harness.why.proof import newest_proofs, prove_overheads
 
     folder = find_sweep(sweep, results)

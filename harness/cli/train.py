@@ -145,7 +145,7 @@ def _finish(
         for line in describe_ranks(run.ranks) if run.invalid else ():
             click.echo(f"  {line}")
         for note in run.notes:
-            click.echo(note)
+            click.echo(str(note))
         if record:
             for left in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that failed
                 shutil.rmtree(left, ignore_errors=True)

@@ -33,6 +33,7 @@ from harness.comm.reduction import (
     ping,
 )
 from harness.comm.world import World, needs_sync
+from harness.schema.note import Note, NoteCode
 
 _CALLS = 15  # of each way, in a trial
 _SMALLEST = 64 * 1024  # bytes; calls of less share one group
@@ -77,12 +78,11 @@ def select(
     overlap = _overlap(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
     if overlap and whole and os.environ.get("HARNESS_OVERLAP"):
-        why = "HARNESS_OVERLAP=1 is ignored: a rank that fails between the pieces of a step would leave half of it"
-        reduction.note = "; ".join(part for part in (reduction.note, why) if part)
+        reduction.notes = (*reduction.notes, Note(code=NoteCode.OVERLAP_IGNORED))
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     if not isinstance(reduction, Updater):
-        why = reduction.note or "HARNESS_REDUCTION=bridge is set"
+        why = "; ".join(map(str, reduction.notes)) or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
 
@@ -95,19 +95,17 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
         return BridgeReduction(world.comm)
     library, failure = agreed_library(world)
     if library is None:
-        return BridgeReduction(world.comm, note=f"the slower numpy_function bridge is in use: {failure}")
-    way, note = choice, ""
+        return BridgeReduction(world.comm, (Note(code=NoteCode.BRIDGE, values={"reason": failure}),))
+    way = choice
+    note: Note | None = None
     if choice == "native":
         way, note = faster_way(world, library, tensors)
     reduction = NativeReduction(world.comm, library, largest=largest, way=way, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
-        note = (
-            f"shared memory (/dev/shm) has no room for sums of {largest:,} bytes: the slower MPI_Allreduce is in "
-            "use; enlarge it, in a container with --shm-size"
-        )
+        note = Note(code=NoteCode.NO_SHARED_MEMORY, values={"bytes": largest})
     elif choice == "node-aware" and reduction.way != choice:
-        note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
-    reduction.note = note
+        note = Note(code=NoteCode.NOT_NODE_AWARE)
+    reduction.notes = (note,) if note else ()
     return reduction
 
 
@@ -124,14 +122,15 @@ def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
 def open_alone(world: World, reduction: Reduction) -> NativeReduction | None:
     """Return what updates this rank's weights by its own gradients in one operation, as `reduction` would by sums.
 
-    None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which the note of
+    None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which a note of
     `reduction` says.
     """
     if os.environ.get("HARNESS_REDUCTION") == "bridge":
         return None
     library, failure = agreed_library(world)
     if library is None:
-        reduction.note = reduction.note or f"weights are updated by TensorFlow's slower operations: {failure}"
+        if not reduction.notes:
+            reduction.notes = (Note(code=NoteCode.SLOWER_UPDATES, values={"reason": failure}),)
         return None
     from mpi4py import MPI
 
@@ -179,7 +178,7 @@ def agreed_library(world: World) -> tuple[Path | None, str]:
     return (None, failures[0]) if failures else (library, "")
 
 
-def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str, str]:
+def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str, Note | None]:
     """Return the faster way to sum `tensors` (bytes), the same on every rank, and a note on a trial if there was one.
 
     On one host shared memory wins always, with one rank per host there is nothing but messages. Else both are tried
@@ -187,9 +186,9 @@ def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str
     """
     hosts = world.comm.allgather(observe().host)
     if len(set(hosts)) == 1:
-        return "native", ""
+        return "native", None
     if len(set(hosts)) == world.size:
-        return "messages", ""
+        return "messages", None
     counts = [max(1, size // 4) for size in tensors]
     largest = 4 * sum(counts)
     seconds: dict[str, list[float]] = {way: [] for way in _BETWEEN_HOSTS}
@@ -199,7 +198,7 @@ def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str
             for way in _BETWEEN_HOSTS
         }
         if sums["node-aware"][0] != "node-aware":
-            return "node-aware", ""  # the reduction that is opened this way says why it is another
+            return "node-aware", None  # the reduction that is opened this way says why it is another
         values = np.zeros(sum(counts), np.float32)
         for _ in range(_CALLS):
             for way in _BETWEEN_HOSTS:
@@ -207,15 +206,18 @@ def faster_way(world: World, library: Path, tensors: Sequence[int]) -> tuple[str
                 begin = time.perf_counter()
                 sums[way][1](values.ctypes.data, counts)
                 seconds[way].append(time.perf_counter() - begin)
-    found = {
+    typical = {
         way: median(np.max(world.comm.allgather(seconds[way]), axis=0)[3:]) for way in _BETWEEN_HOSTS
     }  # warm by then
-    best = min(_BETWEEN_HOSTS, key=lambda way: found[way])
-    figures = ", ".join(f"{way} {1e3 * found[way]:.3f} ms" for way in _BETWEEN_HOSTS)
-    return (
-        best,
-        f"a sum of {len(counts)} tensors, {largest:,} bytes, over these hosts takes {figures}: {best} is in use",
-    )
+    best = min(_BETWEEN_HOSTS, key=lambda way: typical[way])
+    figures: dict[str, str | int | float] = {
+        "tensors": len(counts),
+        "bytes": largest,
+        "messages_ms": 1e3 * float(typical["messages"]),
+        "node_aware_ms": 1e3 * float(typical["node-aware"]),
+        "algorithm": best,
+    }
+    return best, Note(code=NoteCode.ALGORITHM_TRIED, values=figures)
 
 
 class WireReduction:
@@ -228,8 +230,9 @@ class WireReduction:
         self._inner = inner
         self._wire = wire
         self.way = inner.way
+        self.overlapped = inner.overlapped
         self.name = f"{inner.name}, {wire} on the wire"
-        self.note = inner.note
+        self.notes = inner.notes
         self.reopen, self.take_calls, self.recent = inner.reopen, inner.take_calls, inner.recent
         self._checks, self._worst = 0, 0.0
 
@@ -260,11 +263,8 @@ class WireReduction:
             )
         self._checks += 1
         self._worst = max(self._worst, error)
-        words = (
-            f"{self._wire} on the wire: sums of gradients were at most {100 * self._worst:.2g} % off float32's "
-            f"(batches compared: {self._checks})"
-        )
-        self.note = "; ".join(part for part in (self._inner.note, words) if part)
+        values = {"wire": self._wire, "percent": 100 * self._worst, "batches": self._checks}
+        self.notes = (*self._inner.notes, Note(code=NoteCode.WIRE_ERROR, values=values))
 
 
 def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:

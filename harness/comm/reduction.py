@@ -20,6 +20,7 @@ import tensorflow as tf
 from harness.base import turns
 from harness.base.errors import RunError
 from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES
+from harness.schema.note import Note
 
 if TYPE_CHECKING:
     import keras
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 class Reduction(Protocol):
     """One grouped allreduce: all tensors of a step in one call.
 
-    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise. `way` is the choice
-    of HARNESS_REDUCTION that it is.
+    `name` says what it is in the run record; `notes` why it is not what was wanted, and what it was chosen by. `way` is
+    the choice of HARNESS_REDUCTION that it is, and `overlapped` whether sums go on while later gradients are computed.
     """
 
     way: str
+    overlapped: bool
     name: str
-    note: str
+    notes: tuple[Note, ...]
 
     def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0, label: str = "sum") -> "list[tf.Tensor]":
         """Return the element-wise sums over all ranks of scale * tensor, for use in a graph.
@@ -159,10 +161,11 @@ class BridgeReduction:
     """
 
     way = "bridge"
+    overlapped = False
     name = "numpy_function bridge"
 
-    def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
-        self.note = note
+    def __init__(self, comm: "MPI.Intracomm", notes: tuple[Note, ...] = ()) -> None:
+        self.notes = notes
         self._comm = comm
         self._calls: list[tuple[float, float]] = []
         self._recent: deque[list[float]] = deque(maxlen=_RECENT)
@@ -382,8 +385,8 @@ class NativeReduction:
         own = turns.current()
         if own is not None and self.way == "native":
             own.core_ns = self.core_ns
-        self.note = ""
-        self._overlap = overlap
+        self.notes: tuple[Note, ...] = ()
+        self.overlapped = overlap
         self.name = f"native operation, {REDUCTION_NAMES[self.way]}"
         if overlap:
             self.name = f"native operation, {self.way.replace('native', 'shared memory')}, {OVERLAPPED}"
@@ -431,7 +434,7 @@ class NativeReduction:
     def _pieces(self, tensors: list[tf.Tensor], label: str) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """Yield the numbers of the tensors of every piece, and what its operation, built before the next, takes."""
         pieces = [list(range(len(tensors)))]
-        if self._overlap:
+        if self.overlapped:
             pieces = in_pieces([tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors])
         ready = []
         if len(pieces) > 1:

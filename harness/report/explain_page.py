@@ -18,8 +18,10 @@ from harness.report.figures.breakdown import EPOCH
 from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table, unequal_cores
+from harness.why.efficiencies import TREE, Efficiency, PointEfficiencies
+from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
-from harness.why.overheads import LEAST, TREE, Efficiency, Explanation, PointEfficiencies, PointOverheads
+from harness.why.overheads import LEAST, PointOverheads
 from harness.why.proof import CONFIRMED, REFUTED, Proofs
 
 Rows = list[tuple[str, ...]]

@@ -20,6 +20,7 @@ from harness.base.provenance import Machine
 from harness.datasets import info, names, own_file_lines
 from harness.report.answer import Banner, Fact, distinct, facts
 from harness.schema.message_cost import Probe
+from harness.schema.note import NoteCode
 from harness.schema.option import conditions
 from harness.schema.record import DataRecord, Provenance, RunRecord
 from harness.schema.sweep import Account, Failure, JobUsage, Layout
@@ -235,8 +236,8 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         "ran with uncommitted changes: no commit names their code.": sum(run.provenance.dirty for run in runs),
         "ran without synchronisation: a limit of the machine, no training.": sum(alone),
         "summed through Python, several times slower, because no compiler built the native operation: `harness doctor` "
-        "says what is missing.": sum(any("numpy_function bridge is in use" in note for note in r.notes) for r in runs),
-        DISTURBED: sum(bool(run.met) for run in runs),
+        "says what is missing.": sum(run.note(NoteCode.BRIDGE) is not None for run in runs),
+        DISTURBED: sum(run.met for run in runs),
         "had ranks whose cores moved nearer or further apart (core to core), so that allreduces had two speeds.": sum(
             run.moved for run in runs
         ),
@@ -261,8 +262,8 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
 
 def notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return every note that a launch or its data carries, once, in order of first appearance."""
-    found = [note for run in runs for note in (run.data.note, *run.notes) if note]
-    return tuple(dict.fromkeys(found))
+    sentences = (str(note) for run in runs for note in (run.data.note, *run.notes))
+    return tuple(dict.fromkeys(filter(None, sentences)))
 
 
 def _launches(count: int, total: int) -> str:

@@ -21,13 +21,15 @@ import psutil
 import tensorflow as tf
 
 from harness.base import __version__
-from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_loads, overloads
+from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.placement import HostClock, RankPlace, misplacements
+from harness.comm.reduction import Reduction
 from harness.comm.world import needs_sync
+from harness.schema.note import Note, NoteCode
 from harness.schema.record import (
     RUN_FILE,
     SCHEMA,
@@ -215,8 +217,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         return None
     ranks, own_steps, clocks = zip(*gathered, strict=True)
     steps = on_one_clock(own_steps, clocks)
-    reduction = replica.reduction.name + (", staged through host memory" if replica.gpu else "")
-    drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
+    not_synchronised = () if outcome.identical else (Note(code=NoteCode.NOT_SYNCHRONISED),)
     attempts, failures = len(outcome.segments), tuple(map(str, outcome.losses))
     # A batch system placed the ranks where there is one: a node is a node, and not a core of one machine.
     by_nodes = os.environ.get("HARNESS_SCHEDULER", "local") != "local"
@@ -231,7 +232,8 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
         provenance=provenance(
-            reduction if needs_sync(replica.world.size) else "none",
+            replica.reduction if needs_sync(replica.world.size) else None,
+            staged=replica.gpu is not None,
             gpus=[rank.gpu for rank in ranks if rank.host == place.host],
             load_before=load_before,
             other_load=max(loads.values()),
@@ -251,7 +253,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         invalid=(f"it was stopped and resumed from a checkpoint: {attempts} attempts",) if attempts else invalid,
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
-        notes=tuple(note for note in (replica.reduction.note, drifted, *met, *outcome.notes) if note),
+        notes=(*replica.reduction.notes, *not_synchronised, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
@@ -292,7 +294,7 @@ def disturbances(
     failures: tuple[str, ...] = (),
     *,
     by_nodes: bool = False,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[Note, ...]]:
     """Return why times are not valid, and notes: ranks that failed or were misplaced, else what other work there was.
 
     `places` with each host's cores. Other work does not make a launch in turns invalid: the turns that it met are left
@@ -307,7 +309,7 @@ def disturbances(
     )
     if not os.environ.get(BLOCK):
         return others, ()
-    return (), tuple(f"{reason}{MET}" for reason in others)
+    return (), tuple(Note(code=NoteCode.OTHER_WORK, values={"reason": reason}) for reason in others)
 
 
 def finite(value: float | None) -> float | None:
@@ -315,14 +317,20 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def provenance(reduction: str, *, load_before: float, other_load: float, gpus: Sequence[str] = ()) -> Provenance:
+def provenance(
+    reduction: Reduction | None, *, staged: bool, load_before: float, other_load: float, gpus: Sequence[str] = ()
+) -> Provenance:
     """Return versions, machine and settings of this process.
 
-    `reduction` as it calls itself, loads in cores, `gpus` one entry for each rank of this host, empty without one.
+    `reduction` is None where nothing is summed, `staged` says that its sums pass through host memory. Loads in cores,
+    `gpus` one entry for each rank of this host, empty without one.
     """
     from mpi4py import MPI  # which it starts
 
     commit, dirty = git_commit()
+    name = "none"
+    if reduction:
+        name = f"{reduction.name}, staged through host memory" if staged else reduction.name
     return Provenance(
         harness=__version__,
         commit=commit,
@@ -334,7 +342,9 @@ def provenance(reduction: str, *, load_before: float, other_load: float, gpus: S
         mpi4py=package_version("mpi4py"),
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         launcher=os.environ.get("HARNESS_LAUNCHER", ""),
-        reduction=reduction,
+        reduction=name,
+        algorithm=reduction.way if reduction else "",
+        overlapped=bool(reduction and reduction.overlapped),
         machine=describe_machine(gpus=tuple(gpu for gpu in gpus if gpu)),
         load_before=load_before,
         other_load=other_load,

@@ -24,8 +24,8 @@ from harness.schema.workload import IMAGENET, is_script
 from harness.sweep.execute import run_blocks
 from harness.sweep.job_script import resident
 from harness.sweep.plan import current
+from harness.why.explanation import Explanation, cost_of
 from harness.why.launch_detail import detailed
-from harness.why.overheads import Explanation, cost_of
 
 FOLDER = "counterfactuals"  # results/counterfactuals/<sweep>/<time>/
 PLAN_FILE, PROOF_FILE, LAUNCHES = "expected.json", "proof.json", "launches"
@@ -178,7 +178,7 @@ def _other_wire(found: Explanation, run: RunRecord, group: pd.DataFrame) -> Iter
             vague="" if probed else "a probe on as many ranks (make probe), which divides latency from bandwidth",
         )
     other = cost_of(found.probe, run, "messages") if found.probe else None
-    if other is not None and "MPI_Allreduce" not in run.provenance.reduction:
+    if other is not None and run.provenance.algorithm != "messages":
         takes = other.seconds(run.weights.bytes) * run.steps_per_epoch
         yield Counterfactual(
             name="messages",
