@@ -14,6 +14,9 @@ from harness.report import svg
 from tests.caches import own_cache
 from tests.mpi.launch import warm_python
 
+# Their fixtures are there for every test.
+pytest_plugins = ("tests.labs.sweep_lab", "tests.labs.queues", "tests.labs.page_text")
+
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("harness", deadline=None)
 settings.load_profile("harness")

@@ -6,67 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.caches import own_cache
+from tests.labs.additions import TABLE, Addition
 
 ROOT = Path(__file__).parents[1]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Addition:
-    """What is added, the files that it touches, and the test (module:function) that adds one."""
-
-    what: str
-    files: str
-    test: str
-
-
-TABLE = (
-    Addition(
-        what="data set",
-        files="its module in harness/datasets/known",
-        test="test_additions:test_a_data_set_is_one_module",
-    ),
-    Addition(
-        what="network",
-        files="a module of one's own, MODEL=package.module:function",
-        test="test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
-    ),
-    Addition(
-        what="sync policy",
-        files="a module of one's own, SYNC=package.module:Class",
-        test="test_mpi_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
-    ),
-    Addition(
-        what="scheduler",
-        files="its module in harness/sweep/schedulers and its template",
-        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
-    ),
-    Addition(
-        what="site",
-        files="a TOML file in jobs/sites",
-        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
-    ),
-    Addition(
-        what="optimizer",
-        files="a module of one's own, OPTIMIZER=package.module:function",
-        test="test_own_code:test_an_optimizer_is_one_file_and_part_of_what_would_run",
-    ),
-    Addition(
-        what="training option",
-        files="a field of harness/schema/workload.py",
-        test="test_option_addition:test_it_is_checked_and_reaches_the_record",
-    ),
-    Addition(
-        what="figure",
-        files="its module in harness/report/figures",
-        test="test_report_additions:test_a_figure_is_one_file",
-    ),
-)
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 

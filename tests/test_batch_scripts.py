@@ -19,7 +19,7 @@ from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
 from tests.factories import make_point
-from tests.test_sweep_script import GOLDEN, compare
+from tests.labs.golden import GOLDEN, compare
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")
 MPIRUN = JobRequest(launcher="mpirun")

@@ -18,7 +18,7 @@ from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import Layout, Skipped
 from tests.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
-from tests.test_predict import base
+from tests.labs.prediction_base import base
 
 Array = np.ndarray
 LAUNCHES, FEW, BEYOND = 6, (1, 2), (4, 8, 16)

@@ -12,8 +12,8 @@ import pytest
 from harness.bundle.repetition import SAME
 from harness.schema.record import read_run
 from tests.caches import own_cache
+from tests.labs.whole_job import harness
 from tests.mpi.launch import warm_python
-from tests.test_whole_jobs import harness
 
 pytestmark = [pytest.mark.mpi, pytest.mark.e2e]
 

@@ -35,7 +35,7 @@ from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.workload import Workload
 from tests.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
-from tests.test_report import Text
+from tests.labs.page_text import Text
 
 LEDGER = read_published(resource(CLAIMS_FILE))
 

@@ -2,20 +2,18 @@
 
 import bz2
 import dataclasses
-import gzip
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
-import numpy as np
 import pytest
 
 from harness import datasets
 from harness.__main__ import main
 from harness.datasets.prepare import verify
 from harness.schema.workload import Workload
+from tests.labs.mnist_files import write_mnist
 
 
 @pytest.fixture
@@ -32,16 +30,6 @@ def run(monkeypatch, capsys):
         return printed.err.strip().splitlines()[-1] if code else printed.out
 
     return run
-
-
-def write_mnist(folder: Path, train: int = 30, test: int = 10) -> None:
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(3)
-    for part, rows in (("train", train), ("t10k", test)):
-        for kind, shape, top in (("images-idx3", (rows, 28, 28), 256), ("labels-idx1", (rows,), 10)):
-            header = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()
-            values = rng.integers(0, top, shape).astype(np.uint8).tobytes()
-            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + values))
 
 
 def test_list_says_what_is_here(run, cache, tmp_path):

@@ -18,34 +18,8 @@ from harness.cli import main
 from harness.cli.make import TARGETS, command_line, read_overrides, settings_of
 from harness.schema.presets import PRESETS
 from harness.schema.sync import POLICIES
-from tests.test_additions import TABLE
-
-ROOT = Path(__file__).parents[1]
-# `-o`: .venv is not set up again from here.
-MAKE = ("make", "--no-print-directory", "-C", str(ROOT), "-o", ".venv/.stamp")
-STARTS = r"(?:make|harness|\.venv/bin/harness|mpirun -n|python -m)"
-
-
-FENCE = re.compile(r"^```.*$", re.MULTILINE)
-
-
-def examples(text: str) -> list[str]:
-    """Return the commands of fenced blocks in `text`, Markdown."""
-    lines = [line for part in FENCE.split(text)[1::2] for line in part.splitlines()]
-    code = [word.strip() for line in lines for word in line.strip().removeprefix("- ").split(" #")[0].split("&&")]
-    return list(dict.fromkeys(word for word in code if re.match(STARTS + r" \S", word)))
-
-
-def mentions(text: str) -> list[str]:
-    """Return the code spans in `text`, Markdown, that are commands; they may leave arguments out."""
-    spans = re.findall(r"`([^`]+)`", " ".join(FENCE.split(text)[::2]).replace("\n", " "))
-    return list(dict.fromkeys(span for span in spans if re.match(STARTS + r" \S", span)))
-
-
-def words(command: str) -> list[str]:
-    """Return the words of `command`: of alternatives the first, optional ones as if given, without an ellipsis."""
-    plain = re.sub(r"\\\|[\w|\\]+", "", command).replace("[", " ").replace("]", " ").replace("...", " ")
-    return shlex.split(plain.replace("COMMAND", "sweep").replace("TARGET", "sweep"))
+from tests.labs.additions import TABLE
+from tests.labs.doc_pages import EVERYTHING, FENCE, MAKE, PAGES, ROOT, examples, mentions, planned, words
 
 
 def resolve(arguments: Sequence[str]) -> None:
@@ -67,13 +41,6 @@ def resolve(arguments: Sequence[str]) -> None:
         name, command, left = command.resolve_command(context, left)
 
 
-def planned(target_and_settings: Sequence[str]) -> list[list[str]]:
-    """Return the command lines that make would run, each as words."""
-    finished = subprocess.run([*MAKE, "-n", *target_and_settings], capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    return [shlex.split(line) for line in finished.stdout.splitlines()]
-
-
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that is current: it has the files that the pages' commands name."""
@@ -82,10 +49,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-EVERYTHING = "\n".join(PAGES.values())
 
 
 def test_commands_are_found_where_pages_have_them() -> None:

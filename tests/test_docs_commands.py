@@ -12,9 +12,9 @@ import pytest
 from harness.__main__ import run
 from harness.cli.make import command_line, read_overrides
 from tests.caches import own_cache
+from tests.labs.doc_pages import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
+from tests.labs.whole_job import UNSAVED
 from tests.mpi.launch import run_ranks
-from tests.test_docs import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
-from tests.test_whole_jobs import UNSAVED
 
 RECORDS = ROOT / "tests/data/mnist-dnn-6x2"
 SCRIPT = ROOT / "tests/scripts/fit_arrays.py"

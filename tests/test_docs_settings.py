@@ -8,7 +8,7 @@ import click
 from harness.cli import main
 from harness.cli.make import settings_of
 from harness.schema.option import GROUPS
-from tests.test_sweep_script import compare
+from tests.labs.golden import compare
 
 PAGE = Path(__file__).parents[1] / "docs/settings.md"
 BEGIN, END = "<!-- settings: from tests/test_docs_settings.py -->\n", "<!-- settings: end -->"

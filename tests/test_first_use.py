@@ -18,7 +18,7 @@ from harness.cli import first_use
 from harness.cli.sweeps import sweep
 from harness.datasets import info, known
 from harness.datasets.downloads import MIRRORS, fetch_at_first_use
-from tests.test_data_cli import write_mnist
+from tests.labs.mnist_files import write_mnist
 
 LIMIT_S = 1.2
 

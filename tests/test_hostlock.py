@@ -23,7 +23,7 @@ from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probing
 from harness.sweep.sweep_folder import is_locked, locked
-from tests.test_sweep_run import Lab, hanging, lab, wait_for  # noqa: F401 - a fixture
+from tests.labs.sweep_lab import Lab, hanging, wait_for
 
 TIMED = "harness-timed.lock"
 
@@ -209,7 +209,7 @@ def as_user(name: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_two_sweeps_in_two_folders_never_launch_at_once(lab: Lab, folder: Path) -> None:  # noqa: F811
+def test_two_sweeps_in_two_folders_never_launch_at_once(lab: Lab, folder: Path) -> None:
     with hanging(lab, "hang") as (first, _):
         words = [*lab.command[: lab.command.index("--results")], "--results", str(lab.folder / "other")]
         log = (lab.folder / "other.txt").open("w+")

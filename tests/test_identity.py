@@ -15,7 +15,7 @@ from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
 from tests.factories import make_workload, write_report
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+from tests.labs.sweep_lab import Lab
 
 MODEL = "own.nets:small"
 
@@ -111,7 +111,7 @@ def test_a_launch_that_was_planned_before_an_edit_does_not_run(package: Path) ->
 
 
 def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,23 +4,7 @@ import pytest
 
 from harness import datasets, models
 from harness.base.errors import UserError
-
-# (weights of every layer in order), trainable parameters
-EXPECTED = {
-    ("adult", "dnn"): ([(123, 200), (200,), (200, 100), (100,), (100, 2), (2,)], 45_102),
-    ("acoustic", "dnn"): ([(50, 200), (200,), (200, 100), (100,), (100, 3), (3,)], 30_603),
-    ("mnist", "dnn"): ([(784, 200), (200,), (200, 100), (100,), (100, 10), (10,)], 178_110),
-    ("mnist", "cnn"): (
-        [(5, 5, 1, 32), (32,), (5, 5, 32, 64), (64,), (3136, 1024), (1024,), (1024, 10), (10,)],
-        3_274_634,
-    ),
-    ("cifar10", "dnn"): ([(3072, 200), (200,), (200, 100), (100,), (100, 10), (10,)], 635_710),
-    ("cifar10", "cnn"): (
-        [(5, 5, 3, 32), (32,), (5, 5, 32, 64), (64,), (4096, 1024), (1024,), (1024, 10), (10,)],
-        4_259_274,
-    ),
-    ("higgs", "dnn"): ([(28, 1024), (1024,), (1024, 2), (2,)], 31_746),
-}
+from tests.labs.networks import EXPECTED
 
 
 def build(dataset, model):

@@ -12,8 +12,8 @@ from harness.schema.presets import distinguishing_names, resolve, script_workloa
 from harness.schema.sweep import Layout, Point, Sweep
 from tests.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.histories import make_measurement
-from tests.test_report_head import asked
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+from tests.labs.asked import asked
+from tests.labs.sweep_lab import Lab
 
 WORDS = 'it\'s "new" $HOME $(false) `false` <b> % \\ | ; #'
 
@@ -39,7 +39,7 @@ def test_what_is_no_line_of_words_is_refused(note: str) -> None:
         make_workload(note=note)
 
 
-def test_it_reaches_the_record_by_no_way_of_the_shell_and_runs_nothing_again(lab: Lab) -> None:  # noqa: F811
+def test_it_reaches_the_record_by_no_way_of_the_shell_and_runs_nothing_again(lab: Lab) -> None:
     first = lab.sweep(nodes=(1,), repeats=1)
     noted = replace(first, workload=replace(first.workload, note=WORDS))
     assert noted.name == first.name

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from harness import datasets
-from harness.base.errors import UserError
-from harness.schema.workload import Workload
+from tests.labs.own_files import lines, prepare, refused
 
 Numbers = npt.NDArray[np.float64]
 RNG = np.random.default_rng(7)
@@ -23,11 +22,6 @@ LARGE = np.round(np.exp(RNG.uniform(3, 15, (ROWS, 3)))).astype(np.float64)  # 20
 LARGE[:4, 0] = (7, 1_250, 999, 1_000_000)
 CLASSES = RNG.permutation(np.arange(ROWS) % 3)
 NAMES = ("width", "height", "depth", "class")
-
-
-def prepare(path: Path, **settings: str) -> datasets.Prepared:
-    workload = Workload(dataset="file", model="dnn", batch_per_rank=4, data_file=str(path), **settings)  # type: ignore[arg-type]
-    return datasets.prepare(datasets.locate(workload, None))
 
 
 def same_rows(prepared: datasets.Prepared, values: Numbers, classes: Sequence[int]) -> None:
@@ -168,21 +162,6 @@ def test_thousands_are_read_as_they_were_written(cache: Path, tmp_path: Path, na
     path = tmp_path / "own.csv"
     path.write_bytes(table(LARGE, CLASSES.tolist(), GROUPED[name], places))
     same_rows(prepare(path), LARGE, CLASSES.tolist())
-
-
-def refused(path: Path, content: str | bytes, **settings: str) -> str:
-    """Return the sentence with which a file is refused; nothing of it is left in the cache."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(UserError) as caught:
-        prepare(path, **settings)
-    sentence = str(caught.value)
-    assert "\n" not in sentence
-    assert "own.csv" in sentence or sentence.startswith("unknown ")
-    return sentence
-
-
-def lines(form: Callable[[int], str], header: str = "", rows: int = 40) -> str:
-    return header + "".join(f"{form(row)}\n" for row in range(rows))
 
 
 AMBIGUOUS = {  # the text, the setting that decides, its values and the first feature of the first row under each

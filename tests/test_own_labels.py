@@ -15,7 +15,7 @@ from harness.cli import main
 from harness.datasets.held_out import draw_rows
 from harness.schema.record import OwnFile, TableColumns, read_run
 from tests.factories import make_launch, write_report, write_run
-from tests.test_own_dialects import lines, prepare, refused
+from tests.labs.own_files import lines, prepare, refused
 
 ROWS = 40
 KINDS = ("setosa", "versicolor", "virginica")

@@ -32,8 +32,8 @@ from harness.sweep.site import JobRequest
 from harness.sweep.sweep_folder import Submission
 from tests.caches import own_cache
 from tests.factories import make_point, make_run, write_run
+from tests.labs.page_text import Text
 from tests.mpi.launch import warm_python
-from tests.test_report import Text
 
 ROOT = Path(__file__).parents[1]
 TWO = (Layout(nodes=1), Layout(nodes=2))

@@ -26,7 +26,7 @@ from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
 from tests.doubles import install
 from tests.factories import START
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parent / "data/pbs"
 EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("nested", False, False))
@@ -110,7 +110,7 @@ def test_what_pbs_does_not_have_is_refused(request_: JobRequest, sentence: str) 
 
 
 @pytest.fixture
-def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the double's commands on PATH and return its folder."""
     commands, folder = tmp_path / "bin", tmp_path / "pbs"
     commands.mkdir()
@@ -130,7 +130,7 @@ def tell(server: Path, **settings: object) -> None:
     (server / "server.json").write_text(json.dumps(settings))
 
 
-def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:  # noqa: F811
+def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:
     submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
     sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
     return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
@@ -155,7 +155,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     shape: str,
     history: bool,
     first_only: bool,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
 ) -> None:
     tell(server, history=history, first_only=first_only)
@@ -181,14 +181,14 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     assert (submitted(server) - before, lab.launched()) == (1, [point.folder])
 
 
-def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:
     layouts, _ = combine(Axes(cores=(10,), ranks_per_node=(4,)), None)
     run(lab, *layouts)
     (nodes,) = server.glob("*.nodes")
     assert nodes.read_text().split() == ["n1"] * 4 + ["n2"] * 4 + ["n3"] * 2
 
 
-def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:
     tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
@@ -200,7 +200,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
 
 
 def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -227,7 +227,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
 
 
 def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     soon: None,
     capsys: pytest.CaptureFixture[str],
@@ -250,7 +250,7 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
     assert (submitted(server), read_status(folder).count("done")) == (2, 1)
 
 
-def test_the_same_command_launches_again_what_has_no_valid_times(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_the_same_command_launches_again_what_has_no_valid_times(lab: Lab, server: Path) -> None:
     tell(server, history=True)
     lab.behave(r1="disturbed")
     folder = run(lab, Layout(nodes=1))
@@ -261,7 +261,7 @@ def test_the_same_command_launches_again_what_has_no_valid_times(lab: Lab, serve
 
 
 def test_a_job_whose_submitter_died_is_found_by_its_name(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,7 +295,7 @@ def test_damaged_answers_are_one_sentence() -> None:
 def test_a_sweep_goes_on_where_qstats_json_is_none(
     form: str,
     history: bool,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -309,7 +309,7 @@ def test_a_sweep_goes_on_where_qstats_json_is_none(
 
 
 def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -334,7 +334,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("history", [False, True])
 def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_remembers_it(
     history: bool,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     soon: None,
 ) -> None:
@@ -349,7 +349,7 @@ def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_r
 @pytest.mark.parametrize("history", [False, True])
 def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
     history: bool,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     soon: None,
 ) -> None:
@@ -362,7 +362,7 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
     assert detail == "its time limit of 1 s ended it after 2 s; ask for a longer WALLTIME"
 
 
-def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:  # noqa: F811
+def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:
     tell(server, history=True, down=["n1"])
     lab.behave(r1="fail")
     with pytest.raises(RunError, match="1 of 1 launches failed"):
@@ -373,7 +373,7 @@ def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, s
 
 
 def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -391,7 +391,7 @@ def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
 
 
 def test_a_server_that_is_down_for_a_while_loses_nothing(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -410,7 +410,7 @@ def test_a_server_that_is_down_for_a_while_loses_nothing(
 
 
 def test_a_node_that_goes_down_under_a_running_job_is_told(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     soon: None,
     capsys: pytest.CaptureFixture[str],
@@ -422,14 +422,14 @@ def test_a_node_that_goes_down_under_a_running_job_is_told(
     assert "node n1 is state-unknown,down" in capsys.readouterr().out
 
 
-def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:  # noqa: F811
+def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:
     with pytest.raises(UserError, match="needs 8192 MB a node, partition of this PBS server has 4096"):
         run(lab, Layout(nodes=1), memory="8G")
     assert submitted(server) == 0
 
 
 def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
 ) -> None:
     folder = run(lab, Layout(nodes=1), account="physics")
@@ -450,7 +450,7 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
 
 
 def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     server: Path,
     soon: None,
 ) -> None:

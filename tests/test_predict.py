@@ -22,7 +22,6 @@ from harness.base.errors import UserError
 from harness.prediction.forecast import predict_first, read_prediction, score
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds, read_links
 from harness.prediction.step_model import (
-    Base,
     assumptions,
     measured_base,
     measured_factor,
@@ -31,6 +30,7 @@ from harness.prediction.step_model import (
 )
 from harness.schema.sweep import Layout, Sweep
 from tests.factories import launch_frame, make_launch, make_workload, write_run, write_study
+from tests.labs.prediction_base import base
 from tests.simgrid import simulated
 
 LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)
@@ -45,20 +45,6 @@ SEVEN = {
     "cifar10-cnn": (17_198_120, 40e-3),
     "higgs-dnn": (126_984, 300e-6),
 }
-
-
-def base(**changes: object) -> Base:
-    plain = Base(
-        workload=make_workload(),
-        scaling="strong",
-        ranks=1,
-        rows=64_000,
-        bytes=712_440,
-        compute_s=300e-6,
-        low_s=290e-6,
-        high_s=310e-6,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

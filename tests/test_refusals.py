@@ -18,8 +18,8 @@ from harness.sweep.submission_errors import (
     SubmissionUnknown,
     submission_error,
 )
-from tests.test_submitting import Queue, queue, sweep, until  # noqa: F401 - fixtures
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+from tests.labs.queues import Queue, sweep
+from tests.labs.sweep_lab import Lab
 
 FAILED = "sbatch: error: Batch job submission failed: "
 POLICY = f"{FAILED}Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -133,9 +133,9 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     scheduler: str,
     text: str,
     reason: str,
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
-    until: object,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
+    until: object,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -166,8 +166,8 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
 def test_what_is_wrong_for_every_layout_is_submitted_once_and_ends_the_command(
     scheduler: str,
     text: str,
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
 ) -> None:
     queue.always(n1=text, n2=text)
     with pytest.raises(SubmissionRefused):
@@ -178,9 +178,9 @@ def test_what_is_wrong_for_every_layout_is_submitted_once_and_ends_the_command(
 @pytest.mark.parametrize("text", [POLICY, f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}"])
 def test_a_full_queue_is_left_alone_until_a_job_ends(
     text: str,
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
-    until: object,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
+    until: object,
 ) -> None:
     queue.next("ok", "ok", text)
     until(20)  # type: ignore[operator]
@@ -190,8 +190,8 @@ def test_a_full_queue_is_left_alone_until_a_job_ends(
 
 
 def test_a_policy_that_refuses_a_job_when_none_is_queued_is_a_refusal(
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
 ) -> None:
     queue.always(n1=POLICY, n2=POLICY)
     with pytest.raises(SubmissionRefused) as refused:
@@ -200,7 +200,7 @@ def test_a_policy_that_refuses_a_job_when_none_is_queued_is_a_refusal(
     assert queue.submissions == 2  # one for each layout
 
 
-def test_a_full_queue_of_other_jobs_ends_the_command(lab: Lab, queue: Queue) -> None:  # noqa: F811
+def test_a_full_queue_of_other_jobs_ends_the_command(lab: Lab, queue: Queue) -> None:
     queue.next(f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}")
     with pytest.raises(QueueFull, match="MAX_JOBS"):
         sweep(lab, "slurm", "jobs")
@@ -209,9 +209,9 @@ def test_a_full_queue_of_other_jobs_ends_the_command(lab: Lab, queue: Queue) -> 
 @pytest.mark.parametrize("shape", ["array", "nested"])
 def test_what_shares_a_job_with_a_refused_layout_goes_on_without_it(
     shape: str,
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
-    until: object,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
+    until: object,
 ) -> None:
     queue.always(n2=TOO_LONG)
     until(4)  # type: ignore[operator]
@@ -225,9 +225,9 @@ def test_what_shares_a_job_with_a_refused_layout_goes_on_without_it(
 
 
 def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
-    until: object,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
+    until: object,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -244,8 +244,8 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
 
 
 def test_an_unknown_command_is_told_before_anything_is_looked_for(
-    lab: Lab,  # noqa: F811
-    queue: Queue,  # noqa: F811
+    lab: Lab,
+    queue: Queue,
 ) -> None:
     (queue.folder.parent / "bin/qsub").unlink()
     with pytest.raises(UserError, match="qsub is not here"):

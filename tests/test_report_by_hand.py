@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.factories import write_report
-from tests.test_report import Text
+from tests.labs.page_text import Text
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 ROWS = 20_000

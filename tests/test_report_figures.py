@@ -16,7 +16,7 @@ from harness.report.svg import SERIES, draw
 from harness.schema.sweep import Layout, Point
 from tests.conftest import coarsen
 from tests.factories import make_run, make_workload, write_report, write_run
-from tests.test_report import Text
+from tests.labs.page_text import Text
 
 SWEEP = Path(__file__).parent / "data" / "mnist-dnn-6x2"
 

@@ -2,17 +2,12 @@
 
 import json
 import re
-import shlex
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.cli.make import command_line
-from harness.cli.options import build_layouts, build_workload
-from harness.cli.sweeps import sweep as sweep_click
 from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
@@ -21,10 +16,10 @@ from harness.schema.presets import distinguishing_names, resolve, script_workloa
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
-from harness.sweep.sweep_folder import Submission
 from tests.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
 from tests.histories import make_measurement, make_summary
-from tests.test_report import Text
+from tests.labs.asked import asked
+from tests.labs.page_text import Text
 
 MNIST = {"dataset": "mnist", "model": "dnn"}
 GPUS = combine(Axes(gpus=(1, 2, 4, 6), ranks_per_node=(4,)), None)[0]
@@ -41,22 +36,6 @@ SWEEPS = [
         workload=resolve(dataset="imagenet", model="alexnet", global_batch=64, classes=10), layouts=(Layout(nodes=2),)
     ),
 ]
-
-
-def asked(line: str) -> Sweep:
-    """The sweep that a command line of `make sweep` stands for, without its data."""
-    make, target, *words = shlex.split(line)
-    given = dict(word.replace("$$", "$").split("=", 1) for word in words)
-    assert (make, target) == ("make", "sweep")
-    _, *arguments = command_line("sweep", given)
-    options: dict[str, Any] = sweep_click.make_context("sweep", arguments).params
-    layouts, refused = build_layouts(options, Submission())
-    assert not refused
-    return Sweep(
-        workload=build_workload(options),
-        layouts=layouts,
-        **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
-    )
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=study_name)

@@ -11,7 +11,7 @@ from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.site import find_site
 from harness.sweep.status import read_status
 from harness.sweep.sweep_folder import Submission
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
+from tests.labs.sweep_lab import Lab
 
 MODULE = '''
 import subprocess
@@ -77,7 +77,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None:  # noqa: F811
+def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None:
     (added / "centre.toml").write_text('scheduler = "atonce"\n[request]\naccount = "physics"\n')
     site = find_site(str(added / "centre.toml"))
     name, why = schedulers.choose("auto", site)
@@ -92,7 +92,7 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     assert read_status(folder).count("done") == 4
 
 
-def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, added: Path) -> None:  # noqa: F811
+def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, added: Path) -> None:
     assert "atonce" in schedulers.known_schedulers()
     with pytest.raises(UserError, match="QOS=high is unknown to SCHEDULER=atonce"):
         schedulers.open_scheduler("atonce", request=Submission().request.__class__(qos="high"))

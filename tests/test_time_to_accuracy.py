@@ -14,7 +14,7 @@ from harness.report.policies_page import policies_answer
 from harness.report.publish import write_page
 from harness.schema.record import RunRecord
 from tests.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
-from tests.test_report import Text
+from tests.labs.page_text import Text
 
 BASE = "1 rank"
 

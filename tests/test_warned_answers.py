@@ -41,9 +41,9 @@ from tests.factories import (
     write_run,
     write_study,
 )
-from tests.test_diagnosis import Machine, slower
-from tests.test_explain import plant
-from tests.test_probe import make_probe
+from tests.labs.planted_causes import Machine, slower
+from tests.labs.planted_overheads import plant
+from tests.labs.probes import make_probe
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
 MET = Note(code=NoteCode.OTHER_WORK, values={"reason": BUSY})

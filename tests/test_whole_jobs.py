@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,26 +12,13 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import read_run
-from tests.caches import own_cache
-from tests.mpi.launch import warm_python
+from tests.labs.whole_job import ROOT, UNSAVED, harness
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 smoke = pytest.mark.smoke
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "tests" / "scripts" / "fit_arrays.py"
-LIMIT_S = 500
-UNSAVED = b'<svg viewBox="0 0 1 1"></svg>'  # in the place of figures' files, most of a page's time
 DAMAGES = ("cut", "empty", "folder", "gone", "noise")
-
-
-def harness(folder: Path, *words: object, python: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command in `folder`, as a user does; `python` is `warm_python` if not given."""
-    environment = {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(folder / "cache")}
-    command = [python or warm_python(), "-m", "harness", *map(str, words)]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | environment, check=False
-    )
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.slurm import Cluster, missing, running
+from tests.labs.sweep_lab import Lab
 from tests.mpi.launch import warm_python
-from tests.test_sweep_run import Lab, lab  # noqa: F401 - a fixture
 
 _LIMIT_S = 600
 # The command, which waits 3 s instead of 30 for what jobs wrote, and for submissions that were cut off: there is no NFS
@@ -128,7 +128,7 @@ class Untrained:
 
 
 @pytest.fixture
-def untrained(lab: Lab, terminal: Terminal) -> Untrained:  # noqa: F811
+def untrained(lab: Lab, terminal: Terminal) -> Untrained:
     """Return a terminal whose launches train nothing."""
     for name in ("PATH", "HARNESS_MPI", "HARNESS_CACHE_DIR"):
         terminal.environment[name] = os.environ[name]

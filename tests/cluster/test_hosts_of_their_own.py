@@ -13,9 +13,9 @@ from harness.schema.sweep import ROUNDS
 from tests.cluster import slurm
 from tests.cluster.conftest import Terminal, open_terminal
 from tests.cluster.slurm import Cluster, running
-from tests.cluster.test_sweeps import TINY, nodes_of, records
 from tests.hosts import lab
 from tests.hosts.lab import hosts
+from tests.labs.slurm_sweeps import TINY, nodes_of, records
 
 pytestmark = [
     pytest.mark.cluster,

@@ -5,26 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.record import RunRecord, read_accounts, read_run
+from harness.schema.record import read_accounts
 from harness.schema.sweep import ROUNDS
 from harness.sweep.sweep_folder import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
-from tests.test_reframe import SMALL, performance, reframe
+from tests.labs.reframe import SMALL, performance, reframe
+from tests.labs.slurm_sweeps import TINY, nodes_of, records
 
 # Alone: on busy cores a rank of Open MPI 5.0 was seen to crash in MPI_Init, by a message that came before it was ready.
 pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.alone, pytest.mark.timeout(900)]
-TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
-
-
-def records(terminal: Terminal) -> dict[int, RunRecord]:
-    """Return the records by their number of nodes."""
-    found = [read_run(path.parent) for path in terminal.sweep_folder.glob("*/run.json")]
-    return {record.point.layout.nodes: record for record in found}
-
-
-def nodes_of(record: RunRecord) -> list[str]:
-    return [rank.node for rank in record.ranks]
 
 
 def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again(

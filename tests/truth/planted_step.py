@@ -2,11 +2,12 @@
 
     python -m tests.truth.planted_step --runs 20    on a quiet machine of two cores; the planted speedup and every run's
 
-A step spins so many iterations of a loop. Of one rank it is all of them; of two ranks it is the serial part and half of
-the rest. In every turn one of the two ranks has that work and the other one four fifths of it, by turns, so that the
-slowest rank's time is that of the planted work on one core or the other, and not the slower of two noisy times. Two
-busy cores are slower than one: in the turns of one rank a companion keeps the other core as busy as the second rank
-does.
+A step spins until it has had a planned time of its processor. Of one rank that is all of the step; of two ranks it
+is the serial part and half of the rest. Processor time is planned and not a number of iterations, as two busy cores
+of a machine slow each other by some per cent, which nobody has planted. In every turn one of the two ranks has that
+work and the other one four fifths of it, by turns, so that the slowest rank's time is that of the planted work and
+not the larger of two noisy times. Every turn's work is multiplied by noise that is planted too, of the same
+distribution for both launches; what the machine adds comes on top of it.
 """
 
 import argparse
@@ -22,48 +23,32 @@ from harness.analysis.stats import BlockRatio, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
 from harness.sweep.block import Block, RankSet, run_block
 
-ITERATIONS = 40_000  # of a step on one rank, about a millisecond
+STEP_SECONDS = 0.001  # of a step on one rank
+NOISE = 0.1  # standard deviation of the logarithm of a turn's work, as measured on two shared cores
 ONE, TWO = "one rank", "two ranks"
 
 RANK_PROGRAM = """
-import os, sys, time
+import os, random, sys, time
 from harness.base.turns import join
 
-rank, ranks, iterations, *cores = map(int, sys.argv[1:])
+rank, ranks = int(sys.argv[1]), int(sys.argv[2])
+step_seconds, noise, seed = float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
+cores = sys.argv[6:]
 
 
-def spin(count):
-    for _ in range(count):
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 
 
-def keep_the_other_core_busy(orders):
-    for line in orders:
-        core, seconds = line.split()
-        os.sched_setaffinity(0, {int(core)})
-        end = time.perf_counter() + float(seconds)
-        while time.perf_counter() < end:
-            pass
-
-
-os.sched_setaffinity(0, {cores[rank]})
-if ranks == 1:
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        os.close(writing)
-        keep_the_other_core_busy(os.fdopen(reading))
-        os._exit(0)
-    os.close(reading)
-    orders = os.fdopen(writing, "w")
+os.sched_setaffinity(0, {int(cores[rank])})
 turns = join(rank, ranks)
-turn, began = 0, time.perf_counter()
 while True:
-    if ranks == 1 and turns._turn != turn:
-        turn, (core,) = turns._turn, os.sched_getaffinity(0)
-        (other,) = set(cores) - {core}
-        print(other, 0.04, file=orders, flush=True)  # four fifths of a turn
-    has_the_work = ranks == 1 or turns._turn % 2 == rank
-    spin(iterations if has_the_work else iterations * 4 // 5)
+    turn = turns._turn
+    factor = random.Random(f"{seed} {ranks} {turn}").lognormvariate(0, noise)
+    has_the_work = ranks == 1 or turn % 2 == rank
+    spin(step_seconds * factor * (1 if has_the_work else 0.8))
     turns.step()
 """
 
@@ -79,18 +64,16 @@ class PlantedRun:
 
 def planted_speedup(serial: float) -> float:
     """Return how many times as fast two ranks are of whose step the part `serial` is not divided."""
-    return ITERATIONS / _iterations(2, serial)
-
-
-def _iterations(ranks: int, serial: float) -> int:
-    return round(ITERATIONS * (serial + (1 - serial) / ranks))
+    return 1 / (serial + (1 - serial) / 2)
 
 
 def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> PlantedRun:
     """Run so many `blocks` of so many `seconds` each, and return what their turns say."""
     undisturbed, as_it_ran = [], []
     for number in range(blocks):
-        sets = tuple(_rank_set(name, ranks, serial, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
+        seed = f"{os.getpid()}-{number}"
+        step_seconds = {1: STEP_SECONDS, 2: STEP_SECONDS / planted_speedup(serial)}
+        sets = tuple(_rank_set(name, ranks, step_seconds[ranks], seed, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
         end = run_block(Block(name=f"planted-{number}-{os.getpid()}", sets=sets, seconds=seconds))
         times = read_turn_block(end.turns[end.turns["steps"] > 0])
         if times.undisturbed:
@@ -103,12 +86,12 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     )
 
 
-def _rank_set(name: str, ranks: int, serial: float, folder: Path) -> RankSet:
+def _rank_set(name: str, ranks: int, step_seconds: float, seed: str, folder: Path) -> RankSet:
     program = folder / "rank.py"
     program.write_text(RANK_PROGRAM)
     cores = sorted(os.sched_getaffinity(0))
     commands = [
-        f'"{sys.executable}" "{program}" {rank} {ranks} {_iterations(ranks, serial)} {cores[0]} {cores[1]} &'
+        f'"{sys.executable}" "{program}" {rank} {ranks} {step_seconds} {NOISE} {seed} {cores[0]} {cores[1]} &'
         for rank in range(ranks)
     ]
     return RankSet(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))

@@ -19,7 +19,7 @@ from harness.schema.sweep import ROUNDS
 from harness.why.explanation import explain_sweep
 from tests.factories import make_point
 from tests.planted import Compute, write_planted
-from tests.truth.turn_simulation import Machine
+from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
 Row = dict[str, str]
 COUNTS = (1, 2, 4)
@@ -49,7 +49,7 @@ def write_sweep(folder: Path, machine: Machine, *, repeats: int = 6, scaling: st
     rng = np.random.default_rng(0)
     (folder / ROUNDS).mkdir(parents=True)
     for repeat in range(repeats):
-        names = {}
+        launches = []
         for ranks in COUNTS:
             point = replace(make_point(ranks, repeat), scaling=scaling)
             slow = float(rng.uniform(0.9, 1.4))
@@ -62,8 +62,8 @@ def write_sweep(folder: Path, machine: Machine, *, repeats: int = 6, scaling: st
             run = write_planted(
                 folder, ranks, repeat, compute, wire=2e-5, input_s=0.002, point=point, block=f"b{repeat}"
             )
-            names[ranks] = run.point.folder
-        machine.block(rng, names).to_parquet(folder / ROUNDS / f"b{repeat}.parquet")
+            launches.append(SimulatedLaunch(run.point.folder, ranks))
+        machine.block(rng, launches).to_parquet(folder / ROUNDS / f"b{repeat}.parquet")
 
 
 def page_table(page: str, title: str) -> list[Row]:

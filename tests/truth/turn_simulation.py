@@ -4,7 +4,7 @@ python -m tests.truth.turn_simulation    the whole table: bias and coverage by n
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,15 @@ ONE, MANY = f"n1x1x1-r0-{'a' * 12}", f"n2x1x1-r0-{'b' * 12}"  # what launches of
 _BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more
 SHARED_CORE = 1.8  # times as long do ranks take of which two have one physical core
 _STATE_ROUNDS = 20  # a core keeps its speed for about 3 s
+
+
+@dataclass(frozen=True)
+class SimulatedLaunch:
+    """A launch called `name` on `ranks` ranks; its steps take `cost` times what the machine's own would."""
+
+    name: str
+    ranks: int
+    cost: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +82,10 @@ class Machine:
         """The planted speedup of fewer ranks on cores of the same speed."""
         return 1 + (self.speedup - 1) * (ranks - 1) / (self.ranks - 1)
 
-    def block(self, rng: np.random.Generator, launches: Mapping[int, str] | None = None) -> pd.DataFrame:
+    def block(self, rng: np.random.Generator, launches: Sequence[SimulatedLaunch] = ()) -> pd.DataFrame:
         """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`.
 
-        `launches` has by ranks the name of every launch, by default of one rank and of all.
+        By default of one rank and of all ranks.
         """
         rounds = np.arange(self.rounds)
         slowness = self._core_slowness(rng)
@@ -84,20 +93,19 @@ class Machine:
         shared = rng.random(self.rounds) < self.shared
         drift = np.exp(np.cumsum(rng.normal(0, 0.01, self.rounds)))
         core = rounds % self.ranks
-        names = launches or {1: ONE, self.ranks: MANY}
         tables = []
-        for ranks, name in names.items():
-            if ranks == 1:
+        for launch in launches or (SimulatedLaunch(ONE, 1), SimulatedLaunch(MANY, self.ranks)):
+            if launch.ranks == 1:
                 met, bound = busy & (core == 0), core.astype(str)
                 times = self.speedup * slowness[rounds, core]
             else:
-                met, bound = busy, np.full(self.rounds, ";".join(map(str, range(ranks))))
-                times = slowness[:, :ranks].max(axis=1) * np.where(shared, SHARED_CORE, 1.0)
-                times *= self.speedup / self.speedup_of(ranks)
-            times = times * np.where(met, 2.0, 1.0) * math.exp(rng.normal(0, self.start))
+                met, bound = busy, np.full(self.rounds, ";".join(map(str, range(launch.ranks))))
+                times = slowness[:, : launch.ranks].max(axis=1) * np.where(shared, SHARED_CORE, 1.0)
+                times *= self.speedup / self.speedup_of(launch.ranks)
+            times = times * np.where(met, 2.0, 1.0) * math.exp(rng.normal(0, self.start)) * launch.cost
             steps = 0.001 * drift * times * np.exp(rng.normal(0, self.noise, self.rounds))
             share = np.where(met, 0.5, 0.99) + rng.normal(0, 0.004, self.rounds)
-            columns = {"round": rounds, "launch": name, "steps": 50, "seconds": 50 * steps, "cores": share}
+            columns = {"round": rounds, "launch": launch.name, "steps": 50, "seconds": 50 * steps, "cores": share}
             tables.append(pd.DataFrame(columns | {"bound": bound, "core_ns": 200.0, "place": 0, "at_s": 0.1 * rounds}))
         return pd.concat(tables).sort_values("round", kind="stable", ignore_index=True)
 

@@ -1,0 +1,99 @@
+"""Doubles of a scheduler's queue."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.schema.sweep import Layout
+from harness.sweep import scheduler_commands, submitting
+from harness.sweep.execute import run_sweep
+from harness.sweep.plan import build_sweep
+from harness.sweep.schedulers import Scheduler
+from harness.sweep.site import JobRequest
+from harness.sweep.sweep_folder import Submission
+from tests.doubles import install
+from tests.labs.sweep_lab import Lab
+
+COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun")
+
+
+LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
+
+
+class Queue:
+    """The double's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def next(self, *faults: str) -> None:
+        """Say what becomes of the next submissions."""
+        (self.folder / "faults.json").write_text(json.dumps(faults))
+
+    def always(self, **texts: str) -> None:
+        """Say with which text jobs of so many nodes are refused: ``n2="..."``."""
+        (self.folder / "always.json").write_text(json.dumps({name[1:]: text for name, text in texts.items()}))
+
+    @property
+    def names(self) -> Counter[str]:
+        """How often each job's name was queued."""
+        jobs = (json.loads(path.read_text()) for path in (self.folder / "jobs").glob("*.json"))
+        return Counter(job["name"] for job in jobs)
+
+    @property
+    def submissions(self) -> int:
+        path = self.folder / "submissions.txt"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def end(self) -> None:
+        """Let all jobs end, with exit code 3."""
+        for path in (self.folder / "jobs").glob("*.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "ended"}))
+
+
+@pytest.fixture
+def queue(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """Put the double on PATH, scale the waits down and return its folder."""
+    commands, folder = tmp_path / "bin", tmp_path / "queue"
+    commands.mkdir()
+    folder.mkdir()
+    for name in COMMANDS:
+        install("fake_queue.py", commands / name)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_QUEUE", str(folder))
+    monkeypatch.setattr(Scheduler, "poll_s", 0.1)
+    monkeypatch.setattr(submitting, "_ARRIVAL_S", 2.0)
+    monkeypatch.setattr(scheduler_commands, "COMMAND_LIMIT_S", 2.0)
+    monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
+    return Queue(folder)
+
+
+@pytest.fixture
+def until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return how to have Ctrl-C pressed after so many turns of the loop."""
+
+    def set_up(turns: int) -> None:
+        left = [turns]
+
+        def sleep(seconds: float) -> None:
+            left[0] -= 1
+            if left[0] <= 0:
+                raise KeyboardInterrupt
+
+        pause = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+        monkeypatch.setattr("harness.sweep.job_loop.time", pause)
+
+    return set_up
+
+
+def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:
+    request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
+    submission = Submission(scheduler=scheduler, request=request)
+    asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)
+    return run_sweep(asked, data_dir=None, results=lab.results, submission=submission)
