@@ -50,7 +50,7 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, extrap: Path |
     if extrap is not None:
         return _export(names, results, extrap)
     answer = _curves(names, results, options)
-    for block in (block for section in answer.sections for block in section.blocks):
+    for block in (element for section in answer.sections for element in section.elements):
         if isinstance(block, Prose):
             click.echo(block.text)
         elif isinstance(block, Table) and answer.table and block.title != answer.table.title:

@@ -98,7 +98,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     answer = judged(studies, judge(results, reports), results, reports, common.given_command())
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
-    table = next(block for block in answer.sections[0].blocks if isinstance(block, Table))
+    table = next(element for element in answer.sections[0].elements if isinstance(element, Table))
     rows = [row for row in table.rows if str(row[0]) in names]
     told = [{"name": str(name), "measured": list(map(str, measured))} for name, *measured in rows]
     return replace(

@@ -16,8 +16,8 @@ from harness.base.own_matplotlib import Axes
 from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import ClaimStudy, Judgement
-from harness.report import svg
-from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
+from harness.report import rank_axes, svg
+from harness.report.answer import Answer, Banner, Card, Cell, Element, PageFigure, Prose, Section, Table, distinct
 from harness.report.paper_sections import PaperExperiment, experiment_banners, experiment_sections, experiments_headline
 from harness.report.publish import PAGE, relative_link
 from harness.report.sweep_facts import machine_facts, machine_words, place_facts
@@ -94,15 +94,15 @@ def claims_answer(
         facts=place_facts(runs, runs) if runs else (),
         sections=(
             *(experiment_sections(experiments, judgements) if experiments else ()),
-            Section(title="Claims", name="claims", blocks=_ledger(judgements, published, target)),
+            Section(title="Claims", name="claims", elements=_ledger(judgements, published, target)),
             Section(
                 title="What this machine can judge",
                 name="studies",
-                blocks=[studies_table(planned, judgements, evidence)] if planned else [],
+                elements=[studies_table(planned, judgements, evidence)] if planned else [],
             ),
-            Section(title="Sweeps considered", name="ran", blocks=_considered(evidence, published.claims, target)),
-            Section(title="ImageNet: paper B's networks", name="imagenet", blocks=_imagenet(published, evidence)),
-            Section(title="Machine", name="machine", blocks=[machine] if runs else []),
+            Section(title="Sweeps considered", name="ran", elements=_considered(evidence, published.claims, target)),
+            Section(title="ImageNet: paper B's networks", name="imagenet", elements=_imagenet(published, evidence)),
+            Section(title="Machine", name="machine", elements=[machine] if runs else []),
         ),
         command=command,
         kind="claims",
@@ -165,8 +165,8 @@ def _where(claim: Claim) -> str:
     return f"Figure {claim.figure}" if claim.figure.isdigit() else claim.figure or "text"
 
 
-def _ledger(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Block]:
-    blocks: list[Block] = [
+def _ledger(judgements: Sequence[Judgement], published: Published, target: Path) -> list[Element]:
+    elements: list[Element] = [
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
             "fewest to the most ranks of a sweep. A printed number is confirmed where all of a 95 % interval lies "
@@ -195,8 +195,8 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
         )
         title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
         note = f"Measured on {paper.testbed}. {paper.note} Predicted with: {paper.sources}"
-        blocks.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
-    return blocks
+        elements.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
+    return elements
 
 
 def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
@@ -226,7 +226,7 @@ def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
     )
 
 
-def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Block]:
+def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Element]:
     """Return every sweep, with why no claim is judged by it where that is so."""
     if not evidence:
         text = "None: the results folder holds no valid launch of the papers' networks. Start with make paper."
@@ -267,8 +267,8 @@ def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], targ
     return [Table(title="Sweeps considered", headings=headings, rows=rows, left=6, note=note)]
 
 
-def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[Block]:
-    blocks: list[Block] = [
+def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[Element]:
+    elements: list[Element] = [
         Prose(
             text="From “User-transparent Distributed TensorFlow” (arXiv 1704.04560), not from the paper above. Ours "
             "are, of each network, the sweep that comes closest to the paper, made by make sweep DATASET=imagenet "
@@ -279,7 +279,7 @@ def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[B
     for chart in imagenet_charts(published.of(OTHER_PAPER), evidence):
         what = "GPUs" if chart.units == "GPUs" else "cores"
         nothing = f"Nothing: the results folder has no ImageNet sweep of two rank counts on {what}."
-        blocks += [chart.published, chart.ours or Prose(lead=f"Measured here, {what}.", text=nothing, note=False)]
+        elements += [chart.published, chart.ours or Prose(lead=f"Measured here, {what}.", text=nothing, note=False)]
         rows: list[tuple[str | Cell, ...]] = []
         for row in chart.rows:
             low, high = (numbers.significant(row[end]) if row[end] is not None else "" for end in ("low", "high"))
@@ -306,8 +306,8 @@ def _imagenet(published: Published, evidence: Sequence[ClaimEvidence]) -> list[B
         )
         note = "Images/s with its 95 % interval, of its session only, where there are six launches or more."
         title = f"ImageNet throughput on {what}"
-        blocks += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
-    return blocks
+        elements += [Table(title=title, headings=headings, rows=rows, texts=(-2, -1), note=note)] if rows else []
+    return elements
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,8 +315,8 @@ class ImageNetChart:
     """One kind of unit: the published chart, ours where there are sweeps, and a row of facts for each of our points."""
 
     units: str
-    published: FigureBlock
-    ours: FigureBlock | None
+    published: PageFigure
+    ours: PageFigure | None
     rows: tuple[dict[str, Any], ...]
 
 
@@ -402,13 +402,13 @@ def _networks_figure(
     series: dict[str, list[tuple[int, float]]],
     caption: str,
     table: pd.DataFrame,
-) -> FigureBlock:
+) -> PageFigure:
     """Return a figure `named` by its file, what it shows, and its title: by network, units and speedup over one."""
     place, shows, title = named
 
     def paint(axes: Axes) -> None:
         counts = [count for points in series.values() for count, _ in points]
-        logarithmic = svg.rank_axis(axes, counts, axis)
+        logarithmic = rank_axes.rank_axis(axes, counts, axis)
         least = min(counts)
         axes.plot([least, max(counts)], [1, max(counts) / least], label="ideal", **svg.IDEAL)
         for network, points in series.items():
@@ -416,7 +416,7 @@ def _networks_figure(
             x, y = [count for count, _ in points], [speedup for _, speedup in points]
             axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.dashes, label=network)
         over = axis.removesuffix("s") if least == 1 else axis
-        svg.speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
+        rank_axes.speedup_axis(axes, f"Speedup over {least} {over}", logarithmic=logarithmic)
 
     picture = svg.draw(f"imagenet-{place}-{units.lower()}", shows, paint)
-    return FigureBlock(picture=picture, title=title, caption=caption, table=table)
+    return PageFigure(picture=picture, title=title, caption=caption, table=table)

@@ -30,7 +30,7 @@ from harness.regression.checks import (
     quantity_value,
 )
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
+from harness.report.answer import Answer, Banner, Fact, PageFigure, Section, Table, distinct, facts
 from harness.report.svg import BLUE, MUTED, draw
 from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
 from harness.schema.presets import distinguishing_names
@@ -100,7 +100,7 @@ def comparison_answer(
         data={"comparisons": data},
         notes=notes,
         facts=facts_of_two(*measured[:2]),
-        sections=[Section(title=table.title, name="ratios-table", blocks=[table, *figures] if rows else [])],
+        sections=[Section(title=table.title, name="ratios-table", elements=[table, *figures] if rows else [])],
         command=command,
         kind="compare",
         place=re.sub(r"[^\w.-]+", "_", "-".join(["compare", *places]))[:200],
@@ -238,7 +238,7 @@ def facts_of_two(first: Measurement, other: Measurement) -> tuple[Fact, ...]:
 
 def interval_figure(
     name: str, title: str, rows: Sequence[tuple[str, float, Interval | None]], scale: tuple[float, str]
-) -> tuple[FigureBlock, ...]:
+) -> tuple[PageFigure, ...]:
     """Return the figure of named values with their intervals, a line for each; none without any.
 
     `scale` is the value of no difference (0 for fractions), and the axis's label.
@@ -265,7 +265,7 @@ def interval_figure(
     spoken = "; ".join(f"{text}: {value:.3f} ({low:.3f} to {high:.3f})" for text, value, low, high in ends)
     picture = draw(name, title, paint, (7.2, 1.2 + 0.16 * (len(rows) + lines)), numbers=spoken)
     table = pd.DataFrame(ends, columns=["what", "value", "low", "high"])
-    return (FigureBlock(picture=picture, title=title, caption=f"{label}. Error bars: 95 % intervals.", table=table),)
+    return (PageFigure(picture=picture, title=title, caption=f"{label}. Error bars: 95 % intervals.", table=table),)
 
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
@@ -308,7 +308,7 @@ def check_answer(check: Check, command: str) -> Answer:
             for name, slowdown, found in measured[:5]
         ],
         facts=facts_of_two(reference, current),
-        sections=[Section(title="Verdicts", name="verdicts", blocks=[table, *figures])],
+        sections=[Section(title="Verdicts", name="verdicts", elements=[table, *figures])],
         command=command,
         code=_CODES[check.verdict],
         kind="check",

@@ -16,8 +16,8 @@ from harness.analysis.stats import NEEDED, Interval
 from harness.base.own_matplotlib import Axes
 from harness.claims.claim_rules import ERRATUM
 from harness.claims.judgement import POLICIES, Judgement
-from harness.report import svg
-from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
+from harness.report import rank_axes, svg
+from harness.report.answer import Banner, Cell, Element, PageFigure, Prose, Section, Table, distinct
 from harness.report.publish import PAGE, relative_link
 from harness.report.sweep_tables import NOT_MEASURED, ratio_cell, sides_table
 from harness.schema.claim import EXPERIMENTS, Claim, Published
@@ -203,13 +203,13 @@ def experiment_sections(parts: Sequence[PaperExperiment], judgements: Sequence[J
     """Return the page's sections: the table of all experiments, what is the paper's, and each experiment."""
     table = experiments_table(parts, judgements)
     return [
-        Section(title="The paper's experiments", name="experiments", blocks=[table] if table.rows else []),
-        Section(title="What is the paper's, and what is ours", name="method", blocks=_method(parts)),
+        Section(title="The paper's experiments", name="experiments", elements=[table] if table.rows else []),
+        Section(title="What is the paper's, and what is ours", name="method", elements=_method(parts)),
         *(_section(part) for part in parts),
     ]
 
 
-def _method(parts: Sequence[PaperExperiment]) -> list[Block]:
+def _method(parts: Sequence[PaperExperiment]) -> list[Element]:
     presets = dict.fromkeys(run.point.workload.preset for part in parts for run in part.runs)
     texts = {
         "The paper's.": "The networks of Table 1, with ReLU convolutions and sigmoid fully connected layers (4.1). The "
@@ -235,27 +235,27 @@ def _section(part: PaperExperiment) -> Section:
     said = [claim.text + (f" (printed wrong: {claim.erratum})" if claim.erratum else "") for claim in part.claims]
     shown = distinct(claim.figure for claim in part.claims if claim.figure)
     title = f"Figure {shown}: {part.name.upper()}" if shown else f"Text only: {part.name.upper()}"
-    blocks: list[Block] = [Prose(text=f"The paper: {'; '.join(said)}.")]
+    elements: list[Element] = [Prose(text=f"The paper: {'; '.join(said)}.")]
     if part.problem:
         ran = "Not all of it ran" if part.lines else "Nothing ran here"
-        blocks.append(Prose(text=f"{ran}: {part.problem}.", note=False))
+        elements.append(Prose(text=f"{ran}: {part.problem}.", note=False))
     if part.lines:
-        blocks.append(Prose(text=f"Every number here is of {'; '.join(_cuts(part))}.", note=False))
+        elements.append(Prose(text=f"Every number here is of {'; '.join(_cuts(part))}.", note=False))
         if any(line.top for line in part.lines):
-            blocks.append(_figure(part))
+            elements.append(_figure(part))
         else:
-            blocks.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))
+            elements.append(Prose(text="No times on several ranks are valid, so there is no speedup to draw."))
         settings = "; ".join(f"{name}: {value}" for name, value in conditions(part.runs[0].point.workload))
         sides = [
             (Cell(text="nothing, one rank alone" if side.ranks == 1 else line.sync, link=line.link), side)
             for line in part.lines
             for side in line.sided.sides
         ]
-        blocks += [
+        elements += [
             sides_table("What is averaged", sides, part.goal),
             Prose(text=f"{settings}. Only the synchronisation differs between the lines."),
         ]
-    return Section(title=title, name=part.name, blocks=blocks)
+    return Section(title=title, name=part.name, elements=elements)
 
 
 def _cuts(part: PaperExperiment) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ def _cuts(part: PaperExperiment) -> tuple[str, ...]:
     )
 
 
-def _figure(part: PaperExperiment) -> FigureBlock:
+def _figure(part: PaperExperiment) -> PageFigure:
     name = part.name.upper()
     base = next(line.sided.scaling.base for line in part.lines if line.sided.scaling)
     printed = printed_speedups(part.claims)
@@ -300,7 +300,7 @@ def _figure(part: PaperExperiment) -> FigureBlock:
         f"{'; '.join(_cuts(part))}."
     )
     shows = f"Speedup of {name}: published, at equal samples and to equal accuracy"
-    return FigureBlock(
+    return PageFigure(
         picture=svg.draw(
             f"experiment-{part.name}", shows, lambda axes: _paint_experiment(axes, part, printed), (6.4, 3.9)
         ),
@@ -356,7 +356,7 @@ def _paint_experiment(axes: Axes, part: PaperExperiment, printed: Sequence[Claim
     base = next(sided.scaling.base.ranks for _, sided in lines if sided.scaling)
     counts = {side.ranks for _, sided in lines for side in sided.sides}
     counts |= {count for claim in printed for count in (claim.base, claim.count)}
-    logarithmic = svg.rank_axis(axes, sorted(counts), "Cores (ours: one rank on each)")
+    logarithmic = rank_axes.rank_axis(axes, sorted(counts), "Cores (ours: one rank on each)")
     for start in dict.fromkeys([base, *(claim.base for claim in printed)]):
         axes.plot(
             [start, max(counts)], [1, max(counts) / start], color=svg.MUTED.light, linestyle=(0, (5, 3)), linewidth=1
@@ -377,7 +377,7 @@ def _paint_experiment(axes: Axes, part: PaperExperiment, printed: Sequence[Claim
     if part.goal is not None:
         open_marker = {"color": svg.INK.light, "marker": "o", "markerfacecolor": svg.PAPER.light, "linestyle": ":"}
         axes.plot([], [], label=f"to {numbers.percent(part.goal, 1)} accuracy", **open_marker)  # type: ignore[arg-type]
-    svg.speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
+    rank_axes.speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
 
 
 def _series(
@@ -390,4 +390,4 @@ def _series(
     axes.plot(places, [ratio for _, ratio, _ in known], **look)
     for place, (_, ratio, interval) in zip(places, known, strict=True):
         if interval:
-            svg.error_bars(axes, [(place, ratio, interval)], look["color"], capsize=3)
+            rank_axes.error_bars(axes, [(place, ratio, interval)], look["color"], capsize=3)

@@ -29,7 +29,7 @@ from harness.prediction.forecast import Score, network_reference, read_predictio
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_facts, sweep_sentences
 from harness.report import sweep_tables as tables
-from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
+from harness.report.answer import NOTHING_VALID, Answer, Card, Element, Fact, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
@@ -212,18 +212,18 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
     scaling, names, figures = view.scaling, view.names, draw_figures(view)
     how = f"{scaling.scaling.capitalize()} scaling. {sweep_sentences.repeats(scaling)} "
     how += sweep_sentences.method(scaling)
-    time: list[Block] = [*figures["time"]]
+    time: list[Element] = [*figures["time"]]
     if view.costs:
         time.append(tables.overheads_table(view.costs, scaling, names, loaded.folder.resolve().name))
     time += [
         tables.parts_table("One epoch", view.parts, EPOCH, names),
         tables.parts_table("One launch", view.parts, visible(view.parts, LAUNCH), names, _LAUNCH_PARTS),
     ]
-    laws: list[Block] = [tables.laws_table(view.fits, scaling)] if view.fits else []
+    laws: list[Element] = [tables.laws_table(view.fits, scaling)] if view.fits else []
     if scaling.others and view.reference:
         laws.append(reference_table(view.reference))
-    ahead: list[Block] = [beyond_table(one, names) for one in view.beyond]
-    loss: list[Block] = [tables.learning_table(view.final, names)]
+    ahead: list[Element] = [beyond_table(one, names) for one in view.beyond]
+    loss: list[Element] = [tables.learning_table(view.final, names)]
     if is_script(view.runs[0].point.workload):
         loss.append(tables.epochs_table(view.curves, names))
     if view.targets and view.goal is not None:
@@ -232,25 +232,25 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
         Section(
             title="Scaling",
             name="scaling",
-            blocks=[tables.scaling_table(scaling, names, how, view.beyond), *figures["scaling"]],
+            elements=[tables.scaling_table(scaling, names, how, view.beyond), *figures["scaling"]],
         ),
-        Section(title="Predicted beyond this machine", name="beyond", blocks=ahead),
-        Section(title="Where the time goes", name="time", blocks=time),
-        Section(title="Laws" if view.fits else "", name="fits", blocks=[*laws, *figures["laws"]]),
-        Section(title="Prediction, made before", name="prediction", blocks=_prediction(loaded, view)),
-        Section(title="Loss and accuracy", name="learning", blocks=[*loss, *figures["learning"]]),
+        Section(title="Predicted beyond this machine", name="beyond", elements=ahead),
+        Section(title="Where the time goes", name="time", elements=time),
+        Section(title="Laws" if view.fits else "", name="fits", elements=[*laws, *figures["laws"]]),
+        Section(title="Prediction, made before", name="prediction", elements=_prediction(loaded, view)),
+        Section(title="Loss and accuracy", name="learning", elements=[*loss, *figures["learning"]]),
     ]
 
 
-def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
+def _prediction(loaded: Loaded, view: SweepView) -> list[Element]:
     """Return the predictions that were stored before launches, scored by what was measured since."""
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
     since = score_beyond(loaded, view.scaling, starts)
-    blocks: list[Block] = [beyond_scores(since)] if since else []
+    elements: list[Element] = [beyond_scores(since)] if since else []
     prediction = read_prediction(loaded.folder)
     if prediction is None:
-        return blocks
+        return elements
 
     def within(scores: Sequence[Score]) -> str:
         measured = [one for one in scores if one.measured]
@@ -263,8 +263,8 @@ def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
         f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
         f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
     )
-    blocks += [score_table("Prediction and measurement", scores, note)] if scores else []
-    return blocks
+    elements += [score_table("Prediction and measurement", scores, note)] if scores else []
+    return elements
 
 
 def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
@@ -274,7 +274,7 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
     alone = sweep_facts.on_one_machine(loaded.runs)
     findings = diagnose_sweep(loaded)
     causes = tables.causes_table(findings, "Diagnoses", overheads=False)
-    sections = [Section(title="Diagnoses", name="diagnoses", blocks=[causes] if findings else [])]
+    sections = [Section(title="Diagnoses", name="diagnoses", elements=[causes] if findings else [])]
     if launches is not None:
         cards = [
             Card(title="Training", facts=sweep_facts.workload_facts(used[0].point.workload, used)),
@@ -284,17 +284,17 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
                 facts=(*sweep_facts.machine_facts(used), *sweep_facts.account_facts(loaded.accounts)),
             ),
         ]
-        sections.append(Section(title="Conditions", name="conditions", blocks=cards))
+        sections.append(Section(title="Conditions", name="conditions", elements=cards))
         if scaling is not None:
             paper = [
                 Card(title="Methods", copy=sweep_sentences.methods(loaded, scaling)),
                 Card(title="References (BibTeX)", copy=sweep_sentences.bibtex(loaded.valid)),
             ]
-            sections.append(Section(title="For a paper", name="methods", blocks=paper))
+            sections.append(Section(title="For a paper", name="methods", elements=paper))
         sections += failed_ranks_sections(loaded.runs, _subject(loaded))
         failed = {run.point.folder for run in loaded.runs if run.losses}
         table = tables.launches_table(launches, relative_link(loaded.folder, target), failed)
-        sections.append(Section(title="Launches", name="launches", blocks=[table]))
+        sections.append(Section(title="Launches", name="launches", elements=[table]))
     predicted = {point.layout for one in ahead.series for point in one.points}
     skipped = [
         f"{sweep_facts.layout_words(one.layout, alone)}: {one.reason}"
@@ -315,7 +315,7 @@ def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:
         ("Damaged and left out", "damaged", loaded.damaged),
     ):
         if texts:
-            sections.append(Section(title=title, name=name, blocks=[Items(texts=texts)]))
+            sections.append(Section(title=title, name=name, elements=[Items(texts=texts)]))
     return sections
 
 
