@@ -36,8 +36,8 @@ from harness.schema.record import STEPS_FILE, RunRecord
 from harness.sweep import job_loop, sweep_folder
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
-from tests.doubles import install
-from tests.factories import make_run, write_run
+from tests.labs.doubles import install
+from tests.labs.factories import make_run, write_run
 
 HERE = Path(__file__).parent
 ANY = "any"

@@ -173,7 +173,8 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
 
     `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
     be narrow costs some of its coverage. So two more blocks are made after it is narrow, and intervals of few blocks
-    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by simulation (tests/test_turn_blocks.py).
+    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by
+    simulation (tests/analysis/test_turn_blocks.py).
     """
     if there - _CONFIRMING in _LOOKS:
         return there

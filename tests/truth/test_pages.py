@@ -17,8 +17,8 @@ from harness.report.explain_page import explain_answer
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import ROUNDS
 from harness.why.explanation import explain_sweep
-from tests.factories import make_point
-from tests.planted import Compute, write_planted
+from tests.labs.factories import make_point
+from tests.labs.planted import Compute, write_planted
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
 Row = dict[str, str]
