@@ -64,7 +64,7 @@ def check(
     --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
     no baseline).
     """
-    from harness.report.compare_page import check_answer, junit
+    from harness.report.check_page import check_answer, junit
 
     if decide:
         refuse_elsewhere(scheduler)
@@ -294,7 +294,7 @@ def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, results: Path, options: dict[str, Any]
 ) -> Answer:
     from harness.regression.opponents import Opponents, checks_folder, decide
-    from harness.report.compare_page import check_answer
+    from harness.report.check_page import check_answer
 
     old, new = (_version(name, options) for name in sides)
     folder = checks_folder(results)

@@ -12,7 +12,7 @@ from harness.regression.checks import PRACTICAL, TIME
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Items, PageFigure, Section, Table, facts
-from harness.report.compare_page import change_words, measurement_warnings
+from harness.report.measurement_words import change_words, measurement_warnings
 from harness.report.rank_axes import time_unit
 from harness.report.svg import BLUE, MUTED, VERMILLION, draw
 from harness.report.sweep_facts import days, machine_words

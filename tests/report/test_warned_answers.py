@@ -19,7 +19,8 @@ from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
 from harness.report import sweep_sentences
 from harness.report.answer import plain
-from harness.report.compare_page import check_answer, comparison_answer
+from harness.report.check_page import check_answer
+from harness.report.compare_page import comparison_answer
 from harness.report.explain_page import explain_answer
 from harness.report.history_page import history_answer
 from harness.report.probe_page import best_settings, probe_answer
