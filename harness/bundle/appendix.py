@@ -17,9 +17,10 @@ from harness.claims.claim_rules import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
-from harness.report.sweep_facts import account_facts, banners, data_facts, machine_facts, workload_facts
+from harness.report.sweep_facts import account_facts, data_facts, machine_facts, workload_facts
 from harness.report.sweep_page import headline
 from harness.report.sweep_tables import terminal_table
+from harness.report.sweep_warnings import banners
 from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep

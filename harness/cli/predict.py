@@ -79,7 +79,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     from harness.analysis.read_results import choose_sweep
     from harness.prediction.forecast import predict_curve
     from harness.report.predict_page import prediction_answer
-    from harness.report.sweep_facts import sweep_warnings
+    from harness.report.sweep_warnings import sweep_warnings
 
     per_node, algorithm = options["ranks_per_node"], options["algorithm"]
     counts = [count * per_node for count in parse_counts("NODES", options["nodes"] or _FAR)]

@@ -36,7 +36,7 @@ from harness.schema.sweep import Layout, Sweep, digest, sweep_folders
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.judgement import ClaimStudy, Judgement
-    from harness.report.paper_sections import PaperStudy
+    from harness.report.paper_experiments import PaperStudy
     from harness.sweep.sweep_folder import Submission
 
 Launch = Callable[[Sweep], Path]
@@ -67,7 +67,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     """
     from harness.claims.judgement import PRESET, ExperimentSize, plan
     from harness.report.claims_page import FOLDER
-    from harness.report.paper_sections import PAPER
+    from harness.report.paper_experiments import PAPER
     from harness.report.publish import PAGE
     from harness.sweep.execute import run_sweep, run_together
 
@@ -114,7 +114,7 @@ def _run_all(
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
-    from harness.report.paper_sections import PaperStudy
+    from harness.report.paper_experiments import PaperStudy
     from harness.report.sweep_page import report_sweep
     from harness.sweep.plan import format_seconds
 
@@ -278,7 +278,7 @@ def judged(
     what this machine can judge.
     """
     from harness.report.claims_page import FOLDER, claims_answer
-    from harness.report.paper_sections import find_studies, read_experiments
+    from harness.report.paper_experiments import find_studies, read_experiments
 
     published, evidence, judgements = known
     every = {one.experiment: one for one in (*find_studies(results), *ran)}

@@ -17,7 +17,7 @@ from harness.bench.bench_record import (
 )
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
-from harness.report.sweep_facts import commit_words, core_hours, machine_words
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
 TEXT = "index.md"

@@ -28,7 +28,7 @@ from harness.report.measurement_words import (
     signed,
     software_changes,
 )
-from harness.report.sweep_facts import machine_words
+from harness.report.run_words import machine_words
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
 _CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command

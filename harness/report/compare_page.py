@@ -20,7 +20,7 @@ from harness.report.measurement_words import (
     place,
     software_changes,
 )
-from harness.report.sweep_facts import machine_words
+from harness.report.run_words import machine_words
 from harness.schema.presets import distinguishing_names
 
 _HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")

@@ -12,13 +12,15 @@ from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling
 from harness.analysis.stats import Interval
 from harness.base.own_matplotlib import Axes
-from harness.report import sweep_sentences
+from harness.report import captions, sweep_sentences
 from harness.report.answer import Answer, Fact, Items, PageFigure, Section, Table
 from harness.report.figures.breakdown import EPOCH
 from harness.report.rank_axes import time_unit
+from harness.report.run_words import machine_words
 from harness.report.svg import INK, MUTED, PAPER, draw
-from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
+from harness.report.sweep_facts import run_facts
 from harness.report.sweep_tables import causes_table, unequal_cores
+from harness.report.sweep_warnings import sweep_warnings
 from harness.why.efficiencies import TREE, Efficiency, PointEfficiencies
 from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
@@ -326,7 +328,7 @@ def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) ->
         title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
         f"The axis does not begin at 0. {rest}"
-        f"{sweep_sentences.conditions(explanation.scaling, explanation.loaded.runs)}",
+        f"{captions.conditions(explanation.scaling, explanation.loaded.runs)}",
         table=table,
     )
 

@@ -14,8 +14,8 @@ from harness.report import sweep_sentences
 from harness.report.answer import Answer, Items, PageFigure, Section, Table, facts
 from harness.report.measurement_words import change_words, measurement_warnings
 from harness.report.rank_axes import time_unit
+from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, VERMILLION, draw
-from harness.report.sweep_facts import days, machine_words
 
 _MOST_LABELS = 12
 

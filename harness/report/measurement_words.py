@@ -11,8 +11,9 @@ from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.baselines import Measurement
 from harness.regression.checks import EFFICIENCY, STEP, TIME, ComparedRow, quantity_value
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
+from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
-from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
+from harness.report.sweep_warnings import DISTURBED, DOUBTFUL
 
 NOT_MEASURED = "not measured"
 _LONGEST_NAME = 40  # characters, which leave most of the figure to its axes

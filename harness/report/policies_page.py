@@ -16,10 +16,12 @@ from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, PageFigure, Section, Table
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
+from harness.report.learning_tables import sides_table
 from harness.report.publish import PAGE, relative_link
+from harness.report.run_words import machine_words
 from harness.report.svg import draw, mark
-from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
-from harness.report.sweep_tables import sides_table
+from harness.report.sweep_facts import run_facts
+from harness.report.sweep_warnings import sweep_warnings
 from harness.schema.presets import distinguishing_names
 
 FOLDER = "side-by-side"

@@ -15,9 +15,9 @@ from harness.prediction.beyond import Beyond, BeyondScore
 from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, PageFigure, Prose, Section, Table
+from harness.report.cells import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
 from harness.report.rank_axes import rank_axis, speedup_axis
 from harness.report.svg import MUTED, draw, mark
-from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
 
 _HEADINGS = (
     "Ranks",

@@ -20,8 +20,8 @@ from harness.report.answer import (
     distinct,
     facts,
 )
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.report.svg import MUTED, Picture, draw, mark
-from harness.report.sweep_facts import commit_words, core_hours, machine_words
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALLREDUCE, Estimate, MessageCost, MessageCosts, Probe
 

@@ -16,7 +16,8 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, ratio_interval
 from harness.base.errors import UserError
-from harness.report.sweep_facts import doubts, machine_facts, mixtures
+from harness.report.sweep_facts import machine_facts
+from harness.report.sweep_warnings import doubts, mixtures
 from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
 from tests.labs.factories import (
     epoch_frame,

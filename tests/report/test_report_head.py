@@ -11,7 +11,7 @@ import pytest
 from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
-from harness.report.sweep_facts import layout_words
+from harness.report.run_words import layout_words
 from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Sweep

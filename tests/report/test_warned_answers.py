@@ -24,7 +24,9 @@ from harness.report.compare_page import comparison_answer
 from harness.report.explain_page import explain_answer
 from harness.report.history_page import history_answer
 from harness.report.probe_page import best_settings, probe_answer
-from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
+from harness.report.run_words import cost
+from harness.report.sweep_facts import run_facts
+from harness.report.sweep_warnings import doubts, sweep_warnings
 from harness.schema.note import Note, NoteCode
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure

@@ -8,7 +8,7 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.frames import PART_NAMES
 from harness.base.own_matplotlib import Axes
-from harness.report import rank_axes, svg, sweep_sentences
+from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 
@@ -69,7 +69,7 @@ def breakdowns(view: SweepView) -> Iterator[PageFigure]:
 def _breakdown(view: SweepView, period: str, parts: Sequence[BarPart], title: str, text: str) -> PageFigure:
     """Return the figure of the `parts` of a `period`: ``an epoch`` or ``a launch``."""
     bars = rank_axes.some_of(view.parts, _MOST_BARS).reset_index(drop=True)
-    drawn = sweep_sentences.drawn(len(view.parts), _MOST_BARS)
+    drawn = captions.drawn(len(view.parts), _MOST_BARS)
     spoken = []
     for _, row in bars.iterrows():
         times = (f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(bars, parts))
@@ -82,7 +82,7 @@ def _breakdown(view: SweepView, period: str, parts: Sequence[BarPart], title: st
             numbers="; ".join(spoken),
         ),
         title=f"Where {period}'s time goes",
-        caption=f"{text} {drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}",
+        caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
         table=view.parts,
     )
 

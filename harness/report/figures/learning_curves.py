@@ -6,7 +6,7 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.base.own_matplotlib import Axes, ticker
-from harness.report import sweep_sentences
+from harness.report import captions
 from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 from harness.report.rank_axes import some_of, time_unit
@@ -31,7 +31,7 @@ def _curves(view: SweepView, column: str, against: str) -> PageFigure:
     title = _TITLES[column]
     quantity = column.rpartition("_")[2]
     x = "trained_s" if against == "time" else "rows_seen"
-    drawn = sweep_sentences.drawn(view.curves["layout"].nunique(), _MOST_LINES)
+    drawn = captions.drawn(view.curves["layout"].nunique(), _MOST_LINES)
     ranks = curves.drop_duplicates("layout").set_index("layout")["ranks"]
     labels = {str(layout): numbers.ranks(int(count)) for layout, count in ranks.items()}
     if ranks.duplicated().any():
@@ -47,7 +47,7 @@ def _curves(view: SweepView, column: str, against: str) -> PageFigure:
         caption=(
             f"{quantity.capitalize()} of {view.subject} against {_AGAINST[against]}, after each epoch: median of the "
             "launches, shaded from the least to the greatest. "
-            f"{drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}"
+            f"{drawn}{captions.conditions(view.scaling, view.runs, bars=False)}"
         ),
         table=view.curves,
     )

@@ -11,7 +11,7 @@ from harness.analysis.stats import Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.prediction.forecast import NetworkReference
-from harness.report import rank_axes, svg, sweep_sentences
+from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
@@ -58,12 +58,12 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
 
 def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: str) -> PageFigure:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
-    hollow = f" {sweep_sentences.foreseen(view.beyond)}" if view.beyond else ""
+    hollow = f" {captions.foreseen(view.beyond)}" if view.beyond else ""
     markers = f"Markers: {_statistic(view.scaling)}, {_DOTS}{hollow}"
     return PageFigure(
         picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {markers} {sweep_sentences.conditions(view.scaling, view.runs)}",
+        caption=f"{text} {markers} {captions.conditions(view.scaling, view.runs)}",
         table=series_table(view.scaling, view.ratios, column, view.beyond),
     )
 
@@ -258,7 +258,7 @@ def laws(view: SweepView) -> Iterator[PageFigure]:
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
         f"laws (lines, not measured), and the medians. {bands} {beyond} "
-        f"{limit}{sweep_sentences.conditions(scaling, view.runs)}"
+        f"{limit}{captions.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
     ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
