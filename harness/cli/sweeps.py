@@ -329,33 +329,18 @@ def _numbers(numbers: list[int]) -> str:
 @click.command()
 @common.sweep_argument
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
-@click.option(
-    "--prove", is_flag=True, help="Train counterfactuals, which take one cause away each, in turns, here and now."
-)
-@common.defaulted(
-    "--repeats",
-    type=click.IntRange(1, 100),
-    default=6,
-    help="With --prove: blocks, which have a launch of each; 3 give an interval.",
-)
 @common.style_option
 @common.folder_options
-@common.data_dir_option
 @common.answering
-def explain(
-    sweep: str | None, base: int | None, prove: bool, repeats: int, results: Path, data_dir: Path | None, **_: object
-) -> Answer:
+def explain(sweep: str | None, base: int | None, results: Path, **_: object) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
-    ideal time, by cause. With --prove the costliest causes are taken away one at a time in launches that train in turns
-    with the launch as it is; what each must give is printed before the first, beside what it gave. The last line is the
-    page's path.
+    ideal time, by cause. The last line is the page's path.
     """
-    from harness.report.explain_page import explain_answer, proof_table, tree_table
+    from harness.report.explain_page import explain_answer, tree_table
     from harness.why.explanation import explain_sweep
     from harness.why.known_causes import diagnose_sweep
-    from harness.why.proof import newest_proofs, prove_overheads
 
     folder = find_sweep(sweep, results)
     found = explain_sweep(folder, base)
@@ -368,17 +353,8 @@ def explain(
         click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
     if len(findings) > _MOST_FINDINGS:
         click.echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
-    problem, proofs = "", newest_proofs(results, folder.resolve().name)
-    if prove:
-        try:
-            proofs = prove_overheads(found, blocks=repeats, data_dir=data_dir, results=results, say=click.echo)
-        except RunError as error:
-            problem = str(error)
-    if proofs:
-        table = proof_table(proofs)
-        common.print_table(table.headings, table.rows)
     command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
-    return replace(explain_answer(found, proofs, findings, command), problem=problem)
+    return explain_answer(found, findings, command)
 
 
 @click.command()

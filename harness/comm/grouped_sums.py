@@ -263,7 +263,8 @@ class WireReduction:
             )
         self._checks += 1
         self._worst = max(self._worst, error)
-        values = {"wire": self._wire, "percent": 100 * self._worst, "batches": self._checks}
+        values: dict[str, str | int | float] = {"wire": self._wire}
+        values |= {"percent": 100 * self._worst, "batches": self._checks}
         self.notes = (*self._inner.notes, Note(code=NoteCode.WIRE_ERROR, values=values))
 
 

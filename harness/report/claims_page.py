@@ -82,10 +82,9 @@ def _is_considered(sweep: ClaimEvidence, claims: Sequence[Claim]) -> bool:
 
 def _all_runs(evidence: Sequence[ClaimEvidence], experiments: Sequence[PaperExperiment]) -> list[RunRecord]:
     """Return the launches of both, each once."""
-    runs: dict[object, RunRecord] = {}
-    for source in (*evidence, *experiments):
-        runs |= {(run.point.key, run.started): run for run in source.runs}
-    return list(runs.values())
+    every_run = [run for sweep in evidence for run in sweep.runs]
+    every_run += [run for part in experiments for run in part.runs]
+    return list({(run.point.key, run.started): run for run in every_run}.values())
 
 
 def _synthetic_banner(evidence: Sequence[ClaimEvidence], experiments: Sequence[PaperExperiment]) -> list[Banner]:

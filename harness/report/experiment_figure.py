@@ -83,8 +83,15 @@ def _paint_experiment(axes: Axes, part: PaperExperiment, printed: Sequence[Claim
     if printed:
         printed_counts = [printed[0].base, *(claim.count for claim in printed)]
         speedups = [1.0, *(claim.value or 1.0 for claim in printed)]
-        look = {"color": svg.VERMILLION.light, "marker": "D", "linestyle": ":"}
-        axes.plot(printed_counts, speedups, markersize=8, label="published", **look)  # type: ignore[arg-type]
+        axes.plot(
+            printed_counts,
+            speedups,
+            color=svg.VERMILLION.light,
+            marker="D",
+            markersize=8,
+            linestyle=":",
+            label="published",
+        )
         last = (printed_counts[-1], speedups[-1])
         axes.annotate(f"{speedups[-1]:g}", last, textcoords="offset points", xytext=(-8, 8), ha="right")
     for number, (sync, sided) in enumerate(lines):

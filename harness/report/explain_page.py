@@ -1,4 +1,4 @@
-"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, known causes, and what launches proved.
+"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, and known causes.
 
 A figure shows the way from the ideal to the measured epoch.
 """
@@ -25,7 +25,6 @@ from harness.why.efficiencies import TREE, Efficiency, PointEfficiencies
 from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, PointOverheads
-from harness.why.proof import CONFIRMED, REFUTED, Proofs
 from harness.why.waiting import LastRank
 
 Rows = list[tuple[str, ...]]
@@ -46,23 +45,16 @@ _IDEAL = (
 )
 
 
-def explain_answer(
-    explanation: Explanation, proofs: Proofs | None, findings: Sequence[Finding], command: str
-) -> Answer:
+def explain_answer(explanation: Explanation, findings: Sequence[Finding], command: str) -> Answer:
     """Return why the sweep does not scale; the table is of the overheads of the largest point."""
     folder = explanation.loaded.folder.resolve().name
     runs = explanation.loaded.valid
     subject = sweep_sentences.subject(runs[0].point.workload)
-    tables = _tables(explanation, proofs, findings)
-    confirmed = ""
-    if proofs:
-        verdicts = [proof.verdict for proof in proofs.proofs]
-        counts = f"confirm {verdicts.count(CONFIRMED)} of {len(verdicts)} expectations"
-        confirmed = f" Counterfactuals {counts} and refute {verdicts.count(REFUTED)}."
+    tables = _tables(explanation, findings)
     meanings = Items(texts=[f"{metric.name}: {metric.meaning}." for metric in TREE])
     return Answer(
         question=f"Why does {subject} not scale better?",
-        sentence=f"{_sentence(explanation)}{confirmed}",
+        sentence=_sentence(explanation),
         table=_overheads_table(explanation.main, explanation) if explanation.main else None,
         banners=sweep_warnings(explanation.loaded, explanation.scaling, explanation.detail.launches),
         data={
@@ -71,7 +63,6 @@ def explain_answer(
             "launch_bills": explanation.launch_overheads,
             "last_ranks": explanation.detail.last,
             "network": explanation.network,
-            "proofs": proofs,
             "findings": findings,
         },
         tiles=_tiles(explanation.efficiencies[-1]),
@@ -98,7 +89,7 @@ def explain_answer(
     )
 
 
-def _tables(explanation: Explanation, proofs: Proofs | None, findings: Sequence[Finding]) -> list[Table]:
+def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table]:
     headings, rows = tree_table(explanation.efficiencies)
     return [
         Table(
@@ -111,7 +102,6 @@ def _tables(explanation: Explanation, proofs: Proofs | None, findings: Sequence[
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
         *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
-        *([proof_table(proofs)] if proofs else []),
         _over_ranks(
             "Overheads of an epoch over rank counts", explanation.overheads[:-1] and explanation.overheads, "the epoch"
         ),
@@ -250,43 +240,6 @@ def _last_rows(explanation: Explanation) -> Rows:
 
 def _waiting(rank: LastRank) -> tuple[float, float, float, float]:
     return rank.seconds, rank.share, rank.calls, rank.usual_s
-
-
-def proof_table(proofs: Proofs) -> Table:
-    """Return a line for every proof."""
-    return Table(
-        title="Proof",
-        headings=(
-            "Taken away",
-            "Against",
-            "Expected\nbeforehand",
-            "Expected in\nthe blocks",
-            "Measured gain",
-            "Blocks",
-            "Verdict",
-            "What is missing",
-        ),
-        rows=[
-            (
-                f"{proof.removes} ({proof.how})",
-                proof.against,
-                _percent(proof.expected.value, Interval(low=proof.expected.low, high=proof.expected.high)),
-                _percent(proof.own),
-                _percent(proof.measured, proof.interval),
-                str(proof.launches),
-                proof.verdict,
-                proof.missing or numbers.NONE,
-            )
-            for proof in proofs.proofs
-        ],
-        texts=(-2, -1),
-        tones={CONFIRMED: "good", REFUTED: "bad"},
-        note=f"Trained {numbers.moment(proofs.made)} UTC on {numbers.ranks(proofs.ranks)}, in turns with the unchanged "
-        "launch. Gains are parts of its epoch's time: Winsor's means over the rounds of a block, 95 % intervals over "
-        "blocks (Student's t). What is expected was written down before, and found again in what the unchanged "
-        "launch recorded in each block. Confirmed: the gain is not 0, and with its interval differs from the "
-        "expectation by at most half of it or 1 point, whichever is more. Refuted: with its interval by more.",
-    )
 
 
 def _sentence(explanation: Explanation) -> str:

@@ -17,7 +17,7 @@ _MOST_EPOCHS = 20
 
 def learning_table(final: pd.DataFrame, names: Names) -> Table:
     """Return loss and accuracy after the last epoch; `final` is `frames.final_frame`."""
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
     for row in rows_of(final):
         metrics = (_metric_cell(row, name) for name in ("train_loss", "test_loss", "test_accuracy", "test_auc"))
         trained = numbers.seconds(row["trained_s"])
@@ -54,7 +54,7 @@ def epochs_table(curves: pd.DataFrame, names: Names) -> Table:
     by_epoch = {(row["epoch"], row["layout"]): row for row in rows_of(curves)}
     layouts = list(dict.fromkeys(curves["layout"]))
     epochs = sorted(set(curves["epoch"]))
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
     for epoch in epochs[:: -(-len(epochs) // _MOST_EPOCHS)]:
         cells = (_epoch_cell(by_epoch.get((epoch, layout))) for layout in layouts)
         rows.append((str(epoch + 1), *cells))
@@ -128,7 +128,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
         point = side.point
         accuracy = percent_cell(side.accuracy, 2)
         span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
-        row = [
+        row: list[str | Cell] = [
             name,
             str(side.ranks),
             Cell(text=str(side.launches), note="" if point else "times not valid"),

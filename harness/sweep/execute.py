@@ -4,12 +4,10 @@ import contextlib
 import math
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from harness.base.cores import memory_limit
 from harness.base.errors import RunError, UserError
@@ -23,7 +21,6 @@ from harness.sweep.job_script import Group, NodeHours, blocks, estimate, group_p
 from harness.sweep.plan import current, divide, launch_order
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.site import JobRequest
 from harness.sweep.status import ask_accounts
 from harness.sweep.submitting import carry_over, identify
 from harness.sweep.sweep_folder import (
@@ -152,35 +149,6 @@ def run_sweep(
             f"see `harness status {folder.name}{where}`; the same command again runs only what is missing"
         )
     return folder
-
-
-def run_blocks(
-    blocks: Sequence[Mapping[str, Point]], *, data_dir: Path | None, folder: Path, say: Callable[[str], None]
-) -> None:
-    """Train the points of each of the `blocks`, by their names, in turns here; `folder` keeps records and rounds.
-
-    What fails leaves the others to go on.
-
-    Raises:
-        UserError: a layout cannot run here, or its data is not here.
-    """
-    data = str(data_dir.resolve()) if data_dir is not None else None
-    submission = Submission(request=JobRequest(shape="block"), data_dir=data)
-    scheduler, every = submission.open(oversubscribe=False), [point for block in blocks for point in block.values()]
-    for point in blocks[0].values():
-        refusal = scheduler.refusal(point.layout)
-        if refusal:
-            raise UserError(f"no block can run: {point.layout}: {refusal}")
-        source = locate(point.workload, data_dir, point.data_id)
-        if source.kind != "script":
-            prepare(source)
-    with locked(folder), interruptible(), display(len(every), Console(quiet=True)) as shown:
-        for number, block in enumerate(blocks):
-            say(f"block {number + 1} of {len(blocks)}, in turns: {', '.join(block)}")
-            groups = [Group(shape="block", points=tuple(block.values()))]
-            Launches(
-                scheduler=scheduler, submission=submission, folder=folder, pace=Pace(every), shown=shown, groups=groups
-            ).run()
 
 
 def run_together(

@@ -72,24 +72,6 @@ def takes_turns(point: Point) -> bool:
     return not (survives(own) or decodes or point.layout.gpus_per_rank or point.oversubscribe)
 
 
-def resident(points: Mapping[str, Point], peak: int, free: int) -> tuple[dict[str, Point], dict[str, str]]:
-    """Return those of `points` that can train in turns with the first ones, and why the others cannot.
-
-    A rank takes `peak` bytes, all together may take `free`.
-    """
-    kept, apart, why = dict[str, Point](), dict[str, str](), "it cannot wait for a turn"
-    for name, point in points.items():
-        need = point.layout.ranks * peak
-        if not takes_turns(point):
-            apart[name] = f"{why}: GPUs, images decoded ahead, more ranks than cores, or ranks that outlive others"
-        elif need > free:
-            words = f"{point.layout.ranks} ranks need {need / 2**30:.1f} GB of memory, {free / 2**30:.1f} are free"
-            apart[name] = f"{why}: its {words}"
-        else:
-            kept[name], free = point, free - need
-    return kept, apart
-
-
 def blocks(
     points: Sequence[Point], all_points: Sequence[Point], peak: int, free: float, *, nodes: bool = False
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:

@@ -113,7 +113,8 @@ def _delay_of_period(epochs: Sequence[Array], rank: int, period: int) -> RareDel
 
 def _chances_of_epochs(epochs: Sequence[Array], period: int) -> Array:
     """Return the sum over epochs of the logarithms that `_chances` gives, for every rank."""
-    return np.sum([_chances(places, period) for places in epochs], axis=0)
+    total: Array = np.sum([_chances(places, period) for places in epochs], axis=0)
+    return total
 
 
 def _chances(places: Array, period: int) -> Array:

@@ -1,4 +1,4 @@
-"""Submission a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
+"""Running a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
 
 import contextlib
 import os

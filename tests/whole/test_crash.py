@@ -7,8 +7,15 @@ from tests.crash import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheduler", ["local", "pbs"])
-@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    ("scheduler", "kills"),
+    [
+        ("local", 2),
+        ("pbs", 1),
+        pytest.param("local", 12, marks=pytest.mark.campaign),
+        pytest.param("pbs", 12, marks=pytest.mark.campaign),
+    ],
+)
 def test_a_killed_sweep_loses_nothing_and_the_same_command_ends_it(scheduler: str, kills: int) -> None:
     moments, found, _ = run(kills, scheduler, seed=3)
     assert moments.total() == kills

@@ -31,7 +31,6 @@ LONG = {
     "harness check --against main --decide": "launches for 20 minutes",
     "mpirun -n 4": "needs four GPUs",
     "harness run -n 4 --gpus-per-rank 1": "needs four GPUs; tests/sweep/test_gpus.py has a double of the driver",
-    "harness explain SWEEP --prove": "launches counterfactuals; tests/why/test_explain.py makes some",
     "harness reproduce": "launches again what was recorded",
     "harness bundle": "draws every figure for print; tests/bundle/test_bundle.py writes one",
     "harness report --from": "needs a bundle; tests/bundle/test_bundle.py draws one again",
