@@ -21,8 +21,8 @@ from harness.report.sweep_facts import account_facts, data_facts, machine_facts,
 from harness.report.sweep_page import headline
 from harness.report.sweep_tables import terminal_table
 from harness.report.sweep_warnings import banners
-from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
+from harness.schema.setting_words import study_name
 from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0

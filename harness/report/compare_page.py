@@ -21,7 +21,7 @@ from harness.report.measurement_words import (
     software_changes,
 )
 from harness.report.run_words import machine_words
-from harness.schema.presets import distinguishing_names
+from harness.schema.setting_words import distinguishing_names
 
 _HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
 _APART = (

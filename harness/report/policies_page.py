@@ -22,7 +22,7 @@ from harness.report.run_words import machine_words
 from harness.report.svg import draw, mark
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_warnings import sweep_warnings
-from harness.schema.presets import distinguishing_names
+from harness.schema.setting_words import distinguishing_names
 
 FOLDER = "side-by-side"
 

@@ -9,8 +9,8 @@ from harness.analysis import numbers
 from harness.base.provenance import Machine
 from harness.datasets import info, names
 from harness.schema.message_cost import Probe
-from harness.schema.option import conditions
 from harness.schema.record import Provenance, RunRecord
+from harness.schema.setting_words import conditions
 from harness.schema.sweep import Failure, Layout
 from harness.schema.workload import Workload, is_script
 

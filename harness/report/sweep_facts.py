@@ -11,9 +11,11 @@ from harness.analysis import numbers
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
 from harness.report.run_words import commit_words, cost, data_words, days, fewest_and_most, machine_words
-from harness.schema.option import conditions
-from harness.schema.record import DataRecord, RunRecord
-from harness.schema.sweep import Account, Failure, JobUsage
+from harness.schema.data_record import DataRecord
+from harness.schema.job_usage import Account, JobUsage
+from harness.schema.record import RunRecord
+from harness.schema.setting_words import conditions
+from harness.schema.sweep import Failure
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 

@@ -24,7 +24,8 @@ from harness.report.sweep_tables import terminal_table
 from harness.report.sweep_tiles import sweep_tiles
 from harness.report.sweep_view import view_of
 from harness.report.sweep_warnings import DOUBTFUL, main_reason, sweep_warnings
-from harness.schema.presets import repeat_command, study_name
+from harness.schema.command_lines import repeat_command
+from harness.schema.setting_words import study_name
 
 LAUNCHES = "launches.csv"
 Network = tuple[Uncertain, str]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from harness.__main__ import run as command
 from harness.analysis.frames import EPOCH_PARTS
 from harness.analysis.read_results import Calls, read_calls
-from harness.schema.record import STEPS_FILE, read_run
+from harness.schema.record import read_run
+from harness.schema.sweep_folder import STEPS_FILE
 from harness.why.explanation import Explanation, explain_sweep
 from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
 from harness.why.waiting import last_ranks, skew_shares
