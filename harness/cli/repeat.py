@@ -37,7 +37,7 @@ from harness.schema.sweep_folder import sweep_folders
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.judgement import ClaimStudy, Judgement
-    from harness.report.paper_experiments import PaperStudy
+    from harness.report.experiment_results import PaperStudy
     from harness.sweep.submission import Submission
 
 Launch = Callable[[Sweep], Path]
@@ -68,7 +68,7 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     """
     from harness.claims.judgement import PRESET, ExperimentSize, plan
     from harness.report.claims_page import FOLDER
-    from harness.report.paper_experiments import PAPER
+    from harness.report.experiment_results import PAPER
     from harness.report.publish import PAGE
     from harness.sweep.execute import run_sweep
     from harness.sweep.together import run_together
@@ -116,7 +116,7 @@ def _run_all(
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
-    from harness.report.paper_experiments import PaperStudy
+    from harness.report.experiment_results import PaperStudy
     from harness.report.sweep_page import report_sweep
     from harness.sweep.plan import format_seconds
 
@@ -280,7 +280,7 @@ def judged(
     what this machine can judge.
     """
     from harness.report.claims_page import FOLDER, claims_answer
-    from harness.report.paper_experiments import find_studies, read_experiments
+    from harness.report.experiment_results import find_studies, read_experiments
 
     published, evidence, judgements = known
     every = {one.experiment: one for one in (*find_studies(results), *ran)}

@@ -11,8 +11,8 @@ from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_
 from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.judgement import ClaimStudy, Judgement
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
+from harness.report.experiment_results import PaperExperiment
 from harness.report.imagenet_charts import imagenet_elements
-from harness.report.paper_experiments import PaperExperiment
 from harness.report.paper_sections import experiment_banners, experiment_sections, experiments_headline
 from harness.report.publish import PAGE, relative_link
 from harness.report.run_words import machine_words

@@ -10,7 +10,7 @@ from harness.analysis.stats import Interval
 from harness.base.own_matplotlib import Axes
 from harness.report import rank_axes, svg
 from harness.report.answer import PageFigure
-from harness.report.paper_experiments import PaperExperiment, cuts, printed_speedups
+from harness.report.experiment_results import PaperExperiment, cuts, printed_speedups
 from harness.schema.claim import Claim
 
 _LOOKS = ((svg.BLUE, "o"), (svg.GREEN, "^"), (svg.ORANGE, "s"))

@@ -21,7 +21,7 @@ from harness.claims.judgement import (
 )
 from harness.cli.repeat import paper
 from harness.report.claims_page import FOLDER, claims_answer
-from harness.report.paper_experiments import PaperStudy, read_experiments
+from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.record import RunRecord, read_run
