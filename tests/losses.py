@@ -23,7 +23,7 @@ from harness.base.errors import UserError
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.schema.record import RunRecord, read_run
 
-LOST = 4  # harness.cli.train.LOST
+LOST = 4  # harness.cli.command_train.LOST
 LIMIT_S = 300.0
 ROUNDING = 1e-3
 SLOW_S = 1.0  # to notice a SIGKILL: worth a look
@@ -169,7 +169,7 @@ def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: R
         seconds = loss.noticed.timestamp() - when
         (found.stop_notice_s if stop else late).append(seconds)
         if seconds > SLOW_S and not stop:
-            print(f"  noticed after {seconds:.1f} s, by '{loss.how}': {loss}")
+            print(f"  noticed after {seconds:.1f} s, by '{loss.reason}': {loss}")
         found.recovery_s.append(loss.recovery_s)
         found.redone += loss.redone
         found.outlived += 1

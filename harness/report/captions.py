@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
+from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.scaling import Scaling, needed_launches
-from harness.analysis.stats import NEEDED
-from harness.prediction.beyond import Beyond
+from harness.prediction.extrapolation import Extrapolation
 from harness.report.sweep_sentences import in_turns
 from harness.schema.record import RunRecord
 
@@ -49,10 +49,11 @@ def repeats(scaling: Scaling) -> str:
     times = _launches(scaling)
     if in_turns(scaling):
         return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
-    if high < NEEDED:
-        return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
+    if high < FEWEST_LAUNCHES:
+        return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."
     if needed_launches(scaling):
-        return f"{times}; 95 % interval of the median, a time's of this session only, where there are {NEEDED} or more."
+        median = "95 % interval of the median, a time's of this session only"
+        return f"{times}; {median}, where there are {FEWEST_LAUNCHES} or more."
     apart = any(point.other_session for point in scaling.points)
     return f"{times}; bars: 95 % interval, a time's of this session only" + (
         ", no ratio's at points of another session." if apart else "."
@@ -69,7 +70,7 @@ def drawn(layouts: int, most: int) -> str:
     return f"{most} of {numbers.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
 
 
-def foreseen(beyond: Sequence[Beyond]) -> str:
+def foreseen(beyond: Sequence[Extrapolation]) -> str:
     """Return the sentences of a caption about predicted points."""
     return (
         "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "

@@ -1,8 +1,8 @@
 """Cells of tables: durations, ratios and percentages with their intervals; predicted values are set apart."""
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
-from harness.prediction.beyond import BeyondPoint
+from harness.analysis.inference import Interval
+from harness.prediction.extrapolation import ExtrapolatedPoint
 from harness.report.answer import Cell
 from harness.report.sweep_sentences import band_words
 
@@ -25,7 +25,7 @@ def ratio_cell(value: float | None, interval: Interval | None = None, *, compute
     return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
 
 
-def predicted_cell(point: BeyondPoint) -> Cell:
+def predicted_cell(point: ExtrapolatedPoint) -> Cell:
     """Return a predicted speedup in as many digits as it has, its band below it."""
     text = numbers.significant(point.speedup, 2)
     return Cell(text=text, note=band_words(point), value=point.speedup, computed=True)

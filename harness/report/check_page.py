@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 from harness.regression.baselines import machine_line
 from harness.regression.checks import (
     IMPROVEMENT,

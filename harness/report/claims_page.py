@@ -6,10 +6,12 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.analysis import numbers
-from harness.analysis.read_results import RULE
-from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
-from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
-from harness.claims.judgement import ClaimStudy, Judgement
+from harness.analysis.sweep_choice import RULE
+from harness.claims.claim_evidence import ClaimEvidence
+from harness.claims.claim_finding import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
+from harness.claims.claim_match import compare_with_claim, is_about
+from harness.claims.claim_studies import ClaimStudy
+from harness.claims.judgement import Judgement
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_results import PaperExperiment
 from harness.report.imagenet_charts import imagenet_elements
@@ -111,7 +113,7 @@ def _decided_table(judgements: Sequence[Judgement]) -> Table:
             continue
         text = ": ".join(filter(None, (claim.experiment, claim.text)))
         paper = f"{claim.paper}, {_where(claim)}"
-        rows.append((paper, text, published_words(claim), finding.said, finding.outcome))
+        rows.append((paper, text, published_words(claim), finding.reason, finding.outcome))
     return Table(title="", headings=("Paper", "Claim", "Published", "Found here", "Verdict"), rows=rows)
 
 
@@ -121,7 +123,7 @@ def _data(judgement: Judgement) -> dict[str, object]:
     return {
         "claim": judgement.claim,
         "outcome": finding.outcome,
-        "said": finding.said,
+        "reason": finding.reason,
         "missing": finding.missing,
         "sweeps": [used.loaded.folder for used in finding.used],
     }
@@ -199,11 +201,6 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
             "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
             "own."
         ),
-        Prose(
-            text="What only the papers' testbeds could decide is in line with a prediction, or not: the step of the "
-            "launches named, times what a step there may take longer, and the cheapest allreduce over links that it "
-            "may have had, from the least to the most of both. That confirms and refutes nothing."
-        ),
     ]
     for paper in published.papers:
         rows = [ledger_row(judgement, target) for judgement in judgements if judgement.claim.paper == paper.key]
@@ -213,21 +210,19 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
             "Published\n(efficiency)",
             "Verdict here",
             "Most over\nfewest ranks here",
-            "Predicted,\nnot measured",
             "Launches",
         )
         title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
-        note = f"Measured on {paper.testbed}. {paper.note} Predicted with: {paper.sources}"
-        elements.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
+        note = f"Measured on {paper.testbed}. {paper.note}"
+        elements.append(Table(title=title, headings=headings, rows=rows, left=6, note=note))
     return elements
 
 
 def ledger_row(judgement: Judgement, target: Path) -> tuple[str | Cell, ...]:
-    """Return a claim's row: where, claim, published, verdict, ours, predicted, launches."""
+    """Return a claim's row: where, claim, published, verdict, ours, launches."""
     claim = judgement.claim
     finding = judgement.finding
     ours = numbers.NONE
-    predicted = Cell(text=numbers.NONE)
     launches = Cell(text=numbers.NONE)
     if finding.used:
         folders = [sweep.loaded.folder / run.point.folder for sweep in finding.used for run in sweep.runs]
@@ -235,8 +230,6 @@ def ledger_row(judgement: Judgement, target: Path) -> tuple[str | Cell, ...]:
         launches = Cell(text=str(len(links)), more=links)
     if finding.used and claim.base:
         ours = _most_over_fewest(finding.used[0])
-    if judgement.predicted:
-        predicted = Cell(text=numbers.ratio_span(judgement.predicted.interval), computed=True)
     over = f"{claim.count} {claim.units} over {claim.base}" if claim.base else ""
     differs = f"Here instead: {'; '.join(judgement.differences)}" if judgement.differences else ""
     return (
@@ -245,7 +238,6 @@ def ledger_row(judgement: Judgement, target: Path) -> tuple[str | Cell, ...]:
         Cell(text=published_words(claim), note=over),
         Cell(text=str(finding), note=differs, tone=_TONES.get(finding.outcome, "")),
         ours,
-        predicted,
         launches,
     )
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED
-from harness.regression.baselines import Measurement, machine_line, study_differences
-from harness.regression.checks import ALIKE, BETTER, EFFICIENCY, OPEN, TIME, WORSE, ComparedRow
+from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.regression.baselines import machine_line, study_differences
+from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
+from harness.regression.cost_samples import EFFICIENCY, TIME
+from harness.regression.measurement import Measurement
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Element, Section, Table
 from harness.report.measurement_words import (
@@ -172,7 +174,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     interval = last.ratio_interval
     span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
-        why = "the interval leaves it open" if interval else f"{NEEDED} launches of each are needed to judge"
+        why = "the interval leaves it open" if interval else f"{FEWEST_LAUNCHES} launches of each are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
     if last.verdict == ALIKE:

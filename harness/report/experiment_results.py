@@ -7,11 +7,13 @@ from pathlib import Path
 
 from harness import datasets
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import default_accuracy
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
-from harness.analysis.scaling import Side, Sided, default_accuracy, side_by_side
-from harness.analysis.stats import NEEDED
-from harness.claims.judgement import POLICIES
+from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.side_by_side import Side, Sided, side_by_side
+from harness.analysis.sweep_choice import choose_sweep
+from harness.claims.paper_experiments import POLICIES
 from harness.report.publish import PAGE, relative_link
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.presets import PRESETS
@@ -151,12 +153,12 @@ def cuts(part: PaperExperiment) -> tuple[str, ...]:
     launches = [side.launches for side in sides]
     least = min(launches)
     most = max(launches)
-    interval = f"too few for an interval, which needs {NEEDED}: no number has one"
+    interval = f"too few for an interval, which needs {FEWEST_LAUNCHES}: no number has one"
     if any(side.point and side.point.blocks for side in sides):
         interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
-    elif most >= NEEDED:
+    elif most >= FEWEST_LAUNCHES:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
-            f" where there are {NEEDED}" if least < NEEDED else ""
+            f" where there are {FEWEST_LAUNCHES}" if least < FEWEST_LAUNCHES else ""
         )
     return (
         f"{numbers.count(rows)} {kind} of the data set's {numbers.count(datasets.info(workload.dataset).train_rows)}",

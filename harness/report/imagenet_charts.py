@@ -9,7 +9,8 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.scaling import Scaling, scale
 from harness.base.own_matplotlib import Axes
-from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
+from harness.claims.claim_evidence import ClaimEvidence
+from harness.claims.claim_match import compare_with_claim, is_about
 from harness.report import rank_axes, svg
 from harness.report.answer import Cell, Element, PageFigure, Prose, Table
 from harness.schema.claim import Claim, Published

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.baselines import Measurement
-from harness.regression.checks import EFFICIENCY, STEP, TIME, ComparedRow, quantity_value
+from harness.regression.checks import ComparedRow
+from harness.regression.cost_samples import EFFICIENCY, STEP, TIME, quantity_value
+from harness.regression.measurement import Measurement
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw

@@ -6,9 +6,9 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 from collections.abc import Sequence
 
 from harness.analysis import numbers
+from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
-from harness.analysis.stats import NEEDED
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import info, names
 from harness.report.answer import distinct
@@ -45,8 +45,8 @@ LAUNCH_TIME = (
 LAUNCH_INTERVALS = (
     "The 95 % interval of a time (binomial order statistics) is of this session only: in another the machine may have "
     "another speed. That of a ratio is a bootstrap over the launches of both points, paired by the block of the "
-    f"interleaved order; both need {NEEDED} launches. Points launched in other sessions than the base (nothing ran for "
-    "an hour between them) have no interval of a ratio."
+    f"interleaved order; both need {FEWEST_LAUNCHES} launches. Points launched in other sessions than the base "
+    "(nothing ran for an hour between them) have no interval of a ratio."
 )
 VARIATION = (
     "Variation, between launches and within one, is a relative standard deviation. A step's time is its epoch's over "
@@ -123,8 +123,8 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
         "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
         "launches for ratios."
     )
-    if low < NEEDED:
-        intervals = f"With fewer than {NEEDED} launches of a layout we give no intervals there."
+    if low < FEWEST_LAUNCHES:
+        intervals = f"With fewer than {FEWEST_LAUNCHES} launches of a layout we give no intervals there."
     return (
         f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
         "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "

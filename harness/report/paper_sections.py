@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
-from harness.analysis.scaling import SLACK
-from harness.claims.claim_rules import ERRATUM
+from harness.analysis.accuracy_times import SLACK
+from harness.claims.claim_finding import ERRATUM
 from harness.claims.judgement import Judgement
 from harness.report.answer import Banner, Cell, Element, Prose, Section, Table, distinct
 from harness.report.cells import NOT_MEASURED, ratio_cell
@@ -40,7 +40,7 @@ def _ratios(values: Sequence[float]) -> str:
 
 
 def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
-    """Return a row for each experiment: printed, measured, predicted at the paper's counts, and the verdict."""
+    """Return a row for each experiment: printed, measured, and the verdict."""
     rows = [_experiment_row(part, judgements) for part in parts]
     return Table(
         title="The seven experiments",
@@ -50,14 +50,13 @@ def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Jud
             "Ranks\nhere",
             "Measured at\nequal samples",
             "Measured to\nequal accuracy",
-            "Predicted at the paper's\ncounts, not measured",
             "Verdict on\nthe claims",
         ),
         rows=rows,
         left=2,
-        texts=(-2, -1),
+        texts=(-1,),
         note="Speedups: printed over the paper's base; measured here, weights averaged once per epoch, over the fewest "
-        "ranks; predicted for the paper's testbed, at its counts over its base.",
+        "ranks.",
     )
 
 
@@ -67,7 +66,6 @@ def _experiment_row(part: PaperExperiment, judgements: Sequence[Judgement]) -> t
         for judgement in judgements
         if judgement.claim.experiment == part.name and judgement.finding.outcome != ERRATUM
     ]
-    predicted = distinct(_predicted_words(judgement) for judgement in judged if judgement.predicted)
     top = part.lines[0].top if part.lines else None  # under the paper's algorithm
     target = top.target if top else None
     reached: str | Cell = Cell(text="not reached" if top else numbers.NONE, value="")
@@ -82,15 +80,8 @@ def _experiment_row(part: PaperExperiment, judgements: Sequence[Judgement]) -> t
         str(top.ranks) if top else numbers.NONE,
         ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
         reached,
-        Cell(text=predicted or numbers.NONE, computed=bool(predicted)),
         distinct(judgement.finding.outcome for judgement in judged) or numbers.NONE,
     )
-
-
-def _predicted_words(judgement: Judgement) -> str:
-    assert judgement.predicted is not None
-    interval = numbers.ratio_span(judgement.predicted.interval)
-    return f"{interval} on {judgement.claim.count} over {judgement.claim.base}"
 
 
 def experiment_sections(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> list[Section]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import default_accuracy
 from harness.analysis.frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import Side, default_accuracy, scale, side_by_side
+from harness.analysis.scaling import scale
+from harness.analysis.side_by_side import Side, side_by_side
 from harness.base.errors import UserError
 from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
@@ -63,7 +65,7 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     table = _table(sweeps, goal, scaling.base.ranks, reports)
     subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
     launched = [run for sweep in loaded for run in sweep.launched]
-    command = shlex.join(["harness", "report", *folder_names, "--together"])
+    command = shlex.join(["harness", "policies", *folder_names])
     command += f" --target {target:g}" if target is not None else ""
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",

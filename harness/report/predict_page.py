@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 from harness.base.own_matplotlib import Axes
-from harness.prediction.beyond import Beyond, BeyondScore
-from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.kept_extrapolation import ExtrapolationScore
+from harness.prediction.network_reference import NetworkReference
+from harness.prediction.predicted_curve import PredictedCurve
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, PageFigure, Prose, Section, Table
-from harness.report.cells import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
+from harness.report.cells import predicted_cell, ratio_cell, seconds_cell
 from harness.report.rank_axes import rank_axis, speedup_axis
 from harness.report.svg import MUTED, draw, mark
 
@@ -133,7 +135,7 @@ def _figures(names: Sequence[str], curves: Sequence[PredictedCurve]) -> list[Pag
     return [speedups]
 
 
-def beyond_table(series: Beyond, names: Mapping[str, str]) -> Table:
+def beyond_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
     rows: list[tuple[str | Cell, ...]] = []
     for point in series.points:
@@ -174,7 +176,7 @@ def beyond_table(series: Beyond, names: Mapping[str, str]) -> Table:
     )
 
 
-def beyond_scores(scores: Sequence[BeyondScore]) -> Table:
+def beyond_scores(scores: Sequence[ExtrapolationScore]) -> Table:
     """Return what was predicted beyond the machine beside what was measured since."""
     inside = sum(score.covered for score in scores)
     return Table(
@@ -237,35 +239,4 @@ def reference_table(reference: NetworkReference) -> Table:
         f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
         "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
         "shared memory may be faster.",
-    )
-
-
-def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
-    """Return a prediction that was made before beside what was measured since."""
-    rows = []
-    for score in scores:
-        measured: list[str | Cell] = [NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not measured since"]
-        if score.measured and score.error is not None:
-            measured = [
-                seconds_cell(score.measured.seconds, score.measured.seconds_interval),
-                ratio_cell(score.measured.speedup),
-                Cell(text=f"{100 * score.error:+.1f} %", value=score.error),
-                "yes" if score.covered else "no",
-            ]
-        predicted = seconds_cell(score.predicted.epoch_s, score.interval, computed=True)
-        rows.append([str(score.ranks), predicted, ratio_cell(score.predicted.speedup, computed=True), *measured])
-    return Table(
-        title=title,
-        headings=(
-            "Ranks",
-            "Predicted\nepoch time",
-            "Predicted\nspeedup",
-            "Measured\nepoch time",
-            "Measured\nspeedup",
-            "Error of the\nprediction",
-            "Within the\npredicted range",
-        ),
-        rows=rows,
-        left=0,
-        note=note,
     )

@@ -12,7 +12,8 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
-from harness.prediction.beyond import Beyond, beyond, keep_beyond, stated_before
+from harness.prediction.extrapolation import Extrapolation, extrapolate
+from harness.prediction.kept_extrapolation import keep_extrapolation, stated_before
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
@@ -60,7 +61,7 @@ def report_sweep(
     check_replaceable(target)
     measured = _measure(loaded, base, network)
     if keep:
-        keep_beyond(loaded, measured.predicted)
+        keep_extrapolation(loaded, measured.predicted)
     return write_page(_answer(loaded, target, measured), reports, style=style)
 
 
@@ -73,7 +74,7 @@ class _Measured:
 
     launches: pd.DataFrame | None = None
     scaling: Scaling | None = None
-    predicted: tuple[Beyond, ...] = ()
+    predicted: tuple[Extrapolation, ...] = ()
     why_not_predicted: str = ""
 
 
@@ -88,7 +89,7 @@ def _measure(loaded: Loaded, base: int | None, network: Network | None) -> _Meas
     skipped = [layout.layout for layout in loaded.study.skipped] if loaded.study else []
     if skipped and last and (last.efficiency or 0) > DOUBTFUL:
         return _Measured(launches=launches, scaling=scaling, why_not_predicted="Nothing is predicted from it.")
-    predicted, why_not = beyond(loaded, scaling, skipped, *(network or ()))
+    predicted, why_not = extrapolate(loaded, scaling, skipped, *(network or ()))
     if network is None:
         predicted += stated_before(loaded, scaling)
     return _Measured(launches=launches, scaling=scaling, predicted=predicted, why_not_predicted=why_not)

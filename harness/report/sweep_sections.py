@@ -7,14 +7,14 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
-from harness.prediction.beyond import Beyond, score_beyond
-from harness.prediction.forecast import Score, read_prediction, score
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.kept_extrapolation import score_extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
-from harness.report.figures import SweepView, draw_figures
+from harness.report.figures.__init__ import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
-from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
+from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine
 from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
@@ -79,37 +79,18 @@ def _learning_tables(view: SweepView) -> list[Element]:
 
 
 def _scored_predictions(loaded: Loaded, view: SweepView) -> list[Element]:
-    """Return the predictions that were stored before launches, scored by what was measured since."""
+    """Return the kept prediction of counts that could not run, scored by what was measured since."""
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
-    tables: list[Element] = []
-    since = score_beyond(loaded, view.scaling, starts)
-    if since:
-        tables.append(beyond_scores(since))
-    prediction = read_prediction(loaded.folder)
-    if prediction is None:
-        return tables
-    scores = score(prediction, view.scaling.points, starts)
-    note = (
-        f"Made {numbers.moment(prediction.made)} UTC from {prediction.base}; network: {prediction.network}; allreduce: "
-        f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {_within(scores)} the predicted range. Predicted "
-        f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
-    )
-    if scores:
-        tables.append(score_table("Prediction and measurement", scores, note))
-    return tables
-
-
-def _within(scores: Sequence[Score]) -> str:
-    measured = [score for score in scores if score.measured]
-    return f"{sum(bool(score.covered) for score in measured)} of {len(measured)} measured points lie within"
+    since = score_extrapolation(loaded, view.scaling, starts)
+    return [beyond_scores(since)] if since else []
 
 
 def condition_sections(
     loaded: Loaded,
     launches: pd.DataFrame | None,
     scaling: Scaling | None,
-    predicted: Sequence[Beyond],
+    predicted: Sequence[Extrapolation],
     *,
     subject: str,
     launches_link: str,
@@ -158,7 +139,7 @@ def _for_a_paper(loaded: Loaded, scaling: Scaling) -> Section:
     return Section(title="For a paper", name="methods", elements=cards)
 
 
-def _skipped(loaded: Loaded, predicted: Sequence[Beyond]) -> list[str]:
+def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
     """Return the layouts that were asked for and did not run, and why."""
     if not loaded.study:
         return []

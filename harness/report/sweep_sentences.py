@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
-from harness.analysis.scaling import PointScaling, Scaling, TimeToAccuracy
-from harness.analysis.stats import Interval
-from harness.prediction.beyond import Beyond, BeyondPoint
+from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.inference import Interval
+from harness.analysis.scaling import PointScaling, Scaling
+from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report.sweep_warnings import DOUBTFUL
 from harness.schema.workload import Workload
 
@@ -50,7 +51,7 @@ def last_point(scaling: Scaling) -> PointScaling | None:
     return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
-def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()) -> str:
+def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation] = ()) -> str:
     """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     last = last_point(scaling)
     if last is None:
@@ -70,7 +71,7 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()
     return f"{sentence}; an upper limit, no training." if computes_only else f"{sentence}."
 
 
-def _headline_without_speedup(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond]) -> str:
+def _headline_without_speedup(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation]) -> str:
     """Return how long the only comparable point takes, what is predicted from it, or why there is no speedup."""
     base = scaling.base
     measured = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
@@ -148,7 +149,7 @@ def ran_words(point: PointScaling) -> str:
     return f"{point.ran_speedup:.2f}{interval}"
 
 
-def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
+def _furthest(beyond: Sequence[Extrapolation], scaling: Scaling) -> str:
     """Return the most ranks that each series predicts, in words: ``8 ranks on a node like this: about 4.9 (...)``."""
     over = " times as fast" if last_point(scaling) is None else ""
     words = []
@@ -158,12 +159,12 @@ def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
     return f"{'; '.join(words)}, predicted"
 
 
-def predicted_words(point: BeyondPoint) -> str:
+def predicted_words(point: ExtrapolatedPoint) -> str:
     """Return a predicted speedup with its band, in as many digits as it has: ``4.9 (4.4 to 5.3)``."""
     return f"{numbers.significant(point.speedup, 2)} ({band_words(point)})"
 
 
-def band_words(point: BeyondPoint) -> str:
+def band_words(point: ExtrapolatedPoint) -> str:
     """Return the band of a predicted speedup: ``4.4 to 5.3``."""
     band = point.speedup_interval
     return f"{numbers.significant(band.low, 2)} to {numbers.significant(band.high, 2)}"

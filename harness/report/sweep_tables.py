@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.growth import Fit
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
+from harness.analysis.scaling_laws import Fit
+from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report.answer import Cell, Table
 from harness.report.cells import NOT_MEASURED, percent_cell, predicted_cell, ratio_cell, seconds_cell
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
@@ -20,7 +20,7 @@ from harness.why.overheads import PointOverheads
 Names = Mapping[str, str]
 
 
-def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
+def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
@@ -53,7 +53,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
 
-def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Beyond] = ()) -> Table:
+def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     has_remarks = any(point.flags for point in scaling.points)
     in_turns = scaling.base.ran_seconds is not None
@@ -129,9 +129,9 @@ def _as_it_ran(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
     return seconds, ratio_cell(point.ran_speedup, point.ran_speedup_interval)
 
 
-def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | None]]]:
+def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
     """Return what each series says of every predicted rank count."""
-    points: dict[int, list[BeyondPoint | None]] = {}
+    points: dict[int, list[ExtrapolatedPoint | None]] = {}
     for number, series in enumerate(beyond):
         for point in series.points:
             points.setdefault(point.ranks, [None] * len(beyond))[number] = point
@@ -147,7 +147,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
             "Ranks",
             "Layout",
             "Part",
-            "Beyond its\nideal share",
+            "Extrapolation its\nideal share",
             "Of the\nepoch",
             "Speedup without it,\nat most about",
         ),
@@ -186,7 +186,7 @@ def unequal_cores(scaling: Scaling) -> str:
 
 
 def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names: Names, note: str = "") -> Table:
-    """Return the `parts` of the time of each layout with their shares; `frame` is `frames.breakdown_frame`."""
+    """Return the `parts` of the time of each layout with their shares; `frame` is `time_parts.breakdown_frame`."""
     rows: list[list[str | Cell]] = []
     for row in rows_of(frame):
         total = sum(row[part.column] for part in parts)
@@ -204,7 +204,7 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
 
 
 def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
-    """Return the laws that were fitted, with their coefficients and whether they may be extended."""
+    """Return the laws that were fitted, with their coefficients and whether the measurements agree with them."""
     law = (
         "Amdahl: time = t1 (s + (1 - s)/p), with log2 p: + t1 c log2 p."
         if scaling.scaling == "strong"
@@ -212,32 +212,21 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
     )
     rows = []
     for fit in fits:
-        coefficients = []
-        for estimate in fit.estimates:
-            words = f"{estimate.name} {numbers.significant(estimate.value)}"
-            if estimate.low is not None and estimate.high is not None:
-                words += f" ({numbers.significant(estimate.low)} to {numbers.significant(estimate.high)})"
-            coefficients.append(words)
+        coefficients = [f"{estimate.name} {numbers.significant(estimate.value)}" for estimate in fit.estimates]
         error = Cell(text=numbers.NONE)
         if fit.worst_error > 1e-9:
             error = Cell(text=numbers.percent(fit.worst_error, 1), note=f"at {numbers.ranks(fit.worst_ranks)}")
-        may = f"no: {fit.doubt}"
-        if not fit.doubt:
-            furthest = numbers.ranks(int(fit.counts[-1]))
-            may = f"to {furthest}, if the law holds"
-        rows.append((fit.law, "; ".join(coefficients), error, may))
+        rows.append((fit.law, "; ".join(coefficients), error, f"no: {fit.doubt}" if fit.doubt else "yes"))
     return Table(
         title="Laws",
-        headings=("Law", "Coefficients (95 % interval)", "Largest error\nof the fit", "May it be extended?"),
+        headings=("Law", "Coefficients", "Largest error\nof the fit", "Do the points agree with it?"),
         rows=rows,
         left=2,
         note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Fitted "
-        "by least squares of relative errors to geometric means over whole blocks of launches (with fewer than 6 of "
-        "them to medians, without intervals), without points of another session than the base's. Intervals by "
-        "profile likelihood, from the noise of launches within their blocks. A law whose errors are beyond that "
-        "noise (F test for lack of fit, 5 %) is refuted: it has no band and no intervals, and ends with the points. "
-        "Beyond the points a curve is drawn where the bands of all laws that are not refuted agree within a factor "
-        "of 2; its band is theirs together, for which of them holds is not known.",
+        "by least squares of relative errors to geometric means over whole repeats of launches (with fewer than 6 of "
+        "them to medians, untested), without points of another session than the base's. A law whose errors are beyond "
+        "the noise of launches within their repeats (F test for lack of fit, 5 %) is refuted. Several laws can agree "
+        "with the same points and differ beyond them, so none is drawn there.",
     )
 
 

@@ -2,27 +2,23 @@
 
 import pandas as pd
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, curve_frame, final_frame
-from harness.analysis.growth import fit_laws
+from harness.analysis.accuracy_times import TimeToAccuracy, default_accuracy, speedups_to_accuracy, times_to_accuracy
+from harness.analysis.frames import curve_frame, final_frame
 from harness.analysis.read_results import Loaded
-from harness.analysis.scaling import (
-    Scaling,
-    TimeToAccuracy,
-    default_accuracy,
-    parts_of_points,
-    ratios_frame,
-    speedups_to_accuracy,
-    times_to_accuracy,
-)
-from harness.prediction.beyond import Beyond
-from harness.prediction.forecast import network_reference
-from harness.report.figures import SweepView
+from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame
+from harness.analysis.scaling_laws import fit_laws
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.network_reference import network_reference
+from harness.report.figures.__init__ import SweepView
 from harness.report.run_words import layout_words, on_one_machine
 from harness.report.sweep_sentences import subject
 from harness.why.overheads import PARTS, overheads
 
 
-def view_of(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, predicted: tuple[Beyond, ...]) -> SweepView:
+def view_of(
+    loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, predicted: tuple[Extrapolation, ...]
+) -> SweepView:
     """Return what the page of `loaded` shows; `launches` is the `frames.launch_frame` that `scaling` is of."""
     workload = loaded.runs[0].point.workload
     goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)

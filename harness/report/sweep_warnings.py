@@ -191,6 +191,12 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
             "command's (of the harness, the script or MODEL, TensorFlow, Keras or MPI) and are left out: `harness "
             "history` and `harness check` compare them."
         )
+    if loaded.untimed_layouts:
+        layouts = distinct(map(str, loaded.untimed_layouts))
+        yield (
+            f"No launch on {layouts} has times in turns, so all times are those of whole launches, as they ran: "
+            "delete the launches on it and run the sweep again to have all layouts in turns."
+        )
     if loaded.unwitnessed:
         yield (
             "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.frames import EpochTimes, epoch_times
-from harness.analysis.read_results import Calls
+from harness.analysis.sync_calls import Calls
 from harness.schema.record import RunRecord
 from harness.why.waiting import skew_shares
 

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.scaling import PointScaling, Scaling, comparable, undisturbed_launches
-from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.comparison import comparable, undisturbed_launches
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval, percentiles, resamples
+from harness.analysis.scaling import PointScaling, Scaling
 from harness.why.launch_detail import USEFUL_COLUMNS
 from harness.why.overheads import typical_launches
 
@@ -105,13 +106,13 @@ def _point_efficiencies(
 
 def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
     """Return the intervals that there are; the base's computation scaling is 1 by definition."""
-    if len(group) < NEEDED:
+    if len(group) < FEWEST_LAUNCHES:
         return {}
     drawn, _ = resamples(len(group), 1, paired=True)
     times = _times(group, drawn)
     metrics = _metrics(times, times if same else None)
     intervals = {name: percentiles(values, len(group)) for name, values in metrics.items()}
-    pair = comparable(base, group) if compared and not same and len(base) >= NEEDED else None
+    pair = comparable(base, group) if compared and not same and len(base) >= FEWEST_LAUNCHES else None
     if pair is not None:
         base_drawn, group_drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         metrics = _metrics(_times(pair.group, group_drawn), _times(pair.base, base_drawn))

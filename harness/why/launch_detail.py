@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis.frames import with_launch_parts
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.time_parts import with_launch_parts
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run

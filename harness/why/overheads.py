@@ -1,6 +1,6 @@
 """Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports and checks.
 
-A part of the time (`analysis.frames.PART_NAMES`) is divided into causes, and each cause lowers one efficiency
+A part of the time (`analysis.time_parts.PART_NAMES`) is divided into causes, and each cause lowers one efficiency
 (`why.efficiencies.TREE`); `why.known_causes` says which overhead what it finds is part of.
 """
 
@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.frames import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches, median_launches
-from harness.analysis.scaling import PointScaling, Scaling, comparable, undisturbed_launches
-from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.comparison import comparable, undisturbed_launches
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval, percentiles, resamples
+from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches, median_launches
 
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
@@ -142,7 +143,7 @@ def overheads(
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
     (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
-    `frames.launch_frame` and `with_launch_parts`.
+    `frames.launch_frame` and `time_parts.with_launch_parts`.
     """
     valid = launches[launches["valid"]]
     valid = valid.assign(**{_TOTAL: valid[[cause.column for cause in causes]].sum(axis=1)})
@@ -237,7 +238,7 @@ def _overhead_intervals(
     """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
     rows = len(causes)
     nothing: list[Interval | None] = [None] * rows
-    pair = comparable(base, group) if min(len(base), len(group)) >= NEEDED else None
+    pair = comparable(base, group) if min(len(base), len(group)) >= FEWEST_LAUNCHES else None
     if pair is None:
         return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
     fewest = min(len(pair.base), len(pair.group))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from harness.analysis import numbers
-from harness.analysis.frames import slow_rank
+from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
 from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord
@@ -179,7 +179,7 @@ def slow_host(case: Case) -> Symptom | None:
 
 
 def one_slow_rank(case: Case) -> Symptom | None:
-    """One rank computes longer than the others (`frames.slow_rank`)."""
+    """One rank computes longer than the others (`time_parts.slow_rank`)."""
     slow = slow_rank(case.run, case.times)
     skew_causes = case.skew_causes
     if slow is None or (skew_causes and skew_causes["rank"] < skew_causes["rare"]):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.read_results import Calls
+from harness.analysis.sync_calls import Calls
 
 Array = NDArray[np.float64]
 SKEW_CAUSES = ("leaving", "rows", "rank", "rare", "jitter")

@@ -12,14 +12,8 @@ from click.testing import CliRunner
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.judgement import (
-    POLICIES,
-    PRESET,
-    ExperimentSize,
-    plan,
-    rank_counts,
-)
-from harness.cli.repeat import paper
+from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan, rank_counts
+from harness.cli.command_paper import paper
 from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.publish import write_page

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
-from harness.cli.repeat import claims
+from harness.cli.command_claims import claims
 from harness.report.imagenet_charts import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.cli.sweeps import report
+from harness.cli.command_report import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
-from harness.regression.baselines import measured_in
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
+from harness.regression.measurement import measured_in
 from harness.report import sweep_sentences
 from harness.report.answer import plain
 from harness.report.check_page import check_answer
@@ -160,7 +160,7 @@ def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: P
     plant(folder, launches=2)
     write_run(folder, make_launch(2, 0, 1.0, invalid=(BUSY,)))
     found = explain_sweep(folder)
-    answer = explain_answer(found, None, (), "harness explain")
+    answer = explain_answer(found, (), "harness explain")
     assert answer.banners == sweep_warnings(found.loaded, found.scaling)
     said = plain(" ".join(banner.text for banner in answer.banners))
     assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training rows" in said

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.comm.grouped_sums import CHOICES
 from harness.comm.native.build import build
-from harness.schema.message_cost import OVERLAPPED
+from harness.schema.message_cost import OVERLAPPED, Algorithm
 from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
@@ -71,9 +70,9 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     assert [found[choice]["fused alone"] for choice in ("native", "bridge")] == [True, False]
     assert [found[choice]["calls alone"] for choice in ("native", "bridge")] == [0, 0]
     for optimizer in ("sgd", "momentum", "adam"):
-        assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
+        assert {found[choice][f"{optimizer} steps"] for choice in Algorithm} == {100}
         if ranks < 3:
-            assert len({found[choice][optimizer] for choice in CHOICES}) == 1
+            assert len({found[choice][optimizer] for choice in Algorithm}) == 1
 
 
 def test_sums_beside_the_backward_pass_come_to_the_same_weights():
@@ -112,7 +111,7 @@ def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
     record = train(tmp_path, 2, "--dataset", "adult", "--samples", 640, "--epochs", 1, OMPI_CXX="no-such-compiler")
     assert record.provenance.reduction == "numpy_function bridge"
     assert record.note(NoteCode.BRIDGE)
-    assert record.provenance.algorithm == "bridge"
+    assert record.provenance.algorithm == Algorithm.BRIDGE
 
 
 def train(folder: Path, ranks: int, *options: object, **environment: str) -> RunRecord:

@@ -200,4 +200,4 @@ def check_explanation(sweep: Path, rows: list[Row], scaling: str) -> None:
     for row, tree in zip(rows, explanation.efficiencies, strict=True):
         root = tree.metrics["global efficiency"].value
         assert root / base_root == pytest.approx(float(row["Efficiency"]), rel=1e-6)
-    assert explain_answer(explanation, None, (), "harness explain").table is not None
+    assert explain_answer(explanation, (), "harness explain").table is not None

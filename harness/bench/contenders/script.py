@@ -111,8 +111,12 @@ def describe_layer(layer: "keras.Layer") -> dict[str, Any]:
         case keras.layers.Dense():
             return {"kind": "dense", "units": layer.units, "activation": layer.activation.__name__}
         case keras.layers.Conv2D(padding="same", strides=(1, 1)):
-            size, activation = layer.kernel_size[0], layer.activation.__name__
-            return {"kind": "convolution", "units": layer.filters, "size": size, "activation": activation}
+            return {
+                "kind": "convolution",
+                "units": layer.filters,
+                "size": layer.kernel_size[0],
+                "activation": layer.activation.__name__,
+            }
         case keras.layers.MaxPooling2D():
             return {"kind": "pooling", "size": layer.pool_size[0]}
         case keras.layers.Reshape() | keras.layers.Flatten():
@@ -131,7 +135,7 @@ def write_input_files(task: Task, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from harness.comm.grouped_sums import build_native
+    from harness.comm.native_library import find_library
 
-    build_native()  # once, and not while contenders wait for each other
+    find_library()  # once, and not while contenders wait for each other
     write_input_files(read_task(), Path(sys.argv[2]))

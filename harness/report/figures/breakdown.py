@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import PART_NAMES
+from harness.analysis.time_parts import PART_NAMES
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
-from harness.report.figures import SweepView, figure
+from harness.report.figures.__init__ import SweepView, figure
 
 _MOST_BARS = 16
 _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
@@ -18,7 +18,7 @@ _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarPart:
-    """One part of a bar: its column of `analysis.frames.breakdown_frame`, and how it looks."""
+    """One part of a bar: its column of `analysis.time_parts.breakdown_frame`, and how it looks."""
 
     column: str
     tone: svg.Tone
