@@ -12,7 +12,7 @@ from harness.prediction.kept_extrapolation import score_extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
-from harness.report.figures.__init__ import SweepView, draw_figures
+from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.report.answer import Fact
-from harness.report.figures.__init__ import SweepView
+from harness.report.figures import SweepView
 from harness.report.sweep_sentences import last_point, speedup_label, target_of
 from harness.report.sweep_tables import rows_of
 

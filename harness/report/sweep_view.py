@@ -10,7 +10,7 @@ from harness.analysis.scaling_laws import fit_laws
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.network_reference import network_reference
-from harness.report.figures.__init__ import SweepView
+from harness.report.figures import SweepView
 from harness.report.run_words import layout_words, on_one_machine
 from harness.report.sweep_sentences import subject
 from harness.why.overheads import PARTS, overheads

@@ -10,7 +10,7 @@ from harness.analysis.time_parts import PART_NAMES
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
-from harness.report.figures.__init__ import SweepView, figure
+from harness.report.figures import SweepView, figure
 
 _MOST_BARS = 16
 _LEAST = 0.0001  # a part that takes less than this of every bar is not seen

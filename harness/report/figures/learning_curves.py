@@ -8,7 +8,7 @@ from harness.analysis import numbers
 from harness.base.own_matplotlib import Axes, ticker
 from harness.report import captions
 from harness.report.answer import PageFigure
-from harness.report.figures.__init__ import SweepView, figure
+from harness.report.figures import SweepView, figure
 from harness.report.rank_axes import some_of, time_unit
 from harness.report.svg import draw, mark
 

@@ -13,7 +13,7 @@ from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.prediction.network_reference import NetworkReference
 from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
-from harness.report.figures.__init__ import SweepView, figure
+from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
 
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
