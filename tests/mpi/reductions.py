@@ -65,7 +65,7 @@ for choice in (*Algorithm, "too large", "no room"):
     calls = reduction.take_calls()
     found[choice] = {
         "name": reduction.name,
-        "note": reduction.note,
+        "notes": [note.code for note in reduction.notes],
         "error": errors[np.float32],
         "error of float64": errors[np.float64],
         "one NaN": one_nan(reduction),
