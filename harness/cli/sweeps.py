@@ -31,13 +31,14 @@ from harness.cli.options import (
 )
 from harness.cli.repeat import redrawn
 from harness.report.answer import Answer, Banner, plain
-from harness.schema.record import RUN_FILE, read_run
-from harness.schema.sweep import LOGS, Point
+from harness.schema.record import read_run
+from harness.schema.sweep import Point
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 if TYPE_CHECKING:
     from harness.analysis.stats import Interval
-    from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
+    from harness.sweep.sweep_command import SweepPlan
 
 
 _MOST = 24  # repeats
@@ -134,7 +135,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
             sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options), enough=enough
         )
     except RunError as error:
-        if not any(folder.glob(f"*/{RUN_FILE}")):  # all of them failed
+        if not SweepFolder(folder).has_records:  # all of them failed
             raise
         problem = str(error)
     return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
@@ -188,17 +189,16 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
 
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
-    from harness.sweep.job_script import JOBS
     from harness.sweep.progress import Pace
 
     name = Pace(plan.points).name
     launches: list[tuple[Point, ...]] = []
-    for group in plan.groups:
-        launches += [group.points] if group.shape == "block" else [(point,) for point in group.points]
+    for job in plan.jobs:
+        launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
-    scripts = plan.folder / JOBS
+    scripts = SweepFolder(plan.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )
@@ -294,7 +294,7 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
                 click.echo(f"           | {line}")
-            click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
+            click.echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
     for skipped in status.skipped:
         click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
@@ -376,7 +376,7 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, results)
-    if not (folder / RUN_FILE).exists():
+    if not LaunchFolder(folder).is_recorded:
         loaded = load_sweep(folder)
         if not loaded.valid:
             raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")

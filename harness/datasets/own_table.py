@@ -21,7 +21,7 @@ from harness.datasets.npy_files import NpyWriter, Vector, read_chunks
 from harness.datasets.number_text import NumberForm, is_missing_number, read_number
 from harness.datasets.own_columns import Columns, LabelChoice, LeftOut
 from harness.datasets.own_labels import whole_numbers
-from harness.schema.record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
+from harness.schema.data_record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
 
 _MOST_CATEGORIES = 1_000
 _NAMES = 100  # so many texts of which most stand in one row alone are names

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
-from harness.schema.record import RUN_FILE, Segment, encode
-from harness.schema.sweep import checkpoint_folder, forget_checkpoints
+from harness.schema.record import Segment, encode
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import ATTEMPTS, Arrays, Header, newest_checkpoint, read_attempts, write_checkpoint
@@ -40,9 +40,9 @@ class Checkpointing:
         self._replica = replica
         self._world = replica.world
         self._interval = parse_interval(replica.point.workload.checkpoint)
-        self._folder = checkpoint_folder(record) if record and not self._interval.never else None
-        if record and (record / RUN_FILE).exists() and self._world.rank == 0:
-            forget_checkpoints(record)  # of a launch that was killed when its record was written
+        self._folder = LaunchFolder(record).checkpoints if record and not self._interval.never else None
+        if record and LaunchFolder(record).is_recorded and self._world.rank == 0:
+            LaunchFolder(record).forget_checkpoints()  # of a launch that was killed when its record was written
         self.notes: list[str] = []
         self._attempts: tuple[Segment, ...] = ()
         self._written = time.monotonic()

@@ -27,9 +27,7 @@ from harness.comm.placement import RankPlace, misplacements
 from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
 from harness.schema.record import (
-    RUN_FILE,
     SCHEMA,
-    STEPS_FILE,
     EpochRecord,
     FailedRank,
     Provenance,
@@ -41,6 +39,7 @@ from harness.schema.record import (
     encode,
 )
 from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import LaunchFolder
 from harness.train.replica import Replica
 from harness.train.step_table import Columns, on_one_clock, with_parts
 
@@ -67,8 +66,8 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
         columns[name] = np.concatenate([part[name] for part in steps])
     table = pa.table(columns)
     with folder_atomic(folder) as staging:
-        pq.write_table(table, staging / STEPS_FILE, compression="zstd")
-        (staging / RUN_FILE).write_bytes(encode(record))
+        pq.write_table(table, LaunchFolder(staging).steps, compression="zstd")
+        LaunchFolder(staging).record.write_bytes(encode(record))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,8 @@ from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.stats import median_interval, ratio_interval
 from harness.base.errors import UserError
 from harness.report.sweep_facts import doubts, machine_facts, mixtures
-from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord
+from harness.schema.record import RunRecord
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
 from tests.labs.factories import (
     epoch_frame,
     launch_frame,

@@ -22,7 +22,7 @@ from harness.analysis.turn_blocks import (
 )
 from harness.analysis.turn_times import read_rounds
 from harness.cli.sweeps import next_repeats
-from harness.schema.sweep import ROUNDS
+from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
 
 ONE, TWO = "n1x1x1", "n2x1x1"
@@ -180,20 +180,20 @@ def test_the_slowest_core_is_measured_on_other_turns_than_those_that_chose_it() 
 
 
 def test_rounds_are_read_by_launch_and_a_damaged_file_is_none(tmp_path: Path) -> None:
-    (tmp_path / ROUNDS).mkdir()
-    turns(np.random.default_rng(4), 1.2).to_parquet(tmp_path / ROUNDS / "whole.parquet")
+    SweepFolder(tmp_path).rounds.mkdir()
+    turns(np.random.default_rng(4), 1.2).to_parquet(SweepFolder(tmp_path).block_turns("whole"))
     block = read_rounds(tmp_path, "whole")
     assert block is not None
     assert block.base == ONE_LAUNCH
     assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.2, abs=0.05)
-    (tmp_path / ROUNDS / "cut.parquet").write_bytes(b"PAR1")
+    (SweepFolder(tmp_path).block_turns("cut")).write_bytes(b"PAR1")
     assert read_rounds(tmp_path, "cut") is None
     assert read_rounds(tmp_path, "absent") is None
 
 
 def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_path: Path) -> None:
     """Where every layout has launches in turns, one without is no valid launch; where one has none, nobody has."""
-    (tmp_path / ROUNDS).mkdir()
+    SweepFolder(tmp_path).rounds.mkdir()
     blocks = [(make_launch(1, k, 1.0, block=f"b{k}"), make_launch(2, k, 0.6, block=f"b{k}")) for k in range(3)]
     for number, pair in enumerate(blocks):
         for run in pair:
@@ -201,7 +201,7 @@ def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_pa
         if number:  # the first block was killed before its turns were written
             names = {ONE_LAUNCH: pair[0].point.folder, TWO_LAUNCH: pair[1].point.folder}
             table = turns(np.random.default_rng(number), 1.2).replace({"launch": names})
-            table.to_parquet(tmp_path / ROUNDS / f"b{number}.parquet")
+            table.to_parquet(SweepFolder(tmp_path).block_turns(f"b{number}"))
     loaded = load_sweep(tmp_path)
     assert [bool(run.invalid) for run in loaded.runs] == [True, False, False, True, False, False]
     scaling = scale(launch_frame(loaded.runs, loaded.epochs))

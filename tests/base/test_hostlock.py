@@ -22,7 +22,7 @@ from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probing
-from harness.sweep.sweep_folder import is_locked, locked
+from harness.sweep.sweep_lock import is_locked, locked
 from tests.labs.sweep_lab import Lab, hanging, wait_for
 
 TIMED = "harness-timed.lock"
@@ -244,7 +244,7 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from harness.base.errors import UserError
-from harness.sweep.sweep_folder import locked
+from harness.sweep.sweep_lock import locked
 def full(*args): raise OSError(28, os.strerror(28))
 os.pwrite = full
 try:

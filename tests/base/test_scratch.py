@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from harness.base import hostlock
-from harness.base.hostlock import SCRATCH, SEGMENTS, Scratch
+from harness.base import scratch
+from harness.base.scratch import SCRATCH, SEGMENTS, Scratch
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(hostlock, "_PLACE", tmp_path)
+    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
     return tmp_path
 
 
 KILLED = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from harness.base import hostlock
-hostlock._PLACE = Path(sys.argv[1])
-own = hostlock.Scratch()
-(Path(own.variables[hostlock.SCRATCH]) / "segment").touch()
+from harness.base import scratch
+scratch._PLACE = Path(sys.argv[1])
+own = scratch.Scratch()
+(Path(own.variables[scratch.SCRATCH]) / "segment").touch()
 print(subprocess.Popen(["sleep", "60"], pass_fds=own.handles, stdout=subprocess.DEVNULL).pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -78,7 +78,7 @@ def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id
 
 
 def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostlock, "_PLACE", Path("/nowhere"))
+    monkeypatch.setattr(scratch, "_PLACE", Path("/nowhere"))
     assert (Scratch().variables, Scratch().handles) == ({}, ())
 
 
@@ -107,7 +107,7 @@ def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: 
 GENERATE = """
 import os
 import tensorflow as tf
-from harness.base.hostlock import keep_generated_files
+from harness.base.scratch import keep_generated_files
 keep_generated_files()
 tf.function(lambda x: x if x > 0 else -x)(tf.constant(1.0))
 os._exit(0)  # as when it is killed: nothing is tidied up

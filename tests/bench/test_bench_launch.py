@@ -19,9 +19,9 @@ from harness.sweep.schedulers import open_scheduler
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
-    begin, end = CpuUsage(clock=10, host=100, own=5), CpuUsage(clock=14, host=108, own=9)
+    begin, end = CpuUsage(clock=10, host=100, process=5), CpuUsage(clock=14, host=108, process=9)
     assert other_load(begin, end) == 1.0
-    assert other_load(begin, CpuUsage(clock=14, host=101, own=9)) == 0.0
+    assert other_load(begin, CpuUsage(clock=14, host=101, process=9)) == 0.0
 
 
 def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:

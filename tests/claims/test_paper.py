@@ -25,11 +25,12 @@ from harness.report.paper_sections import PaperStudy, read_experiments
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sweep import ROUNDS, Layout, Sweep
-from harness.sweep.execute import run_together
-from harness.sweep.job_script import Group
+from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.job_plan import JobPlan
 from harness.sweep.site import JobRequest
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.submission import Submission
+from harness.sweep.together import run_together
 from tests.labs.caches import own_cache
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
@@ -160,24 +161,24 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     class Trained:
         dropped, busy = 0, ""
 
-        def __init__(self, *_: object, folder: Path, groups: Sequence[Group], **__: object) -> None:
-            (folder / ROUNDS).mkdir(exist_ok=True)
-            for group in groups:
+        def __init__(self, *_: object, folder: Path, plans: Sequence[JobPlan], **__: object) -> None:
+            SweepFolder(folder).rounds.mkdir(exist_ok=True)
+            for group in plans:
                 name = f"block-{group.points[0].repeat}"
                 turns = []
                 for point in group.points:
                     bound = ";".join(map(str, range(point.layout.ranks)))
                     turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, bound))
                 frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
-                frame.to_parquet(folder / ROUNDS / f"{name}.parquet")
+                frame.to_parquet(SweepFolder(folder).block_turns(name))
                 for point in group.points:
                     write_run(folder, replace(make_run(point), block=name))
 
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("harness.sweep.execute.Launches", Trained)
-    monkeypatch.setattr("harness.sweep.execute._prepare", lambda *_: None)
+    monkeypatch.setattr("harness.sweep.sweep_command.Launches", Trained)
+    monkeypatch.setattr("harness.sweep.together.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
     in_turns = Submission(request=JobRequest(shape="block"))
@@ -211,7 +212,7 @@ def test_command_goes_on_after_a_failed_experiment(
         return int(sweeps[0].workload.dataset == "adult")
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
+    monkeypatch.setattr("harness.sweep.together.run_together", run_together)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
     result = CliRunner().invoke(paper, [*few, *where])

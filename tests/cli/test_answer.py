@@ -15,7 +15,7 @@ from harness.cli.common import WIDTH, answering, print_table
 from harness.cli.make import settings_of
 from harness.report.answer import NOTHING_VALID, Answer, Table
 from harness.report.sweep_page import report_sweep
-from harness.sweep.sweep_folder import read_study
+from harness.sweep.study import read_study
 from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."

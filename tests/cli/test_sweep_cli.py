@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.sweeps import sweep
-from harness.schema.presets import repeat_command
-from harness.sweep.sweep_folder import read_study
+from harness.schema.command_lines import repeat_command
+from harness.sweep.study import read_study
 from tests.labs.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[2]

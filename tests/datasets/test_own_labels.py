@@ -13,7 +13,8 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets.held_out import draw_rows
-from harness.schema.record import OwnFile, TableColumns, read_run
+from harness.schema.data_record import OwnFile, TableColumns
+from harness.schema.record import read_run
 from tests.labs.factories import make_launch, write_report, write_run
 from tests.labs.own_files import lines, prepare, refused
 
@@ -26,8 +27,8 @@ def flower(row: int) -> str:
 
 
 def own(prepared: datasets.Prepared) -> OwnFile:
-    assert prepared.record.own is not None
-    return prepared.record.own
+    assert prepared.record.own_file is not None
+    return prepared.record.own_file
 
 
 def columns(prepared: datasets.Prepared) -> TableColumns:
@@ -332,6 +333,6 @@ def test_the_lines_are_in_the_record_and_on_the_page(cache: Path, tmp_path: Path
     path.write_text(lines(lambda row: f"{row},{row}.5,{'rgb'[row % 3]},{flower(row)}", ",price,colour,class\n"))
     data = prepare(path).record
     record = write_run(tmp_path / "s", make_launch(1, 0, 1.0, data=data))
-    assert read_run(record).data.own == data.own
+    assert read_run(record).data.own_file == data.own_file
     page = html.unescape(write_report(tmp_path / "s", tmp_path / "reports").read_text())
     assert all(line in page for line in datasets.own_file_lines(data))

@@ -11,20 +11,10 @@ import pyarrow.parquet as pq
 
 from harness.analysis import frames
 from harness.analysis.turn_blocks import TurnBlock
-from harness.schema.record import (
-    RUN_FILE,
-    SCHEMA,
-    STEPS_FILE,
-    DataRecord,
-    EpochRecord,
-    Machine,
-    Provenance,
-    RankRecord,
-    RunRecord,
-    WeightsRecord,
-    encode,
-)
-from harness.schema.sweep import FAILURES, STUDY_FILE, Failure, Layout, Point, Skipped, Study, Sweep
+from harness.schema.data_record import DataRecord
+from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, RankRecord, RunRecord, WeightsRecord, encode
+from harness.schema.sweep import Failure, Layout, Point, Skipped, Study, Sweep
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
@@ -191,7 +181,7 @@ def write_study(
 def write_failure(sweep: Path, point: Point, reason: str) -> Failure:
     """Write the failure of `point` into `sweep`."""
     failure = Failure(point=point, ended=START, exit_code=1, reason=reason, tail=f"Traceback\n{reason}")
-    path = sweep / FAILURES / f"{point.folder}.json"
+    path = SweepFolder(sweep).failure(point.folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(failure))
     return failure

@@ -11,12 +11,13 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.cli.common import _document
-from harness.prediction.beyond import BEYOND_FILE, Draws, MeasuredParts
+from harness.prediction.beyond import Draws, MeasuredParts
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.step_model import measured_factor, own_times
 from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import Layout, Skipped
+from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 
@@ -212,19 +213,19 @@ def test_a_stated_network_is_a_series_of_its_own_and_stays(tmp_path: Path) -> No
 def test_what_is_measured_later_scores_the_prediction(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     drawn(folder, keep=True)
-    kept = (folder / BEYOND_FILE).read_bytes()
+    kept = SweepFolder(folder).extrapolation.read_bytes()
     made = json.loads(kept)["made"]
     for ranks, seconds in ((4, 0.76), (8, 1.0)):
         for repeat in range(3):
             run = make_launch(ranks, repeat, seconds)
             write_run(folder, replace(run, started=START.replace(year=int(made[:4]) + 1)))
     answer = drawn(folder, keep=True)
-    assert (folder / BEYOND_FILE).read_bytes() == kept
+    assert SweepFolder(folder).extrapolation.read_bytes() == kept
     scores = table(answer, "Predicted beyond the machine, measured since")
     assert [(row[0], row[-1]) for row in scores.rows] == [("4", "yes"), ("8", "no")]
     assert scores.note.startswith("1 of 2 ") and "predicted" not in answer.sentence
-    (folder / BEYOND_FILE).write_text("{")
-    with pytest.raises(UserError, match=BEYOND_FILE):
+    SweepFolder(folder).extrapolation.write_text("{")
+    with pytest.raises(UserError, match=r"beyond\.json"):
         drawn(folder)
 
 

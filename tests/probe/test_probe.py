@@ -40,7 +40,8 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout, Sweep
-from harness.sweep.job_script import Group, write_group
+from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_script import write_job
 from harness.sweep.schedulers import open_scheduler
 from tests.labs.factories import make_provenance, make_workload
 from tests.labs.networks import EXPECTED
@@ -324,8 +325,8 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
     better = replace(usual, settings=settings)
     assert better.name != usual.name and better.points()[0].key != usual.points()[0].key
-    job = write_group(
-        Group(shape="jobs", points=better.points()[:1]),
+    job = write_job(
+        JobPlan(shape="jobs", points=better.points()[:1]),
         open_scheduler("local", oversubscribe=True),
         folder=tmp_path,
         data_dir=None,

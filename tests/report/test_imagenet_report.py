@@ -13,7 +13,8 @@ from harness.report.claims_page import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import resolve
-from harness.schema.sweep import STUDY_FILE, Layout, Point
+from harness.schema.sweep import Layout, Point
+from harness.schema.sweep_folder import STUDY_FILE
 from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
 
 CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)

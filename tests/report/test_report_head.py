@@ -12,8 +12,10 @@ from harness.regression.baselines import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
 from harness.report.sweep_facts import layout_words
-from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
+from harness.schema.command_lines import sweep_command
+from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
+from harness.schema.setting_words import distinguishing_names, study_name
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
 from tests.labs.asked import asked

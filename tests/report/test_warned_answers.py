@@ -27,7 +27,7 @@ from harness.report.probe_page import best_settings, probe_answer
 from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
-from harness.sweep.sweep_folder import set_aside
+from harness.sweep.survey import set_aside
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import explain_sweep
 from tests.labs.factories import (

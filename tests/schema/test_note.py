@@ -8,7 +8,9 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.regression.baselines import study_differences
-from harness.schema.presets import distinguishing_names, resolve, script_workload, study_name, sweep_command
+from harness.schema.command_lines import sweep_command
+from harness.schema.presets import resolve, script_workload
+from harness.schema.setting_words import distinguishing_names, study_name
 from harness.schema.sweep import Layout, Point, Sweep
 from tests.labs.asked import asked
 from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.schema.option import check_options, conditions, option
+from harness.schema.option import check_options, option
 from harness.schema.record import decode, encode
+from harness.schema.setting_words import conditions
 from harness.schema.workload import Workload
 from tests.labs.factories import make_workload
 

@@ -14,7 +14,10 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.schema.sweep import Layout
 from harness.sweep import launch_command
-from harness.sweep.job_script import Group, check_directives, estimate, queue_name, remarks, write_group
+from harness.sweep.job_cost import estimate, remarks
+from harness.sweep.job_plan import JobPlan, queue_name
+from harness.sweep.job_script import write_job
+from harness.sweep.job_template import check_directives
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
@@ -112,8 +115,8 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     kind, layouts, request, site = CASES[name]
     points = tuple(replace(make_point(repeat=number), layout=layout) for number, layout in enumerate(layouts))
     scheduler = open_scheduler(kind, site=site, request=request)
-    group = Group(shape=request.shape, points=points)
-    job = write_group(group, scheduler, folder=tmp_path, data_dir=None, **changes)
+    group = JobPlan(shape=request.shape, points=points)
+    job = write_job(group, scheduler, folder=tmp_path, data_dir=None, **changes)
     text = job.script.read_text()
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
@@ -174,7 +177,7 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
 
 
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
-    groups = [Group(shape="jobs", points=(replace(make_point(), layout=ONE),))]
+    groups = [JobPlan(shape="jobs", points=(replace(make_point(), layout=ONE),))]
     cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
     assert "judging by these, WALLTIME=0:05:00 is enough" in str(cost)
     assert "is enough" not in str(estimate(groups, JobRequest(walltime="0:08:00"), None, {ONE: [100.0]}))
@@ -183,9 +186,9 @@ def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
 
 def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:
     point = replace(make_point(), layout=ONE)
-    name = queue_name(tmp_path, Group(shape="jobs", points=(point,)))
+    name = queue_name(tmp_path, JobPlan(shape="jobs", points=(point,)))
     assert re.fullmatch(r"mnist-[0-9a-f]{8}", name)
-    assert name != queue_name(tmp_path / "other", Group(shape="jobs", points=(point,)))
+    assert name != queue_name(tmp_path / "other", JobPlan(shape="jobs", points=(point,)))
 
 
 def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:

@@ -13,17 +13,20 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import RunError, UserError
 from harness.cli import main
+from harness.schema.job_usage import JobUsage
 from harness.schema.record import read_accounts
-from harness.schema.sweep import JobUsage, Layout
+from harness.schema.sweep import Layout
 from harness.sweep.execute import cancel, run_sweep, write_scripts
 from harness.sweep.job_state import State
 from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
 from harness.sweep.plan import Axes, build_sweep, combine
+from harness.sweep.running import Running, read_running, write_running
 from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
+from harness.sweep.study import read_study
+from harness.sweep.submission import Submission, read_submission
 from harness.sweep.submission_errors import UnreadableAnswer
-from harness.sweep.sweep_folder import Running, Submission, read_running, read_study, read_submission, write_running
 from tests.labs.doubles import install
 from tests.labs.factories import START
 from tests.labs.sweep_lab import Lab
@@ -192,7 +195,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
-        patch.setattr("harness.sweep.status._GRACE_S", 0.2)
+        patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     (entry,) = read_status(folder).entries
@@ -326,8 +329,8 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
-    monkeypatch.setattr("harness.sweep.status._GRACE_S", 0.5)
-    monkeypatch.setattr("harness.sweep.status._MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
     monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
 
 

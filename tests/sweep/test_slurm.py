@@ -7,7 +7,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.report.sweep_facts import account_facts
-from harness.schema.sweep import Account, JobUsage, Layout
+from harness.schema.job_usage import Account, JobUsage
+from harness.schema.sweep import Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest, Site, known_sites, read_site
 from harness.sweep.slurm_answers import (

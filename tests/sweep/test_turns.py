@@ -18,7 +18,8 @@ import pytest
 from harness.base.cores import usable_cores
 from harness.base.turns import Turns, clock
 from harness.schema.record import encode
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.referee import run_block
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
 _RANK = """
@@ -52,13 +53,13 @@ if len(sys.argv) > 5 and rank == 0:
 
 def rank_set(
     name: str, folder: Path, *, ranks: int = 1, steps: int = 300, code: int = 0, program: str = _RANK
-) -> RankSet:
+) -> LaunchSpec:
     """Return a set of `ranks` processes that do not know each other, started by a shell."""
     (folder / "rank.py").write_text(program)
     start = f'"{sys.executable}" "{folder}/rank.py"'
     lines = [f'{start} {rank} {ranks} {steps} "{folder}/{name}" {code} &' for rank in range(ranks)]
     waits = "code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code"
-    return RankSet(name=name, words=("bash", "-c", "\n".join([*lines, waits])), log=str(folder / f"{name}.log"))
+    return LaunchSpec(name=name, words=("bash", "-c", "\n".join([*lines, waits])), log=str(folder / f"{name}.log"))
 
 
 def said(folder: Path, name: str, rank: int = 0) -> dict[str, list[float]]:
@@ -96,7 +97,7 @@ def test_a_pause_takes_nothing_of_the_step_that_ended_before_it() -> None:
 
 def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> None:
     sets = (rank_set("one", tmp_path), rank_set("two", tmp_path, ranks=2))
-    end = run_block(Block(name="b", sets=sets))
+    end = run_block(TurnBlock(name="b", launches=sets))
     assert end.codes == {"one": 0, "two": 0}, (tmp_path / "one.log").read_text()
     steps = end.turns["seconds"] / end.turns["steps"]
     assert steps.median() > 0.0009  # a millisecond at least, more where others use the machine
@@ -115,7 +116,7 @@ def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> No
 
 
 def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
-    end = run_block(Block(name="b", sets=(rank_set("one", tmp_path), rank_set("two", tmp_path))))
+    end = run_block(TurnBlock(name="b", launches=(rank_set("one", tmp_path), rank_set("two", tmp_path))))
     assert end.turns["seconds"].between(0, 0.25).all()  # the pauses do not count
     for name in ("one", "two"):
         marks = pd.Series(said(tmp_path, name)["marks"])
@@ -127,7 +128,9 @@ def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
 
 
 def test_chance_decides_the_order_of_a_round(tmp_path: Path) -> None:
-    end = run_block(Block(name="b", sets=(rank_set("one", tmp_path, steps=900), rank_set("two", tmp_path, steps=900))))
+    end = run_block(
+        TurnBlock(name="b", launches=(rank_set("one", tmp_path, steps=900), rank_set("two", tmp_path, steps=900)))
+    )
     first = end.turns[end.turns["place"] == 0]["launch"].value_counts()
     assert first.min() >= 2
 
@@ -136,7 +139,7 @@ def test_what_is_compared_has_neighbouring_turns(tmp_path: Path) -> None:
     sets = tuple(
         rank_set(f"{side}-{ranks}", tmp_path, ranks=ranks, steps=400) for side in ("old", "new") for ranks in (1, 2)
     )
-    turns = run_block(Block(name="pairs", sets=sets)).turns
+    turns = run_block(TurnBlock(name="pairs", launches=sets)).turns
     whole = [one for _, one in turns.groupby("round") if len(one) == 4]
     assert len(whole) > 3
     for one in whole:
@@ -151,7 +154,7 @@ def test_a_single_rank_has_its_turns_on_the_cores_of_each_and_is_home_at_the_end
     program = _RANK.replace("turns = join", f"{home}turns = join")
     program += "assert os.sched_getaffinity(0) == {" + f"{cores}[rank]" + "}\n"
     sets = (rank_set("one", tmp_path, program=program), rank_set("two", tmp_path, ranks=2, program=program))
-    end = run_block(Block(name="b", sets=sets))
+    end = run_block(TurnBlock(name="b", launches=sets))
     assert end.codes == {"one": 0, "two": 0}, (tmp_path / "one.log").read_text()
     bound = end.turns[end.turns["steps"] > 0].groupby("launch")["bound"]
     first, second = map(str, cores)
@@ -169,7 +172,7 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
         for one in sets
     )
     file = tmp_path / "block.json"
-    file.write_bytes(encode(Block(name="job", sets=later, rounds=str(tmp_path / "rounds.parquet"))))
+    file.write_bytes(encode(TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))))
     words = [sys.executable, "-m", "harness.sweep.block", file, "a-node-without-an-address"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -187,15 +190,15 @@ def test_a_set_that_fails_leaves_the_others_to_go_on(tmp_path: Path) -> None:
         "code=0; for job in $(jobs -p); do wait $job || code=$?; done; exit $code",
         "wait -n || { code=$?; kill $(jobs -p); exit $code; }; wait",
     )
-    failing = RankSet(name="bad", words=("bash", "-c", script), log=failing.log)
-    end = run_block(Block(name="b", sets=(rank_set("good", tmp_path), failing)))
+    failing = LaunchSpec(name="bad", words=("bash", "-c", script), log=failing.log)
+    end = run_block(TurnBlock(name="b", launches=(rank_set("good", tmp_path), failing)))
     assert end.codes == {"good": 0, "bad": 7}
     assert len(said(tmp_path, "good")["times"]) == 300
 
 
 def test_a_set_that_never_starts_is_no_hang(tmp_path: Path) -> None:
-    missing = RankSet(name="bad", words=("bash", "-c", "exit 3"), log=str(tmp_path / "bad.log"))
-    end = run_block(Block(name="b", sets=(rank_set("good", tmp_path, steps=50), missing)))
+    missing = LaunchSpec(name="bad", words=("bash", "-c", "exit 3"), log=str(tmp_path / "bad.log"))
+    end = run_block(TurnBlock(name="b", launches=(rank_set("good", tmp_path, steps=50), missing)))
     assert end.codes == {"good": 0, "bad": 3}
     assert end.turns.empty  # nothing to compare with
 
@@ -218,7 +221,7 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     import msgspec
 
     file = tmp_path / "block.json"
-    file.write_bytes(msgspec.json.encode(Block(name="b", sets=sets, rounds=str(tmp_path / "rounds.parquet"))))
+    file.write_bytes(msgspec.json.encode(TurnBlock(name="b", launches=sets, rounds=str(tmp_path / "rounds.parquet"))))
     mark = f"{os.getpid()}-{number}"
     referee = subprocess.Popen(
         [sys.executable, "-m", "harness.sweep.block", str(file)],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.schema.sweep import checkpoint_folder, forget_checkpoints
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
 from tests.labs.factories import make_point, make_run
@@ -92,10 +92,10 @@ def _saved(array: np.ndarray) -> bytes:
 
 def test_checkpoints_are_beside_the_record_and_go_when_it_is_there(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        write(checkpoint_folder(tmp_path / name), 1)
-    forget_checkpoints(tmp_path / "one")
+        write(LaunchFolder(tmp_path / name).checkpoints, 1)
+    LaunchFolder(tmp_path / "one").forget_checkpoints()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["other"]
-    forget_checkpoints(tmp_path / "other")
+    LaunchFolder(tmp_path / "other").forget_checkpoints()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.record import read_run
-from harness.schema.sweep import checkpoint_folder
+from harness.schema.sweep_folder import LaunchFolder
 from harness.train.checkpoint_file import read_attempts
 from tests.kills import COMMON, LAUNCHES, Victim, differences, run
 from tests.labs.caches import own_cache
@@ -49,10 +49,10 @@ def test_a_stopped_launch_goes_on_on_the_same_ranks_bit_for_bit_and_on_others(tm
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 75, said
     assert "stopped by SIGUSR1 in epoch" in said and "the same command goes on from there" in said
-    (attempt,) = read_attempts(checkpoint_folder(stopped.record))
+    (attempt,) = read_attempts(LaunchFolder(stopped.record).checkpoints)
     assert attempt.stopped == "SIGUSR1" and attempt.end > (0, 0)
     for other in ("on three", "refused"):
-        shutil.copytree(checkpoint_folder(stopped.record), checkpoint_folder(tmp_path / other))
+        shutil.copytree(LaunchFolder(stopped.record).checkpoints, LaunchFolder(tmp_path / other).checkpoints)
     options = ("-m", "harness", "train", *COMMON, *words)
     refused = run_ranks(2, *options, "--epochs", "25", "--record", tmp_path / "refused")
     assert refused.returncode == 2

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from harness.cli import main
 from harness.report.answer import Answer
-from harness.schema.record import STEPS_FILE, RunRecord, read_run
+from harness.schema.record import RunRecord, read_run
+from harness.schema.sweep_folder import STEPS_FILE
 from tests.labs.caches import own_cache
 
 # Ranks must start: what is compared is what they train.

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from harness.__main__ import run as command
 from harness.analysis.frames import EPOCH_PARTS
 from harness.analysis.read_results import Calls, read_calls
-from harness.schema.record import STEPS_FILE, read_run
+from harness.schema.record import read_run
+from harness.schema.sweep_folder import STEPS_FILE
 from harness.why.launch_detail import last_ranks, skew_shares
 from harness.why.overheads import LAUNCH_CAUSES, PARTS, Explanation, explain_sweep, overheads
 from tests.labs.factories import make_launch, make_point, write_run, write_study
