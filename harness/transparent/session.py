@@ -243,7 +243,6 @@ class Session:
 
         reductions = runtime.collectives.reductions
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        staged = ", staged through host memory" if self.gpu else ""
         factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
         seen = ScriptObservations(
             started=self.started,
@@ -251,8 +250,8 @@ class Session:
             rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
             global_batch=measured.batch * factor,
             sha256=sha256,
-            reduction=reductions[-1].name + staged if reductions else "none",
-            notes=(*runtime.notes, *unwatched, *(reduction.note for reduction in reductions if reduction.note)),
+            reduction=reductions[-1] if reductions else None,
+            notes=(*runtime.notes, *unwatched, *(note for reduction in reductions for note in reduction.notes)),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
