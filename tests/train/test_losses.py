@@ -191,7 +191,7 @@ def test_those_that_are_left_move_up():
     now, change = assign_slots(before, [before[0], before[3]])
     assert [(left.pid, left.slot, left.share) for left in now] == [(10, 0, 1), (13, 1, 1)]
     assert [gone.pid for gone in change.failed] == [11, 12]
-    assert change.kept == (0, 3)
+    assert change.old_slots == (0, 3)
 
 
 @given(st.integers(1, 6), st.data())
@@ -224,7 +224,7 @@ def test_a_loss_inside_a_graphs_python_is_found_in_tensorflows_error():
     error = tf.errors.UnknownError(None, None, "Exception")
     assert find_loss(error) == Loss(reason=LossReason.MPI)
     forget_losses(0)
-    assert find_loss(error) is None and find_loss(tf.errors.UnavailableError(None, None, "")) is None
+    assert find_loss(error) is None and find_loss(tf.errors.AbortedError(None, None, "")) is None
 
 
 @pytest.mark.parametrize(
