@@ -34,10 +34,15 @@ def fault(name, folder, *switches):
     else:
         finished = run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder)
     assert time.monotonic() - begin < WITHIN_S
-    time.sleep(0.2)  # a rank is not mpirun's own child, which waits for those
-    left = [process.pid for process in psutil.process_iter() if _belongs(process, str(folder))]
+    deadline = time.monotonic() + 5.0  # neither ranks nor the witness are mpirun's own children, which waits for those
+    while (left := _processes_in(str(folder))) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not left
     return finished
+
+
+def _processes_in(folder):
+    return [process.pid for process in psutil.process_iter() if _belongs(process, folder)]
 
 
 def _belongs(process, folder):
