@@ -84,6 +84,11 @@ class NoWitness:
     beside, ranks = False, 0
     coarse = nudges = False
 
+    @property
+    def over(self) -> bool:
+        """Whether nobody looks at steps any more."""
+        return True
+
     def install(self, runtime: Any) -> None:
         """Prepare, once TensorFlow is there."""
 
@@ -124,6 +129,11 @@ class Elsewhere(NoWitness):
         self._over = over
         self._going: Any = None  # the switch of what is built into graphs, made with the first: scripts set up devices
         self._fed: list[Any] = []  # the switches of sessions' graphs
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody looks at steps any more."""
+        return self._over
 
     def off(self, graph: Any) -> dict[Any, bool]:
         """Return the switches of a session's `graph` that are to be off."""
