@@ -47,9 +47,9 @@ $(COMMANDS): $(STAMP)
 	@test ! -e $(STAMP) || exec $(BIN)/harness make $@
 	@test -e $(STAMP) || { echo >&2 "there is no target '$@': make help lists them"; exit 2; }
 
-test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TESTS=tests/test_sweep_plan.py.
+test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TESTS=tests/sweep/test_sweep_plan.py.
 	@$(BIN)/harness make $@ $(GIVEN)
-	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/test_whole_jobs.py)
+	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/whole/test_whole_jobs.py)
 
 test-all: test ## Run every test but campaigns: also all that start ranks or schedulers or take long.
 	@$(PYTEST) -n 2 --dist loadfile -m '(slow or cluster) and not (campaign or $(RANKS))'

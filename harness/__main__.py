@@ -24,12 +24,12 @@ def run(arguments: Sequence[str]) -> int:
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:
-        code, said = (2 if isinstance(error, UserError) else 1), str(error)
+        code = 2 if isinstance(error, UserError) else 1
         if list(arguments[:1]) != [MAKE] or len(arguments) < 2:
-            return _tell(code, said)
+            return _tell(code, str(error))
         from harness.cli.make import as_make
 
-        return _tell(code, as_make(said, arguments[1]))
+        return _tell(code, as_make(str(error), arguments[1]))
     except click.ClickException as error:
         error.show()
         return 2
@@ -59,8 +59,8 @@ def _check_text(arguments: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            shown = word.encode(errors="surrogateescape").decode(errors="replace")
-            raise UserError(f"'{shown}' is not UTF-8: rename the file, or give it another name by a link") from None
+            readable = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise UserError(f"'{readable}' is not UTF-8: rename the file, or give it another name by a link") from None
 
 
 def _tell(code: int, message: str) -> int:

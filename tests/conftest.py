@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from harness.report import svg
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 from tests.mpi.launch import warm_python
 
 # Their fixtures are there for every test.

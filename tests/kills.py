@@ -23,7 +23,8 @@ import pandas as pd
 import psutil
 
 from harness.schema.record import RunRecord, Segment, read_run
-from harness.schema.sweep import AGAIN, checkpoint_folder
+from harness.schema.sweep import AGAIN
+from harness.schema.sweep_folder import LaunchFolder
 from harness.train.checkpoint_file import read_attempts
 from tests.mpi.launch import rank_command, rank_environment, warm_python
 
@@ -70,7 +71,7 @@ class Victim:
 
     def disturb(self, chance: random.Random) -> bool:
         """Start an attempt and end it at a random moment; return False where it came to its end before."""
-        known = read_attempts(checkpoint_folder(self.record))
+        known = read_attempts(LaunchFolder(self.record).checkpoints)
         process = self.start()
         way = chance.choice(WAYS)
         if way == "kill -9" and chance.random() < 0.2:
@@ -93,7 +94,7 @@ class Victim:
 
     def damage(self, chance: random.Random) -> None:
         """Cut off the newest checkpoint, or change a byte of it, where there is one before it."""
-        files = sorted(checkpoint_folder(self.record).glob("*.ckpt"))
+        files = sorted(LaunchFolder(self.record).checkpoints.glob("*.ckpt"))
         if len(files) < 2 or chance.random() > 0.25:
             return
         content = bytearray(files[-1].read_bytes())
@@ -114,7 +115,7 @@ class Victim:
             if process.returncode:
                 self.found.append(f"the last attempt ended with {process.returncode}: {said[-800:]}")
                 return None
-        if checkpoint_folder(self.record).exists():
+        if LaunchFolder(self.record).checkpoints.exists():
             self.found.append("checkpoints are left")
         # One may be told of by each attempt until newer ones replace it; what a killed attempt said may be lost.
         lost = any(moment.startswith("kill -9") for moment in self.moments)
@@ -124,7 +125,7 @@ class Victim:
 
     def await_training(self, process: "subprocess.Popen[str]", known: tuple[Segment, ...] = ()) -> None:
         """Wait until the attempt notes that it has begun to train; `known` were noted before it was started."""
-        folder, deadline = checkpoint_folder(self.record), time.monotonic() + 120
+        folder, deadline = LaunchFolder(self.record).checkpoints, time.monotonic() + 120
         begun = {attempt.started for attempt in known}
         while process.poll() is None and time.monotonic() < deadline:
             if any(attempt.started not in begun for attempt in read_attempts(folder)):
@@ -132,7 +133,7 @@ class Victim:
             time.sleep(0.02)
 
     def _moment(self) -> str:
-        folder = checkpoint_folder(self.record)
+        folder = LaunchFolder(self.record).checkpoints
         if not read_attempts(folder):
             return "before training"
         return "with checkpoints" if any(folder.glob("*.ckpt")) else "before the first checkpoint"

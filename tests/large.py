@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.schema.sweep import Layout, Point
-from tests.factories import make_run, make_workload, write_run, write_study
+from tests.labs.factories import make_run, make_workload, write_run, write_study
 
 _ROWS = 60_000
 _RANKS = 16

@@ -11,7 +11,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
 from harness.transparent.fused_arrays import FusedArrays, array_sources, row_orders
-from harness.transparent.fused_fit import Pace, batch_watcher, steps_to_save
+from harness.transparent.fused_fit import StepPace, batch_watcher, steps_to_save
 from harness.transparent.fused_steps import unfit
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 
@@ -89,7 +89,7 @@ def test_the_ranks_have_each_row_of_a_stretch_once(size):
 
 
 def test_an_execution_takes_between_20_and_100_ms():
-    pace = Pace()
+    pace = StepPace()
     for step_s, steps in ((0.0001, 600), (0.001, 60), (0.04, 2), (0.07, 1), (3.0, 1)):
         pace.timed(10, 10 * step_s)
         assert pace.steps == steps

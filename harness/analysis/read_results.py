@@ -35,9 +35,11 @@ from harness.analysis.frames import (
 from harness.analysis.numbers import percent, plural
 from harness.analysis.turn_times import read_turn_blocks, with_turn_times, without_untimed
 from harness.base.errors import UserError
+from harness.schema.job_usage import Account
 from harness.schema.presets import PRESETS, resolve
-from harness.schema.record import RUN_FILE, STEPS_FILE, EpochRecord, RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import FAILURES, REPLACED, STUDY_FILE, Account, Failure, Study, sweep_folders
+from harness.schema.record import EpochRecord, RunRecord, decode, read_accounts, read_run
+from harness.schema.sweep import Failure, Study
+from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 from harness.schema.workload import Workload, batch_mode, is_script
 
 T = TypeVar("T")
@@ -101,7 +103,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     if not folder.is_dir():
         raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
     damaged: list[str] = []
-    path = folder / STUDY_FILE
+    path = SweepFolder(folder).study
     study = _decoded(path, Study, damaged) if path.exists() else None
     found = list(_each(partial(_read_launch, study=study), [child for child in folder.iterdir() if _is_launch(child)]))
     damaged += [one for one in found if isinstance(one, str)]
@@ -125,7 +127,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     finished = {run.point.folder for run in runs}
     failed = tuple(  # a point's last failure last: `-attempt1.json` comes before `.json`
         failure
-        for path in sorted((folder / FAILURES).glob("*.json"))
+        for path in sorted(SweepFolder(folder).failures.glob("*.json"))
         if (failure := _decoded(path, Failure, damaged)) and code in (None, failure.point.code)
     )
     return Loaded(
@@ -145,7 +147,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
 
 
 def _replaced(folder: Path) -> Iterator[RunRecord]:
-    for path in sorted((folder / REPLACED).glob(f"*/{RUN_FILE}")):
+    for path in sorted(SweepFolder(folder).replaced.glob(f"*/{RUN_FILE}")):
         with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
             yield replace(read_run(path.parent), epochs=())
 
@@ -243,7 +245,7 @@ def _is_launch(child: Path) -> bool:
     """Return whether `child` is a launch's folder: by its name, or by a record under another name."""
     if child.name.startswith("."):  # being written, or left by a launch that was killed while it wrote
         return False
-    return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or (child / RUN_FILE).exists())
+    return child.is_dir() and (_LAUNCH.fullmatch(child.name) is not None or LaunchFolder(child).is_recorded)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,7 +274,7 @@ def choose_sweep(results: Path, wanted: Callable[[Study], bool], *, every_code: 
     """
     found = []
     for folder in sweep_folders(results):
-        study = decode((folder / STUDY_FILE).read_bytes(), Study, folder / STUDY_FILE)
+        study = decode(SweepFolder(folder).study.read_bytes(), Study, SweepFolder(folder).study)
         if wanted(study):
             loaded = load_sweep(folder, every_code=every_code)
             found += [loaded] if loaded.valid else []
@@ -351,7 +353,7 @@ def read_calls(folder: Path, run: RunRecord) -> tuple[Calls, ...]:
             f"'{folder}' went on after ranks failed, whose steps are not recorded: what it trained between failures is "
             "on its sweep's page"
         )
-    path = folder / STEPS_FILE
+    path = LaunchFolder(folder).steps
     try:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:

@@ -56,7 +56,7 @@ class TurnBlock:
 def read_turn_block(turns: pd.DataFrame) -> TurnBlock:
     """Return the times of a block of like launches from its `turns`.
 
-    `turns` has the columns of `harness.sweep.block.BlockEnd`, at least one row, and names launches by their folders.
+    `turns` has the columns of `harness.sweep.turn_block.BlockEnd`, a row at least, and names launches by their folders.
     """
     rank_counts = turns.groupby("launch")["bound"].first().str.count(";") + 1
     base = str(rank_counts.sort_values(kind="stable").index[0])

@@ -10,7 +10,7 @@ import pandas as pd
 from harness.analysis.frames import PARTS
 from harness.analysis.turn_blocks import TurnBlock, read_turn_block
 from harness.schema.record import RunRecord
-from harness.schema.sweep import ROUNDS
+from harness.schema.sweep_folder import SweepFolder
 
 
 def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> dict[str, TurnBlock]:
@@ -22,7 +22,7 @@ def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> dict[str, TurnB
 
 def read_rounds(folder: Path, block: str) -> TurnBlock | None:
     """Return the times of a `block` of the sweep in `folder`; None without them."""
-    path = folder / ROUNDS / f"{block}.parquet"
+    path = SweepFolder(folder).block_turns(block)
     try:
         return read_turn_block(pd.read_parquet(path))
     except (OSError, ValueError, KeyError, IndexError):  # a file that is missing, cut, empty or another program's

@@ -14,7 +14,8 @@ def usable_cores(root: Path = _ROOT) -> int:
 
     `root` is where ``proc`` and ``sys`` are found.
     """
-    affinity, topology = os.sched_getaffinity(0), root / "sys/devices/system/cpu"
+    affinity = os.sched_getaffinity(0)
+    topology = root / "sys/devices/system/cpu"
     siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in affinity]
     limits = [min(len(affinity), psutil.cpu_count(logical=False) or len(affinity))]
     if all(siblings):  # hyper-threads of one core count once

@@ -41,7 +41,7 @@ class CpuUsage:
 
     clock: float
     host: float
-    own: float
+    process: float
     stolen: float = 0.0
     queued: float = 0.0
     preempted: int = 0
@@ -49,12 +49,14 @@ class CpuUsage:
     @classmethod
     def now(cls) -> "CpuUsage":
         """Return the usage so far."""
-        own, turns, hosts = os.times(), current(), _cpu_times()
+        times = os.times()
+        cpus = _cpu_times()
+        turns = current()
         return cls(
             clock=clock(),
-            host=busy_s(hosts) - (turns.host_s if turns else 0.0),
-            own=own.user + own.system + own.children_user + own.children_system,
-            stolen=sum(getattr(host, "steal", 0.0) for host in hosts),
+            host=busy_s(cpus) - (turns.host_s if turns else 0.0),
+            process=times.user + times.system + times.children_user + times.children_system,
+            stolen=sum(getattr(cpu, "steal", 0.0) for cpu in cpus),
             queued=_queued_s(),
             preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
@@ -62,12 +64,14 @@ class CpuUsage:
 
 def busy_s(times: Sequence[Any] = ()) -> float:
     """Return the CPU seconds, stolen ones included, that this process's CPUs were busy: by `times`, else so far."""
-    return float(sum(sum(one) - one.idle - one.iowait - one.guest - one.guest_nice for one in times or _cpu_times()))
+    cpus = times or _cpu_times()
+    return float(sum(sum(cpu) - cpu.idle - cpu.iowait - cpu.guest - cpu.guest_nice for cpu in cpus))
 
 
 def _cpu_times() -> list[Any]:
     """Return the times of the CPUs that this process's cgroup allows: who works on others takes nothing from it."""
-    allowed, times = allowed_cpus(), psutil.cpu_times(percpu=True)
+    allowed = allowed_cpus()
+    times = psutil.cpu_times(percpu=True)
     return [times[cpu] for cpu in sorted(allowed) if cpu < len(times)] or times
 
 
@@ -121,7 +125,7 @@ def delayed(hosts: Sequence[str], queued: Sequence[float], loads: Mapping[str, f
 
 def other_load(begin: CpuUsage, end: CpuUsage) -> float:
     """Return the cores that all other processes kept busy between two moments; at least 0."""
-    busy = (end.host - begin.host) - (end.own - begin.own)
+    busy = (end.host - begin.host) - (end.process - begin.process)
     return max(0.0, busy / max(end.clock - begin.clock, 1e-9))
 
 
@@ -130,13 +134,13 @@ def other_loads(comm: "MPI.Intracomm", hosts: Sequence[str], begin: CpuUsage, en
 
     `hosts` names every rank's host. At least 0.
     """
-    shares = comm.allgather((end.own - begin.own, end.host - begin.host, end.clock - begin.clock))
-    ours: dict[str, float] = defaultdict(float)
-    for host, (own, _, _) in zip(hosts, shares, strict=True):
-        ours[host] += own
+    usages = comm.allgather((end.process - begin.process, end.host - begin.host, end.clock - begin.clock))
+    ranks_s: dict[str, float] = defaultdict(float)
+    for host, (process_s, _, _) in zip(hosts, usages, strict=True):
+        ranks_s[host] += process_s
     return {
-        host: max(0.0, (total - ours[host]) / max(seconds, 1e-9))
-        for host, (_, total, seconds) in zip(hosts, shares, strict=True)
+        host: max(0.0, (host_s - ranks_s[host]) / max(seconds, 1e-9))
+        for host, (_, host_s, seconds) in zip(hosts, usages, strict=True)
     }
 
 
@@ -174,7 +178,8 @@ def wait_until_quiet(
     Raises:
         UserError: other processes stay busy for `patience_s`; it says how busy, who most, and what to do `instead`.
     """
-    patience, waiting = patience_s() or _PATIENCE_S, False
+    patience = patience_s() or _PATIENCE_S
+    waiting = False
     deadline = time.monotonic() + patience
     while True:
         load, busiest = look(_LOOK_S if waiting else _GLANCE_S)
@@ -196,13 +201,13 @@ def look(seconds: float = _LOOK_S) -> tuple[float, str]:
     time.sleep(seconds)
     load = other_load(begin, CpuUsage.now())
     used = {pid: _cpu_s(process) - before[pid] for pid, process in others.items()}
-    found = list[str]()
+    busiest: list[str] = []
     for pid in sorted(used, key=lambda pid: -used[pid]):
-        if used[pid] < TOLERANCE * seconds or len(found) == _MOST_NAMED:
+        if used[pid] < TOLERANCE * seconds or len(busiest) == _MOST_NAMED:
             break
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            found.append(f"{others[pid].name()}, process {pid}")
-    return load, "; ".join(found) or "unknown"
+            busiest.append(f"{others[pid].name()}, process {pid}")
+    return load, "; ".join(busiest) or "unknown"
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -29,10 +29,10 @@ _MOST = 12  # choices in one sentence
 
 def unknown(field: str, value: str, choices: Iterable[str]) -> UserError:
     """Return the error for a `value` of `field` that is none of `choices`, naming the nearest ones."""
-    known = sorted(choices)
-    near = difflib.get_close_matches(value.lower(), known, n=1, cutoff=0.4)
+    names = sorted(choices)
+    near = difflib.get_close_matches(value.lower(), names, n=1, cutoff=0.4)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    if len(known) > _MOST:
-        nearest = difflib.get_close_matches(value.lower(), known, n=_MOST, cutoff=0.0)
-        return UserError(f"unknown {field} '{value}': {hint}{len(known)} are known, such as {', '.join(nearest)}")
-    return UserError(f"unknown {field} '{value}': {hint}known are {', '.join(known)}")
+    if len(names) > _MOST:
+        nearest = difflib.get_close_matches(value.lower(), names, n=_MOST, cutoff=0.0)
+        return UserError(f"unknown {field} '{value}': {hint}{len(names)} are known, such as {', '.join(nearest)}")
+    return UserError(f"unknown {field} '{value}': {hint}known are {', '.join(names)}")

@@ -50,8 +50,8 @@ def read_bytes(path: Path, what: str = "", fix: str = "") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        said = f"{what} '{path}' cannot be read: {error.strerror}".lstrip()
-        raise UserError(f"{said}; {fix}" if fix else said) from error
+        sentence = f"{what} '{path}' cannot be read: {error.strerror}".lstrip()
+        raise UserError(f"{sentence}; {fix}" if fix else sentence) from error
 
 
 def umask() -> int:

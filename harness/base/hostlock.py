@@ -1,18 +1,13 @@
-"""What a launch holds of its host: the lock under which it is timed, and a folder that outlives no process."""
+"""The lock of a host under which a launch is timed."""
 
-import atexit
 import contextlib
 import fcntl
-import functools
 import logging
 import os
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import ClassVar
 
 _log = logging.getLogger(__name__)
@@ -148,96 +143,3 @@ def _holder(path: Path) -> str:
             f"{text}, whose command was killed, still runs on this host: wait, or end it (a sweep's next command does)"
         )
     return f"{text} is being measured on this host"
-
-
-SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
-SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
-# To mpirun: elsewhere, what a killed one has left makes the next one with its process id fail ("The PMIx server's
-# listener thread failed to start").
-SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
-_PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
-_PREFIX = "harness-launch-"
-
-
-class HeldFolder:
-    """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
-
-    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it.
-    """
-
-    def __init__(self, place: Path, prefix: str) -> None:
-        """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
-        remove_dead(place, prefix)
-        while True:
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-            with contextlib.suppress(FileNotFoundError):
-                self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                with contextlib.suppress(OSError):  # a network's file system: what is left there stays
-                    fcntl.flock(self.handle, fcntl.LOCK_EX)
-                if self.path.exists():  # else another command took it for a dead one before it was locked
-                    return
-                os.close(self.handle)
-
-    def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.handle)
-
-
-class Scratch:
-    """The folder of a launch, made at once, where this host has a place for it; `handles` a child keeps it by."""
-
-    def __init__(self) -> None:
-        self._made: HeldFolder | None = None
-        with contextlib.suppress(OSError):  # no such place, or a full one: files are left where they always are
-            self._made = HeldFolder(_PLACE, _PREFIX)
-
-    @property
-    def handles(self) -> tuple[int, ...]:
-        """The open file that a child keeps the folder by."""
-        return (self._made.handle,) if self._made else ()
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What mpirun and its ranks must find in their environment."""
-        return dict.fromkeys((SCRATCH, SEGMENTS, SESSIONS), str(self._made.path)) if self._made else {}
-
-    def close(self) -> None:
-        """Remove the folder."""
-        if self._made is not None:
-            self._made.close()
-            self._made = None
-
-
-@functools.cache
-def of_process() -> Scratch:
-    """Return this process's own folder, removed at its end; to be closed before an end without exit handlers."""
-    own = Scratch()
-    atexit.register(own.close)
-    return own
-
-
-def keep_generated_files() -> None:
-    """Let TensorFlow write the code that it generates into the launch's own folder, or else this process's.
-
-    It removes such files when a process ends by itself; a rank that is killed would leave them for ever.
-    """
-    if SCRATCH not in os.environ:
-        os.environ.update({name: path for name, path in of_process().variables.items() if name == SCRATCH})
-    folder = os.environ.get(SCRATCH)
-    if folder:
-        from tensorflow.python.autograph.pyct import loader  # who calls this has imported TensorFlow
-
-        loader.tempfile = SimpleNamespace(NamedTemporaryFile=functools.partial(tempfile.NamedTemporaryFile, dir=folder))
-
-
-def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
-    """Remove the folders that nobody holds any more."""
-    for folder in place.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(handle)

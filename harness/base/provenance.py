@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from harness.base.hostlock import SEGMENTS, SESSIONS
 from harness.base.processes import Reply, ask
+from harness.base.scratch import SEGMENTS, SESSIONS
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (

@@ -1,6 +1,6 @@
 """A rank that trains in turns with the launches that it is compared with, and waits for them without using a core.
 
-The other end is `harness.sweep.block`. This module needs nothing but the standard library: a program that is not ours
+The other end is `harness.sweep.referee`. This module needs nothing but the standard library: a program that is not ours
 takes turns by `join` before its first step and `Turns.step` in every one.
 """
 
@@ -10,11 +10,93 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 TURNS = "HARNESS_TURNS"
 """Environment variable of every rank of a block: address and port of the referee, and the word that names its set."""
 BLOCK = "HARNESS_BLOCK"
 """Environment variable of every rank of a block: its name, which the launch's record keeps."""
+
+
+class Greeting(NamedTuple):
+    """What a rank says first: the word that names its set, its place among `ranks`, and the cores that it may use."""
+
+    password: str
+    rank: int
+    ranks: int
+    cores: str
+
+    def line(self) -> str:
+        """Return it as it is sent."""
+        return f"rank {self.password} {self.rank} {self.ranks} {self.cores}"
+
+    @classmethod
+    def parse(cls, line: str) -> "Greeting | None":
+        """Return the greeting in `line`, None where that is none."""
+        words = line.split()
+        if words[:1] != ["rank"] or len(words) != 5 or not (words[2] + words[3]).isdecimal():
+            return None
+        return cls(password=words[1], rank=int(words[2]), ranks=int(words[3]), cores=words[4])
+
+
+class TurnOrder(NamedTuple):
+    """What a referee tells a rank: to make turn number `turn` (from 1), of `steps` timed steps, on `cores`.
+
+    0 steps are all to the end. `paused_s` are the seconds that its set has waited for its turns so far.
+    """
+
+    turn: int
+    steps: int
+    paused_s: float
+    cores: str
+
+    def line(self) -> str:
+        """Return it as it is sent."""
+        return f"go {self.turn} {self.steps} {self.paused_s:.9f} {self.cores}"
+
+    @classmethod
+    def parse(cls, line: str) -> "TurnOrder | None":
+        """Return the order in `line`, None where that is empty: the referee has gone."""
+        words = line.split()
+        if not words:
+            return None
+        return cls(turn=int(words[1]), steps=int(words[2]), paused_s=float(words[3]), cores=words[4])
+
+
+class TimedSteps(NamedTuple):
+    """What was timed of a turn: steps, their seconds, and the cores that the process had meanwhile."""
+
+    steps: int
+    seconds: float
+    cores_had: float
+
+
+class TurnReport(NamedTuple):
+    """What a rank tells of a turn that it has made; no step follows the `last`.
+
+    `core_ns` is how far apart the ranks' cores are, `cores` are those that the rank might use.
+    """
+
+    last: bool
+    timed: TimedSteps
+    core_ns: float
+    cores: str
+
+    def line(self) -> str:
+        """Return it as it is sent."""
+        word = "last" if self.last else "done"
+        timed = f"{self.timed.steps} {self.timed.seconds:.9f} {self.timed.cores_had:.4f}"
+        return f"{word} {timed} {self.core_ns:.1f} {self.cores}"
+
+    @classmethod
+    def parse(cls, line: str) -> "TurnReport":
+        """Return the report in `line`."""
+        word, steps, seconds, cores_had, core_ns, cores = line.split()
+        timed = TimedSteps(steps=int(steps), seconds=float(seconds), cores_had=float(cores_had))
+        return cls(last=word == "last", timed=timed, core_ns=float(core_ns), cores=cores)
+
+
+NOTHING_TIMED = TimedSteps(steps=0, seconds=0.0, cores_had=0.0)
 
 
 class TurnState(ctypes.Structure):
@@ -43,16 +125,17 @@ class Turns:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rwb", buffering=0)
         self._cores = _own_cores()
-        self._tell(f"rank {password} {rank} {ranks} {self._cores}")
+        self._tell(Greeting(password=password, rank=rank, ranks=ranks, cores=self._cores).line())
         self.state = TurnState(0, 0.0, 0.0)
         self.first_steps = 0
-        self._busy_s, self.host_s = busy_s, 0.0
+        self._busy_s = busy_s
+        self.host_s = 0.0
         self.core_ns: Callable[[], float] = lambda: 0.0
         self._distance = 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
         self._begin: float | None = None  # of those
         self._cpu_s = 0.0  # of this process, at that begin
-        self._timed: tuple[int, float, float] | None = None  # what was timed, where the turn ends before its time
+        self._timed: TimedSteps | None = None  # what was timed, where the turn ends before its time
         self._passed = self._asked = 0  # passes before the last boundary, and from there to the next one
         self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
         self._until(1)
@@ -79,36 +162,42 @@ class Turns:
         """Say that this rank is ready and wait for its first turn."""
         self.boundary()
 
-    def boundary(self, word: str = "done") -> int:
-        """Go on behind the first steps of a turn, or end the turn and wait for the next; return the passes left."""
+    def boundary(self, *, last: bool = False) -> int:
+        """Go on after the first steps of a turn, or end the turn and wait for the next; return the passes left."""
         self._passed += self._asked - self.state.left
         if self._turn and self._begin is None and self._timed is None:
-            self._cpu_s, self._begin = time.process_time(), clock()
+            self._cpu_s = time.process_time()
+            self._begin = clock()
             return self._until(self._steps, self._turn)
         if self._turn:
-            steps, seconds, share = self._timed or self._measure(self._steps)
-            self._tell(f"{word} {steps} {seconds:.9f} {share:.4f} {self._distance:.1f} {self._cores}")
+            timed = self._timed or self._measure(self._steps)
+            self._tell(TurnReport(last=last, timed=timed, core_ns=self._distance, cores=self._cores).line())
         else:
             self._tell("ready")
         busy_s = self._busy_s()
-        words = self._file.readline().split()
-        if not words:  # the referee has gone, and its block with it
+        order = TurnOrder.parse(self._file.readline().decode())
+        if order is None:  # the referee has gone, and its block with it
             os._exit(1)
-        self._turn, self._steps, self._begin, self._timed = int(words[1]), int(words[2]), None, None
-        self.state.paused = float(words[3])
+        self._turn = order.turn
+        self._steps = order.steps
+        self._begin = None
+        self._timed = None
+        self.state.paused = order.paused_s
         self.host_s += self._busy_s() - busy_s
-        if words[4].decode() != self._cores:
-            self._cores = _move(words[4].decode())
+        if order.cores != self._cores:
+            self._cores = _move(order.cores)
         self._distance = self.core_ns() if self._steps else 0.0
-        return self._until((self.first_steps or max(1, min(3, self._steps - 2))) if self._steps else _FOREVER)
+        if not self._steps:
+            return self._until(_FOREVER)
+        return self._until(self.first_steps or max(1, min(3, self._steps - 2)))
 
     def leave(self) -> None:
-        """End the turn's time at the last pass: what follows is no step, such as the evaluation behind an epoch."""
+        """End the turn's time at the last pass: what follows is no step, such as the evaluation after an epoch."""
         if not self._steps or self._timed is not None:
             return
-        made = self._asked - self.state.left
-        self._timed = self._measure(made)
-        self._passed += made
+        steps = self._asked - self.state.left
+        self._timed = self._measure(steps)
+        self._passed += steps
         self._until(1)
 
     def resume(self, since: float) -> None:
@@ -121,8 +210,8 @@ class Turns:
     def finish(self) -> None:
         """Say that no step follows, and wait until no other launch of the block trains: what comes now takes long."""
         self.leave()
-        self._timed = self._timed or (0, 0.0, 0.0)
-        self.boundary("last")
+        self._timed = self._timed or NOTHING_TIMED
+        self.boundary(last=True)
 
     def take_marks(self, steps: int) -> list[int]:
         """Return for the last `steps` passes the number of the turn in which each was timed, 0 where it was not."""
@@ -133,11 +222,12 @@ class Turns:
         self._marks = [(passed, self._marks[-1][1])]
         return marks[len(marks) - steps :]
 
-    def _measure(self, steps: int) -> tuple[int, float, float]:
-        """Return the steps that were timed, their seconds, and the cores that this process had meanwhile."""
+    def _measure(self, steps: int) -> TimedSteps:
+        """Return what was timed of the turn, whose last pass was that of step `steps`."""
         if self._begin is None or not steps:
-            return 0, 0.0, 0.0
-        return steps, self.state.last - self._begin, (time.process_time() - self._cpu_s) / (clock() - self._begin)
+            return NOTHING_TIMED
+        cores_had = (time.process_time() - self._cpu_s) / (clock() - self._begin)
+        return TimedSteps(steps=steps, seconds=self.state.last - self._begin, cores_had=cores_had)
 
     def _until(self, passes: int, turn: int = 0) -> int:
         """Have `boundary` called after so many passes, of steps that are timed in `turn`."""

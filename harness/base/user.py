@@ -83,7 +83,7 @@ def temporary_folder() -> Path:
         state = folder.lstat()
     except OSError as error:
         raise UserError(f"no folder for temporary files can be written ({error.strerror or error}): {fix}") from error
-    own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
-    if not own:
+    is_ours = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
+    if not is_ours:
         raise UserError(f"'{folder}' is not a folder that only you can write to: {fix}")
     return folder

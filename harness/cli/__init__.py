@@ -13,7 +13,7 @@ COMMANDS = {
     "status": ("measure", "harness.cli.sweeps", "Tell how far a sweep is, from any terminal."),
     "cancel": ("measure", "harness.cli.sweeps", "End what a batch system still has of a sweep."),
     "report": ("measure", "harness.cli.sweeps", "Draw the report of a sweep from its records."),
-    "explain": ("understand", "harness.cli.sweeps", "Say why a sweep does not scale: overheads, and their proof."),
+    "explain": ("understand", "harness.cli.sweeps", "Say why a sweep does not scale: efficiencies, overheads, causes."),
     "trace": ("understand", "harness.cli.sweeps", "Write what every rank of a launch did when, for Perfetto."),
     "check": ("judge", "harness.cli.check", "Did it get worse? Train a baseline's commit and this one in turns."),
     "baseline": ("judge", "harness.cli.check", "Save, list and show baselines."),

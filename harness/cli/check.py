@@ -308,7 +308,7 @@ def _version(name: str, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
     from harness.regression.opponents import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
     own = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | own)

@@ -25,16 +25,16 @@ from harness.cli.make import split_words
 from harness.schema.option import HOW, WHERE
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
-from harness.schema.record import RUN_FILE
-from harness.schema.sweep import FAILURES, STUDY_FILE, Layout, sweep_folders
+from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 from harness.schema.workload import Workload
 from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
     from harness.regression.baselines import Measurement
-    from harness.sweep.job_script import NodeHours
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.job_cost import NodeHours
+    from harness.sweep.submission import Submission
 
 
 _SCRIPT = (
@@ -222,7 +222,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """
     from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site, site_file
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
     options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
     site = find_site(options["site"])
@@ -349,11 +349,11 @@ def find_recorded(name: str | None, results: Path) -> Path:
         return newest_sweep(results)
     path = Path(name)
     for folder in (path, path.parent if path.name == RUN_FILE else path, results / name):
-        if (folder / RUN_FILE).exists():
+        if LaunchFolder(folder).is_recorded:
             return folder
     if path.is_file():
         raise UserError(f"'{name}' is not a record: name a launch's folder, its {RUN_FILE}, or a sweep")
-    alone = next((sweep / name for sweep in sweep_folders(results) if (sweep / name / RUN_FILE).exists()), None)
+    alone = next((sweep / name for sweep in sweep_folders(results) if LaunchFolder(sweep / name).is_recorded), None)
     return alone or find_sweep(name, results)
 
 
@@ -409,11 +409,11 @@ def _only(name: str, found: tuple[Path, ...]) -> Path:
 
 def _launched_at(folder: Path) -> float:
     """Return when a launch of the sweep in `folder` last began or ended, in seconds since 1970; 0 for none."""
-    from harness.sweep.sweep_folder import RUNNING_FILE
 
     times = [0.0]
-    for end in (f"*/{RUN_FILE}", f"{FAILURES}/*.json", RUNNING_FILE):
-        for path in folder.glob(end):
-            with contextlib.suppress(FileNotFoundError):  # a sweep that runs now has just removed it
-                times.append(path.stat().st_mtime)
+    files = SweepFolder(folder)
+    records = (LaunchFolder(launch).record for launch in files.records())
+    for path in (*records, *files.failures.glob("*.json"), files.running):
+        with contextlib.suppress(FileNotFoundError):  # there is none, or a sweep that runs now has just removed it
+            times.append(path.stat().st_mtime)
     return max(times)

@@ -31,13 +31,14 @@ from harness.cli.options import (
 from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, Published, read_published
 from harness.schema.presets import PRESETS
-from harness.schema.sweep import Layout, Sweep, digest, sweep_folders
+from harness.schema.sweep import Layout, Sweep, digest
+from harness.schema.sweep_folder import sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.judgement import ClaimStudy, Judgement
     from harness.report.paper_sections import PaperStudy
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
 
 Launch = Callable[[Sweep], Path]
 Together = Callable[[Sequence[Sweep]], int]
@@ -69,7 +70,8 @@ def paper(workloads: str | None, data_dir: Path | None, results: Path, reports: 
     from harness.report.claims_page import FOLDER
     from harness.report.paper_sections import PAPER
     from harness.report.publish import PAGE
-    from harness.sweep.execute import run_sweep, run_together
+    from harness.sweep.execute import run_sweep
+    from harness.sweep.together import run_together
 
     published = read_published(resource(CLAIMS_FILE))
     names = common.names_in(workloads or "") or tuple(EXPERIMENTS)
@@ -220,9 +222,9 @@ def _run_studies(
     from harness.bench.blocks import BenchSettings
     from harness.claims.judgement import BENCHED
     from harness.cli.machine import write_bench
-    from harness.sweep.execute import run_together
     from harness.sweep.site import JobRequest
-    from harness.sweep.sweep_folder import Submission
+    from harness.sweep.submission import Submission
+    from harness.sweep.together import run_together
 
     begin, submission = time.monotonic(), Submission(request=JobRequest(shape="block"))
     for study in planned:

@@ -31,13 +31,14 @@ from harness.cli.options import (
 )
 from harness.cli.repeat import redrawn
 from harness.report.answer import Answer, Banner, plain
-from harness.schema.record import RUN_FILE, read_run
-from harness.schema.sweep import LOGS, Point
+from harness.schema.record import read_run
+from harness.schema.sweep import Point
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 if TYPE_CHECKING:
     from harness.analysis.stats import Interval
-    from harness.sweep.execute import SweepPlan
     from harness.sweep.status import LaunchStatus, Status
+    from harness.sweep.sweep_command import SweepPlan
 
 
 _MOST = 24  # repeats
@@ -134,7 +135,7 @@ def sweep(dry_run: bool, results: Path, reports: Path, data_dir: Path | None, **
             sweep, data_dir=data_dir, results=results, submission=submission, approve=approval(options), enough=enough
         )
     except RunError as error:
-        if not any(folder.glob(f"*/{RUN_FILE}")):  # all of them failed
+        if not SweepFolder(folder).has_records:  # all of them failed
             raise
         problem = str(error)
     return replace(report_sweep(folder, reports, network=network, keep=True), problem=problem)
@@ -173,7 +174,8 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
 
     `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
     be narrow costs some of its coverage. So two more blocks are made after it is narrow, and intervals of few blocks
-    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by simulation (tests/test_turn_blocks.py).
+    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by
+    simulation (tests/analysis/test_turn_blocks.py).
     """
     if there - _CONFIRMING in _LOOKS:
         return there
@@ -187,17 +189,16 @@ def next_repeats(reach: float, there: int, seconds: float) -> int:
 
 def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.numbers import plural
-    from harness.sweep.job_script import JOBS
     from harness.sweep.progress import Pace
 
     name = Pace(plan.points).name
     launches: list[tuple[Point, ...]] = []
-    for group in plan.groups:
-        launches += [group.points] if group.shape == "block" else [(point,) for point in group.points]
+    for job in plan.jobs:
+        launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
-    scripts = plan.folder / JOBS
+    scripts = SweepFolder(plan.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )
@@ -293,7 +294,7 @@ def _print(status: "Status", folder: Path, *, whole: bool) -> None:
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
                 click.echo(f"           | {line}")
-            click.echo(f"           log: {folder / LOGS / entry.point.folder}.log")
+            click.echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
     for skipped in status.skipped:
         click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
@@ -328,33 +329,18 @@ def _numbers(numbers: list[int]) -> str:
 @click.command()
 @common.sweep_argument
 @click.option("--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest].")
-@click.option(
-    "--prove", is_flag=True, help="Train counterfactuals, which take one cause away each, in turns, here and now."
-)
-@common.defaulted(
-    "--repeats",
-    type=click.IntRange(1, 100),
-    default=6,
-    help="With --prove: blocks, which have a launch of each; 3 give an interval.",
-)
 @common.style_option
 @common.folder_options
-@common.data_dir_option
 @common.answering
-def explain(
-    sweep: str | None, base: int | None, prove: bool, repeats: int, results: Path, data_dir: Path | None, **_: object
-) -> Answer:
+def explain(sweep: str | None, base: int | None, results: Path, **_: object) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
-    ideal time, by cause. With --prove the costliest causes are taken away one at a time in launches that train in turns
-    with the launch as it is; what each must give is printed before the first, beside what it gave. The last line is the
-    page's path.
+    ideal time, by cause. The last line is the page's path.
     """
-    from harness.report.explain_page import explain_answer, proof_table, tree_table
+    from harness.report.explain_page import explain_answer, tree_table
     from harness.why.known_causes import diagnose_sweep
     from harness.why.overheads import explain_sweep
-    from harness.why.proof import newest_proofs, prove_overheads
 
     folder = find_sweep(sweep, results)
     found = explain_sweep(folder, base)
@@ -367,17 +353,8 @@ def explain(
         click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
     if len(findings) > _MOST_FINDINGS:
         click.echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
-    problem, proofs = "", newest_proofs(results, folder.resolve().name)
-    if prove:
-        try:
-            proofs = prove_overheads(found, blocks=repeats, data_dir=data_dir, results=results, say=click.echo)
-        except RunError as error:
-            problem = str(error)
-    if proofs:
-        table = proof_table(proofs)
-        common.print_table(table.headings, table.rows)
     command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
-    return replace(explain_answer(found, proofs, findings, command), problem=problem)
+    return explain_answer(found, findings, command)
 
 
 @click.command()
@@ -399,7 +376,7 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, results: P
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, results)
-    if not (folder / RUN_FILE).exists():
+    if not LaunchFolder(folder).is_recorded:
         loaded = load_sweep(folder)
         if not loaded.valid:
             raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")

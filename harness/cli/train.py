@@ -21,16 +21,18 @@ from harness.base import turns
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError, UserError
-from harness.base.hostlock import SCRATCH, HostLock, Scratch
+from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible, process_age_s, quiet_stderr, thread_limits, without_optional_packages
+from harness.base.scratch import SCRATCH, Scratch
 from harness.base.user_path import UserPath
 from harness.cli.common import GroupedCommand, answering, check_mpi, check_secrets, defaulted
 from harness.cli.options import build_workload, workload_options
 from harness.comm.world import LEFT
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.code_identity import check_source, code_identity
-from harness.schema.record import RUN_FILE, EpochRecord, read_point, read_run
-from harness.schema.sweep import AGAIN, Layout, Point, forget_checkpoints
+from harness.schema.record import EpochRecord, read_point, read_run
+from harness.schema.sweep import AGAIN, Layout, Point
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import batch_mode, is_script, survives
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
@@ -150,7 +152,7 @@ def _finish(
             for left in record.parent.glob(f".{record.name}.*") if run.losses else ():  # by a rank 0 that failed
                 shutil.rmtree(left, ignore_errors=True)
             write_run(record, run, steps)
-            forget_checkpoints(record)
+            LaunchFolder(record).forget_checkpoints()
         click.echo(f"replicas identical: {'yes' if run.weights.identical else 'no'} (sha256 {run.weights.sha256[:16]})")
 
     world.on_root(finish)
@@ -307,7 +309,7 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
     sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
-    if code or record is None or not (record / RUN_FILE).exists():
+    if code or record is None or not LaunchFolder(record).is_recorded:
         return Answer(sentence=f"{sentence}.", data=data, code=code)
     found = read_run(record)
     times = [max(epoch.seconds) for epoch in found.epochs]

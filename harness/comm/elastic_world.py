@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from harness.base.errors import RunError, UserError
-from harness.base.hostlock import of_process, remove_dead
+from harness.base.scratch import of_process, remove_dead
 from harness.comm.grouped_sums import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
 from harness.comm.reduction import load_library

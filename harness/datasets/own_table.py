@@ -20,7 +20,7 @@ from harness.datasets.number_text import NumberForm, is_missing_number, read_num
 from harness.datasets.own_columns import Columns, LabelChoice, LeftOut
 from harness.datasets.own_labels import whole_numbers
 from harness.datasets.text_formats import is_missing, not_a_number, stream_csv
-from harness.schema.record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
+from harness.schema.data_record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
 
 _MOST_CATEGORIES = 1_000
 _NAMES = 100  # so many texts of which most stand in one row alone are names

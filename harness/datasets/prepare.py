@@ -32,11 +32,12 @@ from harness.datasets.own_arrays import ArrayFile
 from harness.datasets.own_file import CSV, FILE
 from harness.datasets.own_labels import are_different
 from harness.datasets.own_table import CsvTable
-from harness.schema.record import DataRecord, OwnFile, decode, encode
+from harness.schema.data_record import DataRecord, OwnFile
+from harness.schema.record import decode, encode
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = "1"  # part of every prepared folder's path: a new layout of the files never reads an old one
+_FORMAT = "2"  # part of every prepared folder's path: a new layout of the files never reads an old one
 _RECORD, _FEATURES, _LABELS, _SHIFT, _FACTOR = "data.json", "x.npy", "y.npy", "shift.npy", "factor.npy"
 
 
@@ -134,7 +135,7 @@ def _write(source: DataSource, folder: Path) -> None:
         classes=len(labels.names) if labels else dataset.classes,
         held_out=held_out,
         held_out_seed=seed,
-        own=_understood(source.files[0], own, labels, shuffled) if own and labels else None,
+        own_file=_understood(source.files[0], own, labels, shuffled) if own and labels else None,
         note="; ".join(filter(None, notes)),
     )
     write_atomic(folder / _RECORD, encode(record))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.datasets.csv_dialect import separator_name
-from harness.schema.record import DataRecord, OwnFile, TableColumns
+from harness.schema.data_record import DataRecord, OwnFile, TableColumns
 
 _SHOWN = 8
 _CHOICES = {
@@ -16,7 +16,7 @@ _REASONS = {"asked": "DROP=", "index": "it numbers or names the rows", "empty": 
 
 def own_file_lines(record: DataRecord) -> tuple[str, ...]:
     """Return five lines of the rows, columns, label, what is left out and the test rows; none of other data."""
-    own = record.own
+    own = record.own_file
     if own is None:
         return ()
     return (
@@ -72,7 +72,7 @@ def _test_rows(record: DataRecord) -> str:
     if record.held_out_seed is None:
         return f"{record.test_rows:,}, the file's own"
     drawn = f"{record.test_rows:,} held out, of every class its share, drawn by seed {record.held_out_seed}"
-    shuffled = record.own is not None and record.own.shuffled
+    shuffled = record.own_file is not None and record.own_file.shuffled
     return drawn + ("; the others in random order, as the file is sorted by class" if shuffled else "")
 
 

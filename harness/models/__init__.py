@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
 from harness.base.processes import ask
+from harness.schema.data_record import DataRecord
 from harness.schema.option import import_own, is_own
-from harness.schema.record import DataRecord
 from harness.schema.workload import IMAGE_NETWORKS, Workload
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncert
 from harness.prediction.step_model import Base, measured_base, slowest, steps_between
 from harness.schema.record import SCHEMA, decode_file, encode
 from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload, is_script
 
 Array = NDArray[np.float64]
 NODE, NODES, NETWORK = "on a node like this", "on nodes like these", "over the stated network"
-BEYOND_FILE = "beyond.json"  # results/<sweep>/beyond.json
 _DRAWS = 4000
 _EDGE = 0.05  # a band of 95 % of the draws reaches the ends of a range that is drawn from a little beyond them
 # What stands in on one rank, which sums nothing and waits for none. Said on the page.
@@ -293,12 +293,12 @@ def keep_beyond(loaded: Loaded, series: Sequence[Beyond]) -> None:
     measured = {run.point.layout.ranks for run in loaded.valid}
     if series and not (earlier and any(point.ranks in measured for one in earlier.series for point in one.points)):
         kept = KeptBeyond(schema=SCHEMA, made=datetime.now(UTC), series=tuple(series))
-        write_atomic(loaded.folder / BEYOND_FILE, encode(kept))
+        write_atomic(SweepFolder(loaded.folder).extrapolation, encode(kept))
 
 
 def read_beyond(loaded: Loaded) -> KeptBeyond | None:
     """Return the prediction in the sweep's folder, None if there is none; raise a UserError if the file is damaged."""
-    return decode_file(loaded.folder / BEYOND_FILE, KeptBeyond)
+    return decode_file(SweepFolder(loaded.folder).extrapolation, KeptBeyond)
 
 
 def stated_before(loaded: Loaded, scaling: Scaling) -> tuple[Beyond, ...]:

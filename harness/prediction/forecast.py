@@ -20,6 +20,7 @@ from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import SCHEMA, decode_file, encode
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload, is_script
 
 
@@ -63,9 +64,6 @@ def predict_curve(
         speedup=ratio * work,
         interval=interval.scaled(work),
     )
-
-
-PREDICTION_FILE = "prediction.json"  # results/<sweep>/prediction.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +159,7 @@ def predict_first(sweep: Sweep, results: Path, network: Uncertain, said: str) ->
     """
     if any(layout.shares for layout in sweep.layouts):
         raise UserError("--predict-first knows equal shares only: leave out --shares")
-    path = results / sweep.name / PREDICTION_FILE
+    path = SweepFolder(results / sweep.name).prediction
     ranks = sorted({layout.ranks for layout in sweep.layouts})
     earlier = read_prediction(results / sweep.name)
     if earlier and {point.ranks for point in earlier.points} >= set(ranks):
@@ -199,7 +197,7 @@ def _points(frame: pd.DataFrame) -> tuple[PredictedPoint, ...]:
 
 def read_prediction(folder: Path) -> Prediction | None:
     """Return the prediction in a sweep's `folder`, None if there is none; raise a UserError if the file is damaged."""
-    return decode_file(folder / PREDICTION_FILE, Prediction)
+    return decode_file(SweepFolder(folder).prediction, Prediction)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,9 +32,10 @@ from harness.schema import message_cost
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.launch_output import first_error, read_output
+from harness.sweep.referee import run_block
 from harness.sweep.schedulers import open_scheduler
-from harness.sweep.status import first_error, read_output
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 _SMALLEST, _LARGEST = 8, 64 * 2**20
 DEFAULT = message_cost.Setting(name="default", mca={})
@@ -258,7 +259,7 @@ def _measure(
         words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measure")
         files = {one.name: Path(name) / f"{number}.json" for number, one in enumerate(settings)}
         sets = tuple(
-            RankSet(
+            LaunchSpec(
                 name=one.name,
                 words=(*words, str(plan_file), str(files[one.name])),
                 log=str(files[one.name].with_suffix(".log")),
@@ -266,7 +267,7 @@ def _measure(
             )
             for one in settings
         )
-        codes = run_block(Block(name="probe", sets=sets), pass_fds=tuple(handles)).codes
+        codes = run_block(TurnBlock(name="probe", launches=sets), pass_fds=tuple(handles)).codes
         late = f"no answer within {limit:.0f} s"
         errors = {
             key: first_error(read_output(file.with_suffix(".log")))

@@ -17,9 +17,10 @@ from harness.analysis.stats import NEEDED
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
-from harness.schema.presets import setting_words
-from harness.schema.record import RUN_FILE, RunRecord, Versions, decode, encode
-from harness.schema.sweep import Layout, sweep_folders
+from harness.schema.record import RunRecord, Versions, decode, encode
+from harness.schema.setting_words import value_words
+from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import LaunchFolder, sweep_folders
 from harness.schema.workload import Workload, is_script
 
 BASELINE_SCHEMA = 2
@@ -183,7 +184,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     Raises:
         UserError: there is no valid launch, or none of that commit.
     """
-    single = (folder / RUN_FILE).exists()
+    single = LaunchFolder(folder).is_recorded
     loaded = load_sweep(folder.resolve().parent if single else folder, every_code=True)
     if single:
         runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
@@ -393,4 +394,4 @@ def study_differences(one: Measurement, other: Measurement) -> tuple[str, ...]:
     names = [field.name for field in fields(Workload) if field.compare]
     pairs = [(name.replace("_", " "), getattr(one.workload, name), getattr(other.workload, name)) for name in names]
     pairs += [("scaling", one.scaling, other.scaling), ("data", one.data_id, other.data_id)]
-    return tuple(f"{name}: {setting_words(a)} against {setting_words(b)}" for name, a, b in pairs if a != b)
+    return tuple(f"{name}: {value_words(a)} against {value_words(b)}" for name, a, b in pairs if a != b)

@@ -33,9 +33,10 @@ from harness.analysis.stats import Interval
 from harness.analysis.turn_blocks import step_table, undisturbed_rounds, winsorise
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.hostlock import HostLock, Scratch
+from harness.base.hostlock import HostLock
 from harness.base.processes import ask, interruptible
 from harness.base.provenance import git, has_commit
+from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS, Measurement, Software, measurements
 from harness.regression.checks import (
     EFFICIENCY,
@@ -50,13 +51,17 @@ from harness.regression.checks import (
     as_slowdown,
     verdict_of,
 )
-from harness.schema.record import RUN_FILE, encode, read_point, read_run
-from harness.schema.sweep import LOGS, Layout, Point, Sweep
+from harness.schema.record import encode, read_point, read_run
+from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 from harness.schema.workload import is_script
-from harness.sweep.block import Block, RankSet, run_block, warm_python
-from harness.sweep.job_script import JobLaunch, rank_set
-from harness.sweep.status import first_error
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.job_script import launch_spec
+from harness.sweep.job_template import JobLaunch
+from harness.sweep.launch_output import first_error
+from harness.sweep.referee import run_block
+from harness.sweep.submission import Submission
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.warm_python import warm_python
 
 MEAN = ", mean of all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)  # blocks
@@ -101,7 +106,7 @@ class TurnsStudy:
 
 
 def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[BlockSample, ...]:
-    """Return the samples of `blocks`: the turns (see `sweep.block.BlockEnd`) of launches called ``old-0``, ``new-0``...
+    """Return the samples of `blocks`: the turns (see `turn_block.BlockEnd`) of launches called ``old-0``, ``new-0``...
 
     The number is the layout's place. A block whose launches share no round is left out.
     """
@@ -337,7 +342,7 @@ class Opponents:
                 )
             folder = self._folder / side
             (folder / "points").mkdir(parents=True)
-            (folder / LOGS).mkdir()
+            SweepFolder(folder).logs.mkdir()
             file = folder / "points.json"
             write_atomic(file, encode(replace(version.sweep, repeats=LOOKS[-1])))
             command = [sys.executable, "-c", _POINTS, str(file), str(folder / "points"), self._data_dir]
@@ -396,9 +401,9 @@ class Opponents:
             if point.layout == layout and point.repeat == number
         }
         scratch = Scratch()
-        block = Block(
+        block = TurnBlock(
             name=f"{self._folder.name}-{number}-{time.time_ns()}",
-            sets=tuple(self._rank_set(name, *parts, scratch.variables) for name, parts in sets.items()),
+            launches=tuple(self._launch_spec(name, *parts, scratch.variables) for name, parts in sets.items()),
         )
         try:
             with HostLock().held(f"a check in '{self._folder}'", say) as handles:
@@ -408,15 +413,15 @@ class Opponents:
         end.turns.to_parquet(self._folder / f"turns-{number}.parquet", index=False)
         for name, (side, _, point) in sets.items():
             record, who = self._folder / side / point.folder, self._versions[side].name
-            if end.codes[name] or not (record / RUN_FILE).exists():
-                log = self._folder / side / LOGS / f"{point.folder}.log"
+            if end.codes[name] or not LaunchFolder(record).is_recorded:
+                log = SweepFolder(self._folder / side).log(point.folder)
                 why = first_error(log.read_text(errors="replace")) or f"exit code {end.codes[name]}, see '{log}'"
                 return None, f"{who} does not run on {point.layout}: {why}"
             if invalid := read_run(record).invalid:
                 return None, f"a launch of {who} does not count: {invalid[0]}"
         return end.turns, ""
 
-    def _rank_set(self, name: str, side: str, path: Path, point: Point, scratch: Mapping[str, str]) -> RankSet:
+    def _launch_spec(self, name: str, side: str, path: Path, point: Point, scratch: Mapping[str, str]) -> LaunchSpec:
         version, record = self._versions[side], self._folder / side / point.folder
         shutil.rmtree(record, ignore_errors=True)  # of a block that did not count
         launch = JobLaunch(
@@ -426,7 +431,7 @@ class Opponents:
             point_file=str(path),
             record=str(record),
         )
-        made = rank_set(launch, point, self._folder / side, self._data_dir or None)
+        made = launch_spec(launch, point, self._folder / side, self._data_dir or None)
         environment = self._scheduler.environment(point.layout)
         changes = {**environment, **scratch, **made.changes, **version.environment()}
         words = tuple(self.python if word == sys.executable else word for word in made.words)

@@ -33,7 +33,7 @@ from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.svg import BLUE, MUTED, draw
 from harness.report.sweep_facts import DISTURBED, DOUBTFUL, days, machine_words
-from harness.schema.presets import distinguishing_names
+from harness.schema.setting_words import distinguishing_names
 
 NOT_MEASURED = "not measured"
 _LONGEST_NAME = 40  # characters, which leave most of the figure to its axes

@@ -1,4 +1,4 @@
-"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, known causes, and what launches proved.
+"""Why a sweep does not scale: efficiencies, overheads, for whom ranks wait, and known causes.
 
 A figure shows the way from the ideal to the measured epoch.
 """
@@ -20,7 +20,6 @@ from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import causes_table, unequal_cores
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, TREE, Efficiency, Explanation, PointEfficiencies, PointOverheads
-from harness.why.proof import CONFIRMED, REFUTED, Proofs
 
 Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"
@@ -33,19 +32,15 @@ _IDEAL = (
 )
 
 
-def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence[Finding], command: str) -> Answer:
+def explain_answer(found: Explanation, findings: Sequence[Finding], command: str) -> Answer:
     """Return why the sweep does not scale; the table is of the overheads of the largest point."""
     folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
     subject = sweep_sentences.subject(runs[0].point.workload)
-    tables = _tables(found, proofs, findings)
-    confirmed = ""
-    if proofs:
-        held, wrong = (sum(one.verdict == verdict for one in proofs.proofs) for verdict in (CONFIRMED, REFUTED))
-        confirmed = f" Counterfactuals confirm {held} of {len(proofs.proofs)} expectations and refute {wrong}."
+    tables = _tables(found, findings)
     meanings = Items(texts=[f"{metric.name}: {metric.meaning}." for metric in TREE])
     return Answer(
         question=f"Why does {subject} not scale better?",
-        sentence=f"{_sentence(found)}{confirmed}",
+        sentence=_sentence(found),
         table=_overheads_table(found.main, found) if found.main else None,
         banners=sweep_warnings(found.loaded, found.scaling, found.detail.launches),
         data={
@@ -54,7 +49,6 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
             "launch_bills": found.launch_overheads,
             "last_ranks": found.detail.last,
             "network": found.network,
-            "proofs": proofs,
             "findings": findings,
         },
         tiles=_tiles(found.efficiencies[-1]),
@@ -75,7 +69,7 @@ def explain_answer(found: Explanation, proofs: Proofs | None, findings: Sequence
     )
 
 
-def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Finding]) -> list[Table]:
+def _tables(found: Explanation, findings: Sequence[Finding]) -> list[Table]:
     headings, rows = tree_table(found.efficiencies)
     return [
         Table(
@@ -88,7 +82,6 @@ def _tables(found: Explanation, proofs: Proofs | None, findings: Sequence[Findin
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
         *([_overheads_table(found.main, found)] if found.main else []),
-        *([proof_table(proofs)] if proofs else []),
         _over_ranks("Overheads of an epoch over rank counts", found.overheads[:-1] and found.overheads, "the epoch"),
         _over_ranks("Overheads of a whole launch", found.launch_overheads, "the launch"),
         Table(
@@ -215,43 +208,6 @@ def _last_rows(found: Explanation) -> Rows:
         later = numbers.seconds(usual) if usual >= 0 else f"{numbers.seconds(-usual)} sooner"
         rows.append((str(rank), numbers.seconds(waited), numbers.percent(share), numbers.percent(calls), later))
     return rows
-
-
-def proof_table(proofs: Proofs) -> Table:
-    """Return a line for every proof."""
-    return Table(
-        title="Proof",
-        headings=(
-            "Taken away",
-            "Against",
-            "Expected\nbeforehand",
-            "Expected in\nthe blocks",
-            "Measured gain",
-            "Blocks",
-            "Verdict",
-            "What is missing",
-        ),
-        rows=[
-            (
-                f"{one.removes} ({one.how})",
-                one.against,
-                _percent(one.expected.value, Interval(low=one.expected.low, high=one.expected.high)),
-                _percent(one.own),
-                _percent(one.measured, one.interval),
-                str(one.launches),
-                one.verdict,
-                one.missing or numbers.NONE,
-            )
-            for one in proofs.proofs
-        ],
-        texts=(-2, -1),
-        tones={CONFIRMED: "good", REFUTED: "bad"},
-        note=f"Trained {numbers.moment(proofs.made)} UTC on {numbers.ranks(proofs.ranks)}, in turns with the unchanged "
-        "launch. Gains are parts of its epoch's time: Winsor's means over the rounds of a block, 95 % intervals over "
-        "blocks (Student's t). What is expected was written down before, and found again in what the unchanged "
-        "launch recorded in each block. Confirmed: the gain is not 0, and with its interval differs from the "
-        "expectation by at most half of it or 1 point, whichever is more. Refuted: with its interval by more.",
-    )
 
 
 def _sentence(found: Explanation) -> str:

@@ -21,9 +21,9 @@ from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Secti
 from harness.report.publish import PAGE, relative_link
 from harness.report.sweep_tables import NOT_MEASURED, ratio_cell, sides_table
 from harness.schema.claim import EXPERIMENTS, Claim, Published
-from harness.schema.option import conditions
 from harness.schema.presets import PRESETS, SOURCES
 from harness.schema.record import RunRecord
+from harness.schema.setting_words import conditions
 from harness.schema.sync import Gradients, Weights, find_policy
 
 _LOOKS = ((svg.BLUE, "o"), (svg.GREEN, "^"), (svg.ORANGE, "s"))

@@ -20,7 +20,7 @@ from harness.report.publish import PAGE, relative_link
 from harness.report.svg import draw, mark
 from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
 from harness.report.sweep_tables import sides_table
-from harness.schema.presets import distinguishing_names
+from harness.schema.setting_words import distinguishing_names
 
 FOLDER = "side-by-side"
 

@@ -19,10 +19,12 @@ from harness.analysis.scaling import Scaling
 from harness.base.provenance import Machine
 from harness.datasets import info, names, own_file_lines
 from harness.report.answer import Banner, Fact, distinct, facts
+from harness.schema.data_record import DataRecord
+from harness.schema.job_usage import Account, JobUsage
 from harness.schema.message_cost import Probe
-from harness.schema.option import conditions
-from harness.schema.record import DataRecord, Provenance, RunRecord
-from harness.schema.sweep import Account, Failure, JobUsage, Layout
+from harness.schema.record import Provenance, RunRecord
+from harness.schema.setting_words import conditions
+from harness.schema.sweep import Failure, Layout
 from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
 
 if TYPE_CHECKING:

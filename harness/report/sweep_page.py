@@ -36,7 +36,8 @@ from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
 from harness.report.publish import SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_sentences import last_point, target_of
-from harness.schema.presets import repeat_command, study_name
+from harness.schema.command_lines import repeat_command
+from harness.schema.setting_words import study_name
 from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
 from harness.why.overheads import PARTS, overheads

@@ -12,7 +12,7 @@ from harness.prediction.beyond import Beyond, BeyondPoint
 from harness.report.answer import distinct
 from harness.report.publish import render
 from harness.report.sweep_facts import DOUBTFUL, commit_words, data_words, days, machine_words
-from harness.schema import option
+from harness.schema import setting_words
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload, is_script
 
@@ -292,7 +292,7 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
     """Return a paragraph: what was trained, on what, where, with which versions, how often, how it was evaluated."""
     runs, run = loaded.valid, loaded.valid[0]
     workload, origin = run.point.workload, run.provenance
-    settings = [f"{name}: {value}" for name, value in option.conditions(workload)]
+    settings = [f"{name}: {value}" for name, value in setting_words.conditions(workload)]
     settings = ["settings in the script"] if is_script(workload) else settings
     ranks = ", ".join(str(count) for count in dict.fromkeys(point.ranks for point in scaling.points))
     excluded = len(loaded.runs) - len(runs)

@@ -64,7 +64,8 @@ def check_source(workload: Workload, code: str) -> None:
 @functools.cache
 def harness_identity() -> str:
     """Return twelve digits of the harness's own source: every file that can have to do with a launch."""
-    package, templates = Path(__file__).parent.parent, resource("jobs/templates")
+    package = Path(__file__).parent.parent
+    templates = resource("jobs/templates")
     files = [path for path in package.rglob("*") if path.suffix in _SOURCES]
     counted = [path for path in files if path.relative_to(package).parts[0] not in _READERS]
     return _digest([*_hashes(package, counted), *_hashes(templates, templates.iterdir())])
@@ -79,8 +80,8 @@ def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
     for name in workload.own_modules:
         root = _root(name)
         if root is not None:  # else it is not to be found, which its import will say
-            own = "" if root == Path.cwd() else name.partition(".")[0]
-            yield root, _follow(list(_resolve(name, root)), root, own)
+            package = "" if root == Path.cwd() else name.partition(".")[0]
+            yield root, _follow(list(_resolve(name, root)), root, package)
 
 
 def _root(name: str) -> Path | None:
@@ -94,19 +95,19 @@ def _root(name: str) -> Path | None:
     return Path(spec.origin).resolve().parent if spec.has_location and spec.origin else None
 
 
-def _follow(files: list[Path], root: Path, own: str) -> list[Path]:
-    """Return `files` and all that they import from `root`; with `own`, of that package only."""
-    found: dict[Path, None] = {}
+def _follow(files: list[Path], root: Path, package: str) -> list[Path]:
+    """Return `files` and all that they import from `root`; with `package`, of that package only."""
+    followed: dict[Path, None] = {}
     while files:
         path = files.pop()
-        if path in found:
+        if path in followed:
             continue
-        found[path] = None
+        followed[path] = None
         for name in _imports(path, root) if path.suffix == ".py" else ():
             top = name.partition(".")[0]
-            if top != "harness" and (not own or top == own):
+            if top != "harness" and (not package or top == package):
                 files += _resolve(name, root)
-    return list(found)
+    return list(followed)
 
 
 def _imports(path: Path, root: Path) -> Iterator[str]:

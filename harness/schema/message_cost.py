@@ -15,7 +15,9 @@ PROBE_SCHEMA = 1
 POINT_TO_POINT = "point-to-point"  # half a round trip between two ranks
 BROADCAST = "broadcast"
 ALLREDUCE = "allreduce"  # MPI_Allreduce, in place, sums of float32
-NODE, NETWORK, ALL = "node", "network", "all"
+NODE = "node"
+NETWORK = "network"
+ALL = "all"
 _WHERE = {NODE: "within a node", NETWORK: "between nodes", ALL: "over all ranks"}
 REDUCTION = "reduction:"  # the harness's own grouped allreduce, by way of what follows
 REDUCTION_NAMES = {"messages": "MPI_Allreduce", "native": "shared memory", "node-aware": "node-aware"}
@@ -94,13 +96,15 @@ class MessageCost:
 
         Straight in the logarithms of both, which a change of protocol at some size does not bend.
         """
-        first, last = self.sizes[0], self.sizes[-1]
+        first = self.sizes[0]
+        last = self.sizes[-1]
         if count <= first.bytes:
             return first.seconds.value
         if count >= last.bytes:
             return last.seconds.value + self.beta_s_per_byte.value * (count - last.bytes)
         index = bisect.bisect_right([size.bytes for size in self.sizes], count)
-        low, high = self.sizes[index - 1], self.sizes[index]
+        low = self.sizes[index - 1]
+        high = self.sizes[index]
         part = math.log(count / low.bytes) / math.log(high.bytes / low.bytes)
         return math.exp(math.log(low.seconds.value) * (1 - part) + math.log(high.seconds.value) * part)
 

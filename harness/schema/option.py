@@ -12,8 +12,11 @@ from typing import Any
 from harness.base.errors import UserError, unknown
 
 # The headings under which help shows the options of a command, in this order.
-WHAT, HOW, SPREAD = "What is trained", "How it is trained", "How it is spread over ranks"
-WHERE, WRITTEN = "Where it runs", "What is written"
+WHAT = "What is trained"
+HOW = "How it is trained"
+SPREAD = "How it is spread over ranks"
+WHERE = "Where it runs"
+WRITTEN = "What is written"
 GROUPS = (WHAT, HOW, SPREAD, WHERE, WRITTEN)
 
 _FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # sync policies of ours
@@ -47,8 +50,8 @@ class Option:
     """How users set a field.
 
     `help` is one sentence. `name` is the option's where it is not the field's. `choices` are all values that there
-    are, besides ``package.module:name`` where it may be the user's `own`; `least` is the smallest and `above` what a
-    number must be more than, `most` is the largest. `values` says in help what to write where `choices` do not.
+    are, besides ``package.module:name`` where it may be a user's (`own_code`); `least` is the smallest and `above` what
+    a number must be more than, `most` is the largest. `values` says in help what to write where `choices` do not.
     `title` stands before the value in a report; an empty one is the field's name. `listed` is False where a report
     shows the field in another way; `when` names a field and the value of it with which alone this one counts.
     `words`: free text on one line. `group` is its heading in help where it is not that of the other fields, `common`
@@ -58,7 +61,7 @@ class Option:
     help: str
     name: str = ""
     choices: tuple[str, ...] = ()
-    own: bool = False
+    own_code: bool = False
     values: str = ""
     least: float = -math.inf
     above: float = -math.inf
@@ -74,7 +77,8 @@ class Option:
     @property
     def metavar(self) -> str:
         """The values in one word, None of them known: empty."""
-        return self.values or "|".join((*self.choices, *(["package.module:function"] if self.own else [])))
+        forms = (*self.choices, "package.module:function") if self.own_code else self.choices
+        return self.values or "|".join(forms)
 
     def check(self, name: str, value: object) -> None:
         """Check the value of the field `name`; None is a value that was left open.
@@ -82,8 +86,8 @@ class Option:
         Raises:
             UserError: it is none of the choices, out of its range, or not finite.
         """
-        known = value is None or value in self.choices or (self.own and is_own(str(value)))
-        if self.choices and not known:
+        is_choice = value is None or value in self.choices or (self.own_code and is_own(str(value)))
+        if self.choices and not is_choice:
             raise unknown(name, str(value), self.choices)
         words = name.replace("_", " ")
         if self.words and value is not None and not (str(value).strip() and str(value).isprintable()):
@@ -110,22 +114,12 @@ def option(text: str, default: Any = MISSING, *, counts: bool = True, **facts: A
 
 def options(kind: Any) -> Iterator[tuple[Field[Any], Option]]:
     """Yield the fields of a dataclass, or of an instance, that users set."""
-    yield from ((one, one.metadata["option"]) for one in fields(kind) if "option" in one.metadata)
+    for setting in fields(kind):
+        if "option" in setting.metadata:
+            yield setting, setting.metadata["option"]
 
 
 def check_options(value: Any) -> None:
     """Check every such field of an instance; raise a UserError if one is out of its range."""
-    for one, asked in options(value):
-        asked.check(one.name, getattr(value, one.name))
-
-
-def conditions(value: Any) -> list[tuple[str, str]]:
-    """Return title and text of every such field that is listed and says something: not None, False, "none" or 0.0."""
-    found = []
-    for one, asked in options(value):
-        now = getattr(value, one.name)
-        counts = asked.listed and (asked.when is None or getattr(value, asked.when[0]) == asked.when[1])
-        if counts and now is not None and now is not False and now != "none" and (now or not isinstance(now, float)):
-            text = "yes" if now is True else f"{now:,}" if isinstance(now, int) else str(now)
-            found.append((asked.title or one.name.replace("_", " ").capitalize(), text))
-    return found
+    for setting, asked in options(value):
+        asked.check(setting.name, getattr(value, setting.name))

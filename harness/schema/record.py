@@ -12,7 +12,10 @@ from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
-from harness.schema.sweep import ACCOUNTS_FILE, Account, Point
+from harness.schema.data_record import DataRecord
+from harness.schema.job_usage import Account
+from harness.schema.sweep import Point
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,16 +38,16 @@ class FailedRank:
     ranks: int
 
     def __str__(self) -> str:
-        made = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
+        after = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
         return (
-            f"rank {self.rank} failed after {made} (process {self.pid} on {self.host}): "
+            f"rank {self.rank} failed after {after} (process {self.pid} on {self.host}): "
             f"{self.ranks} ranks went on after {self.recovery_s:.2f} s"
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """What `ranks` ranks trained from one failure to the next: `steps` steps, behind the `first` of the launch.
+    """What `ranks` ranks trained from one failure to the next: `steps` steps, after the `first` of the launch.
 
     `started` and `ended` are aware; the steps took `training_s` seconds of that, evaluation the most of the rest.
     """
@@ -59,101 +62,6 @@ class Stretch:
 
 SCHEMA = 1
 _MOVED = 2.0  # on one machine 70 to 110 ns within two seconds, 351 to 441 five minutes later
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextColumn:
-    """A column of texts and the number of its categories."""
-
-    name: str
-    categories: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnGaps:
-    """A column in which `rows` cells are missing: numbers are filled in with the mean, texts have no category there."""
-
-    name: str
-    rows: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenNumbers:
-    """A column of numbers with thousands marks or a `unit`: a currency, ``%``, or empty."""
-
-    name: str
-    unit: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnLeftOut:
-    """A column that is not trained on. `reason`: ``asked`` for, an ``index`` that numbers the rows, or ``empty``."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableColumns:
-    """What was understood of a CSV file's form and columns.
-
-    `separator`, `decimal` and `encoding` are those of `harness.datasets.csv_dialect.Dialect`. `numbers` and `texts` are
-    the features; `written` are those of the numbers that a CSV parser does not read by itself. `label_choice`: the
-    label was ``asked`` for, found ``by name``, or is the ``first`` column.
-    """
-
-    separator: str
-    decimal: str
-    encoding: str
-    header: bool
-    numbers: tuple[str, ...]
-    texts: tuple[TextColumn, ...]
-    label: str
-    label_choice: str
-    left_out: tuple[ColumnLeftOut, ...]
-    written: tuple[WrittenNumbers, ...] = ()
-    gaps: tuple[ColumnGaps, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnFile:
-    """What was understood of a file of the user's own.
-
-    `rows` are all rows, with those to test on. `class_names` are the labels as they stand in the file, `class_rows` the
-    rows of each. `table` is None where the file has arrays: the features' names are then `arrays`. `shuffled`: rows
-    that were sorted by class are trained on in random order, by the seed that drew the test rows.
-    """
-
-    file: str
-    rows: int
-    class_names: tuple[str, ...]
-    class_rows: tuple[int, ...]
-    table: TableColumns | None = None
-    arrays: tuple[str, ...] = ()
-    shuffled: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataRecord:
-    """The data that was trained on. `kind` is ``real`` or ``synthetic``; `sha256` is of the source.
-
-    `held_out` says that the test rows were taken from the training part because no test part was there,
-    `held_out_seed` what drew them, the same share of every class; None where they are the last rows. `own` is what was
-    understood of a file of the user's own.
-    `note` is one sentence for the report, such as why a synthetic stand-in stood in.
-    """
-
-    name: str
-    kind: str
-    sha256: str
-    train_rows: int
-    test_rows: int
-    features: tuple[int, ...]
-    classes: int
-    held_out: bool = False
-    held_out_seed: int | None = None
-    own: OwnFile | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,7 +216,7 @@ class RunRecord:
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
-    `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and behind them, on the host
+    `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and after them, on the host
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
     compiled loops of many, in all epochs together.
     """
@@ -357,8 +265,6 @@ class RunRecord:
         return seconds + max(rank.import_s for rank in self.ranks)
 
 
-RUN_FILE = "run.json"
-STEPS_FILE = "steps.parquet"
 STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 T = TypeVar("T")
@@ -401,7 +307,7 @@ def read_point(path: Path) -> Point:
 
 def read_accounts(folder: Path) -> tuple[Account, ...]:
     """Return what is known of the jobs of the sweep in `folder`; raise a UserError if the file is damaged."""
-    return decode_file(folder / ACCOUNTS_FILE, tuple[Account, ...]) or ()
+    return decode_file(SweepFolder(folder).accounts, tuple[Account, ...]) or ()
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -412,11 +318,11 @@ def read_run(folder: Path) -> RunRecord:
     Raises:
         UserError: the record or its table is missing, damaged or of another schema version.
     """
-    path = folder / RUN_FILE
+    path = LaunchFolder(folder).record
     record = decode(read_bytes(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
-    _check_steps(folder / STEPS_FILE)
+    _check_steps(LaunchFolder(folder).steps)
     ranks = record.losses[-1].ranks if record.losses else record.point.layout.ranks
     if not record.epochs or len(record.ranks) != ranks:
         raise UserError(
@@ -437,7 +343,7 @@ def _check_steps(path: Path) -> None:
     import pyarrow.parquet as pq
 
     if not path.exists():
-        raise UserError(f"'{path.parent}' has no {STEPS_FILE}: delete the folder and run the point again")
+        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
     try:
         columns = set(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:

@@ -1,13 +1,10 @@
-"""Sweep, a study of one workload over several layouts; Layout; Point, one launch; and the files of a sweep."""
+"""Sweep, a study of one workload over several layouts; Layout; Point, one launch; and what became of a study."""
 
-import contextlib
 import functools
 import hashlib
 import re
-import shutil
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
@@ -69,6 +66,11 @@ class Layout:
         text += f" x {self.threads} threads" if self.threads > 1 else ""
         text += " x 1 GPU" if self.gpus_per_rank else ""
         return text + (f" with shares {':'.join(map(str, self.shares))}" if self.shares else "")
+
+
+def layout_order(layout: Layout) -> tuple[int, int, int, str]:
+    """Return what layouts are sorted by; the first, of the fewest ranks, nodes and threads, is the base of others."""
+    return layout.ranks, layout.nodes, layout.threads, str(layout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,12 +188,17 @@ class Sweep:
         )
         return "-".join(filter(None, (workload.name, workload.preset, self.scaling, *places, identity[:8])))
 
+    def workload_of(self, layout: Layout) -> Workload:
+        """Return what is trained on `layout`: under weak scaling rows in proportion to its ranks."""
+        if self.scaling != "weak" or self.workload.samples is None:
+            return self.workload
+        return replace(self.workload, samples=self.workload.samples * layout.ranks)
+
     def points(self) -> tuple[Point, ...]:
         """Return every launch: layouts in order, repeats innermost."""
-        samples, weak = self.workload.samples or 0, self.scaling == "weak"
         return tuple(
             Point(
-                workload=replace(self.workload, samples=samples * layout.ranks) if weak else self.workload,
+                workload=self.workload_of(layout),
                 layout=layout,
                 repeat=repeat,
                 scaling=self.scaling,
@@ -203,14 +210,6 @@ class Sweep:
             for layout in self.layouts
             for repeat in range(self.repeats)
         )
-
-
-STUDY_FILE = "sweep.json"  # results/<sweep>/sweep.json
-SUBMISSION_FILE = "submission.json"  # results/<sweep>/submission.json
-FAILURES = "failures"  # results/<sweep>/failures/<point folder>.json
-REPLACED = "replaced"  # results/<sweep>/replaced/: records that did not count, after their points ran again
-ROUNDS = "rounds"  # results/<sweep>/rounds/<block>.parquet
-LOGS = "logs"  # results/<sweep>/logs/<point folder>.log
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,80 +245,5 @@ class Failure:
     seconds: float = 0.0
 
 
-def sweep_folders(results: Path) -> tuple[Path, ...]:
-    """Return the sweeps' folders in `results`, the one that was written to last first.
-
-    Written to: the study was asked for, or its folder gained or lost a launch.
-    """
-
-    def written(folder: Path) -> tuple[float, str]:
-        return max(folder.stat().st_mtime, (folder / STUDY_FILE).stat().st_mtime), folder.name
-
-    return tuple(sorted((file.parent for file in results.glob(f"*/{STUDY_FILE}")), key=written, reverse=True))
-
-
-ACCOUNTS_FILE = "accounts.json"  # results/<sweep>/accounts.json
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobUsage:
-    """What an ended job used, as measured by its scheduler; None is what that does not measure.
-
-    `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
-    it samples; PBS: the job) had. Of a requeued job it is what it used since its last start.
-    """
-
-    elapsed_s: float
-    nodes: int
-    cpu_s: float | None = None
-    memory_bytes: int | None = None
-    memory_of: str = ""
-    energy_j: float | None = None
-
-    @property
-    def node_hours(self) -> float:
-        """The node-hours that the job had."""
-        return self.elapsed_s * self.nodes / 3600
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Account:
-    """What is known of the `job` of a `launch` (its folder's name); jobs may be of several launches.
-
-    `usage` is None while nothing is known, and for good where `missing` says why.
-    """
-
-    job: str
-    scheduler: str
-    launch: str
-    usage: JobUsage | None = None
-    missing: str = ""
-
-
-CHECKPOINTS = "checkpoints"  # results/<sweep>/checkpoints/<point folder>/<epochs>-<steps>.ckpt
-CHECKPOINT_SUFFIX = ".ckpt"
 AGAIN = 75
 """The exit code of a launch that wrote a checkpoint and is to be started again (EX_TEMPFAIL of sysexits.h)."""
-
-
-def checkpoint_folder(record: Path) -> Path:
-    """Return the folder of the checkpoints of the launch whose record is to be `record`."""
-    return record.parent / CHECKPOINTS / record.name
-
-
-def checkpoint_files(folder: Path) -> list[Path]:
-    """Return the checkpoints in `folder`, whole or not, the newest first."""
-    return sorted(folder.glob(f"[0-9]*{CHECKPOINT_SUFFIX}"), reverse=True)
-
-
-def has_checkpoint(record: Path) -> bool:
-    """Tell whether the launch whose record is to be `record` has left a checkpoint, whole or not."""
-    return bool(checkpoint_files(checkpoint_folder(record)))
-
-
-def forget_checkpoints(record: Path) -> None:
-    """Remove all checkpoints of the launch whose record is `record`: it has come to its end."""
-    folder = checkpoint_folder(record)
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # other launches have theirs there
-        folder.parent.rmdir()

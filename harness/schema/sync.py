@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 class SyncPolicy:
     """How the ranks stay in step: a user's own is a subclass that overrides what it does otherwise.
 
-    `form` is how users write it, with what it means; of the counts behind its name `counts` are the fields.
+    `form` is how users write it, with what it means; of the counts after its name `counts` are the fields.
     `shares_gradients`: every step's gradients are means over the global batch,
     so that the replicas are equal after every step. `period` is the number of steps after which `weights` is due,
     counted from the start of every epoch, at whose end it is due too; None for at the end of an epoch only, 0 for
@@ -48,12 +48,12 @@ class SyncPolicy:
             return cls() if text == cls.form else None
         name, *parts = text.split(":")
         fit = name == cls.form.partition(":")[0] and len(parts) == len(cls.counts)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field, part in zip(cls.counts, parts, strict=False):
             number = part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0
             fit = fit and (number or (field == "period" and part == "epoch"))
-            found[field] = int(part) if number else None
-        return cls(**found) if fit else None
+            values[field] = int(part) if number else None
+        return cls(**values) if fit else None
 
     @property
     def synchronises(self) -> bool:
@@ -139,8 +139,8 @@ class DiLoCo(SyncPolicy):
         return [*weights, *map(np.zeros_like, weights)]
 
     def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
-        """Make an outer step and return the weights behind it."""
-        found = []
+        """Make an outer step and return the weights after it."""
+        stepped = []
         middles = mean(weights, "weights")
         for outer, velocity, middle in zip(state[: len(weights)], state[len(weights) :], middles, strict=True):
             change = outer - middle
@@ -148,8 +148,8 @@ class DiLoCo(SyncPolicy):
             after = outer - self.rate * (change + self.momentum * speed)
             velocity.assign(speed)
             outer.assign(after)
-            found.append(after)
-        return found
+            stepped.append(after)
+        return stepped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,37 +170,41 @@ class PowerSGD(SyncPolicy):
 
     def factored(self, shape: Sequence[int]) -> tuple[int, int] | None:
         """Return rows and columns of the matrix that a weight of `shape` is, None where it is summed whole."""
-        *others, columns = (1, *shape)
-        rows = math.prod(others)
+        columns = shape[-1] if len(shape) else 1
+        rows = math.prod(shape[:-1])
         return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
 
     def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Return errors of zero and normally distributed Q, the same on every rank."""
         random = np.random.default_rng(0)
-        found = [(weight.dtype, sides) for weight in weights if (sides := self.factored(weight.shape))]
-        errors = [np.zeros(sides, dtype) for dtype, sides in found]
-        return [*errors, *(random.normal(size=(sides[1], self.rank)).astype(dtype) for dtype, sides in found)]
+        matrices = [(weight.dtype, sides) for weight in weights if (sides := self.factored(weight.shape))]
+        errors = [np.zeros(sides, dtype) for dtype, sides in matrices]
+        factors = (random.normal(size=(sides[1], self.rank)).astype(dtype) for dtype, sides in matrices)
+        return [*errors, *factors]
 
     def gradients(self, gradients: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
         """Return the ranks' mean gradients as far as they are of the rank, for tensors of TensorFlow."""
         import tensorflow as tf  # predictions do without
 
         places = [place for place, gradient in enumerate(gradients) if self.factored(gradient.shape)]
-        whole = [place for place in range(len(gradients)) if place not in places]
-        errors, factors = state[: len(places)], state[len(places) :]
-        own = [tf.reshape(gradients[place], error.shape) + error for place, error in zip(places, errors, strict=True)]
-        left = [tf.matmul(matrix, factor) for matrix, factor in zip(own, factors, strict=True)]
-        sums = mean([*left, *(gradients[place] for place in whole)], "gradients and left factors")
-        found = dict(zip(whole, sums[len(places) :], strict=True))
-        left = [tf.linalg.qr(one).q for one in sums[: len(places)]]
-        right = [tf.matmul(matrix, one, transpose_a=True) for matrix, one in zip(own, left, strict=True)]
+        unfactored = [place for place in range(len(gradients)) if place not in places]
+        errors = state[: len(places)]
+        factors = state[len(places) :]
+        matrices = [
+            tf.reshape(gradients[place], error.shape) + error for place, error in zip(places, errors, strict=True)
+        ]
+        products = [tf.matmul(matrix, factor) for matrix, factor in zip(matrices, factors, strict=True)]
+        means = mean([*products, *(gradients[place] for place in unfactored)], "gradients and left factors")
+        averaged = dict(zip(unfactored, means[len(places) :], strict=True))
+        left = [tf.linalg.qr(product).q for product in means[: len(places)]]
+        right = [tf.matmul(matrix, basis, transpose_a=True) for matrix, basis in zip(matrices, left, strict=True)]
         middles = mean(right, "right factors") if places else []
         for number, place in enumerate(places):
-            errors[number].assign(own[number] - tf.matmul(left[number], right[number], transpose_b=True))
+            errors[number].assign(matrices[number] - tf.matmul(left[number], right[number], transpose_b=True))
             factors[number].assign(middles[number])
             product = tf.matmul(left[number], middles[number], transpose_b=True)
-            found[place] = tf.reshape(product, gradients[place].shape)
-        return [found[place] for place in range(len(gradients))]
+            averaged[place] = tf.reshape(product, gradients[place].shape)
+        return [averaged[place] for place in range(len(gradients))]
 
     def sums(self, shapes: Sequence[Shape]) -> list[list[int]]:
         """Return the values of the left factors and of what is summed whole, and of the right factors."""
@@ -226,9 +230,9 @@ def check_sync(text: str) -> None:
 def find_policy(text: str) -> SyncPolicy:
     """Return the policy that `text` names; raise a UserError if it has no known form, or cannot be imported."""
     check_sync(text)
-    known = next(filter(None, (policy.parse(text) for policy in POLICIES)), None)
-    if known:
-        return known
+    built_in = next(filter(None, (policy.parse(text) for policy in POLICIES)), None)
+    if built_in:
+        return built_in
     policy = import_own("SYNC", text)
     if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
         raise UserError(f"SYNC={text} does not name a sync policy: it must be a subclass of {__name__}.SyncPolicy")

@@ -72,12 +72,13 @@ def parse_interval(text: str | None) -> CheckpointInterval:
     text = text or _USUAL
     if text == "none":
         return CheckpointInterval(asked=asked)
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
-    number = float(found[1]) if found else 0.0
-    if not found or not number or (not found[2] and not number.is_integer()):
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
+    number = float(match[1]) if match else 0.0
+    if not match or not number or (not match[2] and not number.is_integer()):
         raise UserError(f"CHECKPOINT={text} is not an interval: write steps (500), minutes (10m) or none")
-    steps, seconds = (None, 60 * number) if found[2] else (int(number), None)
-    return CheckpointInterval(steps=steps, seconds=seconds, asked=asked)
+    if match[2]:
+        return CheckpointInterval(seconds=60 * number, asked=asked)
+    return CheckpointInterval(steps=int(number), asked=asked)
 
 
 # Name: the class, which takes the learning rate. This line is all that another optimizer needs.
@@ -138,7 +139,9 @@ class Workload:
     )
     preset: str = what("Training settings by name.", "default", listed=False)
     loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
-    optimizer: str = option("What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own=True, common=True)
+    optimizer: str = option(
+        "What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own_code=True, common=True
+    )
     learning_rate: float = option("Learning rate.", 0.1, above=0, common=True)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(
@@ -282,8 +285,9 @@ class Workload:
             raise UserError("rate scaling linear needs a batch per rank: with a global batch the batch does not grow")
 
     def _check_images(self) -> None:
-        size, given = self.image_size, self.input if self.input != "auto" else None
-        for field, value in (("image size", size), ("classes", self.classes), ("input", given)):
+        size = self.image_size
+        source = self.input if self.input != "auto" else None
+        for field, value in (("image size", size), ("classes", self.classes), ("input", source)):
             if value is not None and self.dataset != IMAGENET:
                 say = f"is a setting of dataset {IMAGENET}, not of {self.dataset}"
                 raise UserError(f"{field} {value} {say}: leave it out")
@@ -306,8 +310,10 @@ class Workload:
         It names folders and jobs, and stands in scripts: letters, digits, ``_``, ``.``, ``-``, whatever a file or a
         script is called.
         """
-        own = self.data_file is not None and not is_script(self)
-        data, model = Path(self.data_file or "").name if own else self.dataset, self.model.rpartition(":")[2]
+        data = self.dataset
+        if self.data_file is not None and not is_script(self):
+            data = Path(self.data_file).name
+        model = self.model.rpartition(":")[2]
         return re.sub(r"[^\w.-]+", "_", f"{data}-{model}", flags=re.ASCII)[:_LONGEST]
 
     def batch(self, ranks: int) -> int:

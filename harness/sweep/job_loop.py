@@ -3,7 +3,6 @@
 What the scheduler refuses is told and kept as a failure, and the other layouts go on.
 """
 
-import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -12,13 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure, Layout, Point
-from harness.sweep.job_script import Group, queue_name, write_group
+from harness.sweep.accounts import note_ended
+from harness.sweep.failures import write_failure
+from harness.sweep.job_plan import JobPlan, queue_name
+from harness.sweep.job_script import write_job
 from harness.sweep.job_state import State
+from harness.sweep.outcome import FirstSeen, LaunchOutcome, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
+from harness.sweep.queue_room import QueueRoom
+from harness.sweep.running import Running, write_running
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.status import LaunchOutcome, note_ended, settle
+from harness.sweep.submission import Submission
 from harness.sweep.submission_errors import (
     OF_EVERY_LAYOUT,
     NotQueued,
@@ -28,12 +34,11 @@ from harness.sweep.submission_errors import (
     UnreadableAnswer,
 )
 from harness.sweep.submitting import asked_of, submit_job
-from harness.sweep.sweep_folder import Running, Submission, set_aside, write_failure, write_running
+from harness.sweep.survey import set_aside
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
 _UNREADABLE_S = 60.0  # how long it may answer what cannot be read
-_FULL_S = 60.0  # how long a full queue is left alone, unless a job of this sweep ends
 _SLOWEST_POLL_S = 30.0
 _SPOILT = 2  # launches in a row whose times are not valid, before a busy machine is waited for again
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
@@ -41,7 +46,7 @@ _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolo
 
 @dataclass(kw_only=True)
 class Launches:
-    """The launches of one command: the jobs of `groups`, and what is `carried` over from the queue.
+    """The launches of one command: the jobs of `plans`, and what is `carried` over from the queue.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
     that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
@@ -53,8 +58,8 @@ class Launches:
     submission: Submission
     folder: Path
     pace: Pace
-    shown: Display
-    groups: Sequence[Group] = ()
+    progress: Display
+    plans: Sequence[JobPlan] = ()
     carried: Iterable[Running] = ()
     resubmits: bool = False
     timed: bool = False
@@ -62,11 +67,13 @@ class Launches:
     def __post_init__(self) -> None:
         self.failed = self.dropped = 0
         self.busy = ""
-        self._waiting = list(self.groups)
+        self._waiting = list(self.plans)
         self._running = {running.point.folder: running for running in self.carried}
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
         self._last_reasons: dict[Layout, str] = {}
-        self._since: dict[str, float] = {}
+        self._seen = FirstSeen()
+        self._submitting_since: float | None = None  # a job that does not reach the queue
+        self._silent_since: float | None = None  # a scheduler that does not answer
         self._said: set[str] = set()
         self._noted = 0.0
         self._over: list[Running] = []
@@ -76,8 +83,7 @@ class Launches:
         self._open: set[str] = set()  # folders of launches whose submission has begun and has no outcome yet
         self._submitted = False
         self._refused: SubmissionRefused | None = None
-        self._room = math.inf  # below so many jobs in the queue, or from then on, another one is tried
-        self._room_from = 0.0
+        self._room = QueueRoom()
 
     def run(self) -> int:
         """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children.
@@ -101,7 +107,7 @@ class Launches:
             self._note(now=True)
             if self.scheduler.commands.calls:
                 called = ", ".join(f"{name} {times}" for name, times in sorted(self.scheduler.commands.calls.items()))
-                self.shown.say(f"scheduler commands: {called}")
+                self.progress.say(f"scheduler commands: {called}")
         if self._refused is not None and not self._submitted:
             raise self._refused
         return self.failed
@@ -122,16 +128,16 @@ class Launches:
     def _submit(self) -> None:
         """Submit as many jobs as may be in the queue; what is intended is on disk before the first one is."""
         batch = self._batch()
-        waits = self.scheduler.turn() if batch else None
+        waits = self.scheduler.claim_host() if batch else None
         if waits is not None:
             self._say(waits)
         if not batch or waits is not None or self._disturbed():
             return
-        prepared = [self._prepare(group) for group in batch]
+        prepared = [self._prepare(plan) for plan in batch]
         self._note(now=True)
         try:
-            for group, job in zip(batch, prepared, strict=True):
-                if group in self._waiting and not self._submit_one(group, job):
+            for plan, job in zip(batch, prepared, strict=True):
+                if plan in self._waiting and not self._submit_one(plan, job):
                     return
                 self._note(now=False)
         finally:
@@ -141,18 +147,17 @@ class Launches:
             }
             self._note(now=True)
 
-    def _batch(self) -> list[Group]:
+    def _batch(self) -> list[JobPlan]:
         """Return the jobs that may be submitted now: as many as the queue has room for."""
         jobs = self._jobs()
-        if jobs >= self._room and time.monotonic() < self._room_from:
+        if not self._room.takes_more(jobs):
             return []
-        self._room = math.inf
-        batch: list[Group] = []
-        for group in self._waiting:
+        batch: list[JobPlan] = []
+        for plan in self._waiting:
             if jobs >= self.scheduler.max_jobs:
                 break
-            batch.append(group)
-            jobs += len(group.points) if group.shape == "array" else 1
+            batch.append(plan)
+            jobs += plan.jobs
         return batch
 
     def _jobs(self) -> int:
@@ -168,20 +173,24 @@ class Launches:
             return False
         self._spoilt = 0
         try:
-            self.scheduler.wait_for_cores(max(group.layout.cores for group in self._waiting), self.shown.say)
+            self.scheduler.wait_for_cores(max(plan.layout.cores for plan in self._waiting), self.progress.say)
         except UserError as error:
-            if any(group.shape == "block" for group in self._waiting):
-                self.shown.say("not waiting any longer: turns that other processes disturb are left out of the ratios")
+            if any(plan.shape == "block" for plan in self._waiting):
+                self.progress.say(
+                    "not waiting any longer: turns that other processes disturb are left out of the ratios"
+                )
                 return False
-            self.busy, self._waiting, left = str(error), [], sum(len(group.points) for group in self._waiting)
+            left = sum(len(plan.points) for plan in self._waiting)
+            self.busy = str(error)
+            self._waiting = []
             self.dropped += left
-            self.shown.dropped(left)
+            self.progress.dropped(left)
             return True
         return False
 
-    def _prepare(self, group: Group) -> Job:
+    def _prepare(self, plan: JobPlan) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
-        for index, point in enumerate(group.points):
+        for index, point in enumerate(plan.points):
             set_aside(self.folder, point)
             self._begun[point.folder] = time.monotonic()
             self._running[point.folder] = Running(
@@ -189,45 +198,45 @@ class Launches:
                 job="",
                 started=datetime.now(UTC),
                 scheduler=self.scheduler.name,
-                name=queue_name(self.folder, group),
-                task=index if group.shape == "array" else -1,
-                together=len(group.points) if group.shape == "block" else 1,
+                name=queue_name(self.folder, plan),
+                task=index if plan.shape == "array" else -1,
+                together=len(plan.points) if plan.shape == "block" else 1,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
         template = self.submission.template
-        return write_group(group, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
+        return write_job(plan, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
 
-    def _submit_one(self, group: Group, job: Job) -> bool:
+    def _submit_one(self, plan: JobPlan, job: Job) -> bool:
         """Submit one job that waits; return False when nothing more is to be submitted for now."""
         if not self.scheduler.survives_client:
-            self.shown.started(self.pace.name(*group.points))
-        launches = [self._running[point.folder] for point in group.points]
-        folders = {point.folder for point in group.points}
+            self.progress.started(self.pace.name(*plan.points))
+        launches = [self._running[point.folder] for point in plan.points]
+        folders = {point.folder for point in plan.points}
         self._open |= folders
         try:
-            identifiers = submit_job(self.scheduler, self.folder, job, launches, self.shown.say)
+            identifiers = submit_job(self.scheduler, self.folder, job, launches, self.progress.say)
         except QueueFull as error:
             self._open -= folders
-            return self._leave_alone(group, error)
+            return self._leave_alone(plan, error)
         except SubmissionRefused as error:
             self._open -= folders
-            self._refuse(group, error)
+            self._refuse(plan, error)
             return True
         except NotQueued as error:
             self._open -= folders
             self._try_later(error)
             return False
         self._open -= folders
-        self._since.pop("submission", None)
+        self._submitting_since = None
         self._submitted = True
-        self._waiting.remove(group)
+        self._waiting.remove(plan)
         for index, launch in enumerate(launches):
             name = identifiers[index if job.tasks else 0]
             self._running[launch.point.folder] = replace(launch, job=name)
             self._states[name] = State(phase="queued" if self.scheduler.survives_client else "running")
         return True
 
-    def _leave_alone(self, group: Group, error: QueueFull) -> bool:
+    def _leave_alone(self, plan: JobPlan, error: QueueFull) -> bool:
         """Let a full queue be until a job of this sweep has ended, or for a while; return whether others are tried.
 
         Raises:
@@ -237,11 +246,10 @@ class Launches:
         if not jobs and error.certain:
             raise error
         if not jobs:  # nothing of this sweep can be what is too much
-            self._refuse(group, SubmissionRefused(error.text, reason=Reason.POLICY))
+            self._refuse(plan, SubmissionRefused(error.text, reason=Reason.POLICY))
             return True
         self._say(f"the queue takes no more for now: {error.text}")
-        self._room = jobs
-        self._room_from = time.monotonic() + _FULL_S if error.certain else math.inf
+        self._room.is_full(jobs, certain=error.certain)
         return False
 
     def _try_later(self, error: NotQueued) -> None:
@@ -250,16 +258,17 @@ class Launches:
         Raises:
             NotQueued: it has been tried for long enough.
         """
-        began = self._since.setdefault("submission", time.monotonic())
-        if time.monotonic() - began > _PATIENCE_S:
+        if self._submitting_since is None:
+            self._submitting_since = time.monotonic()
+        if time.monotonic() - self._submitting_since > _PATIENCE_S:
             raise error
         self._say(f"submitting again: {error}")
 
-    def _refuse(self, group: Group, error: SubmissionRefused) -> None:
+    def _refuse(self, plan: JobPlan, error: SubmissionRefused) -> None:
         """Tell what the scheduler refuses, keep it as a failure, and let the other layouts go on."""
         every = error.reason in OF_EVERY_LAYOUT
-        layouts = {point.layout for waiting in self._waiting for point in waiting.points} if every else {group.layout}
-        asked = asked_of(error.reason, group, self.scheduler)
+        layouts = {point.layout for waiting in self._waiting for point in waiting.points} if every else {plan.layout}
+        asked = asked_of(error.reason, plan, self.scheduler)
         reason = f"{self.scheduler.title or self.scheduler.name} refuses it ({error.reason}): {error}"
         reason += f" ({asked})" if asked else ""
         if self._refused is None:
@@ -269,8 +278,8 @@ class Launches:
             failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
             write_failure(self.folder, failure)
         self.failed += len(points)
-        self.shown.dropped(len(points))
-        named = "any layout" if every else str(group.layout)
+        self.progress.dropped(len(points))
+        named = "any layout" if every else str(plan.layout)
         self._say(f"not submitted, {len(points)} of the launches, {named}: {reason}")
 
     def _poll(self) -> bool:
@@ -279,20 +288,22 @@ class Launches:
         try:
             states = dict(self.scheduler.poll(sorted(jobs)))
         except UserError as error:
-            began = self._since.setdefault("silence", time.monotonic())
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
             patience_s = _UNREADABLE_S if isinstance(error, UnreadableAnswer) else _PATIENCE_S
-            if time.monotonic() - began > patience_s:
+            if time.monotonic() - self._silent_since > patience_s:
                 raise
             self._say(f"no answer, asking again: {error}")
             return False
-        self._since.pop("silence", None)
+        self._silent_since = None
         changed = any(self._states.get(job) != state for job, state in states.items())
-        before, self._states = self._states, dict(states)
+        before = self._states
+        self._states = dict(states)
         for running in tuple(self._running.values()):
             state = states[running.job]
             old = before.get(running.job)
             self._tell(running, old, state)
-            outcome = settle(self.folder, running, state, self.scheduler, self._since)
+            outcome = settle(self.folder, running, state, self.scheduler, self._seen)
             if outcome is not None:
                 self._settled(running, outcome)
                 changed = True
@@ -304,7 +315,7 @@ class Launches:
         if not self.scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
-            self.shown.started(self.pace.name(running.point))
+            self.progress.started(self.pace.name(running.point))
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
@@ -312,35 +323,42 @@ class Launches:
         del self._running[running.point.folder]
         if self.scheduler.survives_client:
             self._over.append(running)
-        if not any(other.job == running.job for other in self._running.values()):
+        if not any(sibling.job == running.job for sibling in self._running.values()):
             self._states.pop(running.job, None)
-        point, local = running.point, not self.scheduler.survives_client
+        point = running.point
         text = outcome.text
         if outcome.record is None and self._goes_on(point, outcome):
-            text = f"{text.removeprefix('FAILED: ')}; submitted again"
+            text = f"{outcome.reason}; submitted again"
         elif outcome.record is None:
             self.failed += 1
             self._give_up(point.layout, outcome)
         else:
-            self._last_reasons.pop(point.layout, None)
-            self._spoilt = self._spoilt + 1 if outcome.record.invalid else 0
-            begun = self._begun.get(point.folder)  # by the monotonic clock: the other one may be set meanwhile
-            wall_s = outcome.record.wall_seconds if begun is None or not local else time.monotonic() - begun
-            self.pace.take(outcome.record, wall_s / running.together)
-            text = f"{self.pace.speed(outcome.record)}{text}; took {format_seconds(wall_s)}"
-        waiting = [other for group in self._waiting for other in group.points]
-        left = self.pace.left([*waiting, *(other.point for other in self._running.values())])
-        self.shown.ended(self.pace.name(point), text, left if local else None)
+            text = self._finished(running, outcome.record, text)
+        waiting = [member for plan in self._waiting for member in plan.points]
+        left = self.pace.left([*waiting, *(launch.point for launch in self._running.values())])
+        self.progress.ended(self.pace.name(point), text, None if self.scheduler.survives_client else left)
+
+    def _finished(self, running: Running, record: RunRecord, doubts: str) -> str:
+        """Count a launch that left its record, and return how fast it was with its `doubts`."""
+        point = running.point
+        self._last_reasons.pop(point.layout, None)
+        self._spoilt = self._spoilt + 1 if record.invalid else 0
+        wall_s = record.wall_seconds
+        begun = self._begun.get(point.folder)  # by the monotonic clock: the other one may be set meanwhile
+        if begun is not None and not self.scheduler.survives_client:
+            wall_s = time.monotonic() - begun
+        self.pace.take(record, wall_s / running.together)
+        return f"{self.pace.speed(record)}{doubts}; took {format_seconds(wall_s)}"
 
     def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
-        """Put a launch that is to be submitted again behind what waits; return whether it is."""
+        """Put a launch that is to be submitted again at the end of what waits; return whether it is."""
         if not self.resubmits:
             return False
         if not outcome.again:
             if self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
-        self._waiting.append(Group(shape="jobs", points=(point,)))
+        self._waiting.append(JobPlan(shape="jobs", points=(point,)))
         return True
 
     def _give_up(self, layout: Layout, outcome: LaunchOutcome) -> None:
@@ -351,27 +369,27 @@ class Launches:
         dropped = len(self._take_out({layout}))
         if dropped:
             self.dropped += dropped
-            self.shown.dropped(dropped)
+            self.progress.dropped(dropped)
             self._say(f"{layout}: failed twice in the same way, so {dropped} more are not tried")
 
     def _take_out(self, layouts: Collection[Layout]) -> list[Point]:
         """Take the launches of `layouts` out of what waits, and return them; what shared a job with them waits on."""
-        waiting: list[Group] = []
+        waiting: list[JobPlan] = []
         taken: list[Point] = []
-        for group in self._waiting:
-            rest = tuple(point for point in group.points if point.layout not in layouts)
-            taken += [point for point in group.points if point.layout in layouts]
-            if len(rest) == len(group.points):
-                waiting.append(group)
+        for plan in self._waiting:
+            rest = tuple(point for point in plan.points if point.layout not in layouts)
+            taken += [point for point in plan.points if point.layout in layouts]
+            if len(rest) == len(plan.points):
+                waiting.append(plan)
             elif rest:
-                waiting.append(Group(shape=group.shape if len(rest) > 1 else "jobs", points=rest))
+                waiting.append(JobPlan(shape=plan.shape if len(rest) > 1 else "jobs", points=rest))
         self._waiting = waiting
         return taken
 
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self.shown.say(text)
+            self.progress.say(text)
 
     def _note(self, *, now: bool) -> None:
         if now or time.monotonic() - self._noted > _NOTE_S:

@@ -9,7 +9,7 @@ class State:
 
     `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
     None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
-    an end: a limit, a lost node, somebody's hand.
+    an end: a limit, a lost node, somebody's hand. `timed_out` says that it was the time limit.
     """
 
     phase: str
@@ -18,3 +18,4 @@ class State:
     nodes: str = ""
     exit_code: int | None = None
     forced: bool = False
+    timed_out: bool = False

@@ -61,8 +61,15 @@ def mpirun_words(
     if family == "mpich":
         words += ["-ppn", str(per_node)] if per_node else []
         return (*words, "-bind-to", f"core:{threads}" if threads else "none")
-    place = ":OVERSUBSCRIBE" if oversubscribe else f"ppr:{per_node}:node" if per_node else "slot" if threads else ""
-    words += ["--map-by", place + (f":PE={threads}" if threads else "")] if place else []
+    place = ""
+    if oversubscribe:
+        place = ":OVERSUBSCRIBE"
+    elif per_node:
+        place = f"ppr:{per_node}:node"
+    elif threads:
+        place = "slot"
+    if place:
+        words += ["--map-by", f"{place}:PE={threads}" if threads else place]
     return (*words, "--bind-to", "core" if threads else "none")
 
 

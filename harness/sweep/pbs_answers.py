@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from harness.schema.sweep import JobUsage
+from harness.schema.job_usage import JobUsage
 from harness.sweep.job_state import State
 from harness.sweep.site import Partition, clock_seconds, size_bytes
 from harness.sweep.submission_errors import UnreadableAnswer
 
 _QUEUED = {"Q": "queued", "H": "held", "W": "waiting for its start time", "T": "on its way", "S": "suspended"}
 _RUNNING = {"R": "running", "E": "ending", "B": "begun", "U": "suspended: its workstation is busy"}
+_AT_TIME_LIMIT = -29
 _CODES = {
     **dict.fromkeys((-1, -2), "PBS could not start it"),
     -3: "PBS could not start it and wanted to try again",
@@ -22,11 +23,13 @@ _CODES = {
     -26: "it ran out of virtual memory",
     -27: "it ran out of memory",
     -28: "PBS ended it at its limit of processor time",
-    -29: "PBS ended it at its time limit",
+    _AT_TIME_LIMIT: "PBS ended it at its time limit",
 }
 _ENDED = ("F", "X")
+_ILL = {"down", "offline", "unknown", "state-unknown", "stale"}  # states of nodes
 _JOULES = 3.6e6  # of a kilowatt-hour
 _DELETED = 91  # substate
+_NEVER_RUNS = re.compile("Can Never Run")  # PBS's own comment of such a job
 _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
 
@@ -48,13 +51,14 @@ def read_state(job: Mapping[str, Any]) -> State:
         nodes=nodes,
         exit_code=code,
         forced=deleted or code is None or not 0 <= code <= _SIGNALLED,
+        timed_out=code == _AT_TIME_LIMIT,
     )
 
 
 def _meaning(job: Mapping[str, Any], comment: str) -> str:
     code = job.get("Exit_status")
     if code is None:
-        if "Can Never Run" in comment:
+        if _NEVER_RUNS.search(comment):
             return "PBS will never run it"
         return "it ended without having run: it was deleted, or what it depended on failed"
     if code in _CODES:
@@ -85,14 +89,14 @@ def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
 def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
     """Return what a job may get at most and which nodes are not well, from ``pbsnodes -a -F json``."""
     nodes = read_table(answer, "nodes")
-    ill = {
-        host: f"node {name} is {node['state']}"
-        for name, node in nodes.items()
-        if set(str(node.get("state", "")).split(",")) & {"down", "offline", "unknown", "state-unknown", "stale"}
-        # What jobs may call it: its vnode's, its daemon's or its host's name, short or long.
-        for known in (name, node.get("Mom", name), node.get("resources_available", {}).get("host", name))
-        for host in (str(known), str(known).partition(".")[0])
-    }
+    ill: dict[str, str] = {}
+    for name, node in nodes.items():
+        if _ILL & set(str(node.get("state", "")).split(",")):
+            # What jobs may call it: its vnode's, its daemon's or its host's name, short or long.
+            host = node.get("resources_available", {}).get("host", name)
+            for long_name in map(str, (name, node.get("Mom", name), host)):
+                ill[long_name] = f"node {name} is {node['state']}"
+                ill[long_name.partition(".")[0]] = f"node {name} is {node['state']}"
     resources = [node.get("resources_available", {}) for node in nodes.values()]
     if not resources:
         return None, ill

@@ -110,14 +110,16 @@ def _layout(
 
 
 def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> int:
-    there = None if limit is None else limit.gpus_per_node if gpus else limit.cores_per_node
-    if not there:
+    units: int | None = None
+    if limit is not None:
+        units = limit.gpus_per_node if gpus else limit.cores_per_node
+    if not units:
         name, many = ("GPUS", "GPUs") if gpus else ("CORES", "cores")
-        why = f"{limit.name} has none" if limit and there == 0 else f"how many {many} a node has is not known here"
+        why = f"{limit.name} has none" if limit and units == 0 else f"how many {many} a node has is not known here"
         raise UserError(f"{name}= needs RANKS_PER_NODE=: {why}")
-    fit = there if gpus else there // threads
+    fit = units if gpus else units // threads
     if not fit:
-        raise UserError(f"THREADS={threads} is more than the {there} cores of a node")
+        raise UserError(f"THREADS={threads} is more than the {units} cores of a node")
     return min(ranks, fit)
 
 
@@ -161,7 +163,7 @@ def divide(
 
 
 def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:
-    """Return every point of the `runnable` layouts once, in blocks of one repeat each, shuffled inside the block.
+    """Return every point of the `runnable` layouts once, one repeat after the other, each of them shuffled.
 
     So slow drift of the machine falls on all layouts in the same way (Hoefler & Belli, SC'15, rule 9). The order is a
     function of the study and the layouts: the same command again goes on where it stopped.
@@ -169,9 +171,9 @@ def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:
     points = [point for point in sweep.points() if point.layout in runnable]
     ordered: list[Point] = []
     for repeat in range(sweep.repeats):
-        block = [point for point in points if point.repeat == repeat]
-        random.Random(f"{sweep.name}/{repeat}").shuffle(block)
-        ordered += block
+        launches = [point for point in points if point.repeat == repeat]
+        random.Random(f"{sweep.name}/{repeat}").shuffle(launches)
+        ordered += launches
     return tuple(ordered)
 
 
@@ -184,8 +186,8 @@ def time_left(remaining: Iterable[Point], seconds: Mapping[Layout, Sequence[floa
     medians = {layout: median(values) for layout, values in seconds.items() if values}
     if not medians:
         return None
-    other = fmean(medians.values())
-    return sum(medians.get(point.layout, other) for point in remaining)
+    typical = fmean(medians.values())
+    return sum(medians.get(point.layout, typical) for point in remaining)
 
 
 def format_seconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point
+from harness.schema.sweep import Layout, Point, layout_order
 from harness.sweep.plan import format_seconds, time_left
 
 
@@ -17,9 +17,7 @@ class Pace:
 
     def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
         self._repeats = 1 + max(point.repeat for point in points)
-        self._base = min(
-            (point.layout for point in points), key=lambda layout: (layout.ranks, layout.nodes, layout.threads)
-        )
+        self._base = min((point.layout for point in points), key=layout_order)
         self._epochs: dict[Layout, list[float]] = {}
         self._seconds: dict[Layout, list[float]] = {}
         for record in records:
@@ -40,9 +38,7 @@ class Pace:
         """Return a launch as people count: ``2 ranks, launch 3 of 6``; with `others`, of the block they are in."""
         number = point.repeat + 1
         if others:
-            ranks = ", ".join(
-                str(one.layout.ranks) for one in sorted((point, *others), key=lambda one: one.layout.ranks)
-            )
+            ranks = ", ".join(map(str, sorted(member.layout.ranks for member in (point, *others))))
             return f"{ranks} ranks in turns, block {number} of {self._repeats}"
         return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
 
@@ -73,7 +69,9 @@ class Display:
     """
 
     def __init__(self, total: int, console: Console) -> None:
-        self._total, self._console, self._ended = total, console, 0
+        self._total = total
+        self._console = console
+        self._ended = 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Progress(
             *columns,
@@ -110,11 +108,11 @@ class Display:
 @contextlib.contextmanager
 def display(total: int, console: Console | None = None) -> Iterator[Display]:
     """Yield the display that suits `console`, standard output by itself, for `total` launches."""
-    shown = Display(total, console or Console())
+    progress = Display(total, console or Console())
     with contextlib.ExitStack() as stack:
-        if not shown.bar.disable:
-            stack.enter_context(shown.bar)
-        yield shown
+        if not progress.bar.disable:
+            stack.enter_context(progress.bar)
+        yield progress
 
 
 def say(text: str, console: Console | None = None) -> None:

@@ -93,13 +93,13 @@ def _walltimes(text: str) -> list[tuple[int, int]]:
         UserError: the text is not such a list.
     """
     first, *others = text.split(",")
-    found = {1: seconds(first)}
+    limits = {1: seconds(first)}
     for part in others:
         nodes, _, limit = part.partition("=")
         if not re.fullmatch(r"[1-9]\d{0,6}", nodes, flags=re.ASCII):
             raise UserError(f"WALLTIME={text} is not a list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
-        found[int(nodes)] = seconds(limit)
-    return sorted(found.items())
+        limits[int(nodes)] = seconds(limit)
+    return sorted(limits.items())
 
 
 def seconds(walltime: str) -> int:
@@ -184,10 +184,10 @@ class Site:
     def limits(self, partition: str) -> Partition | None:
         """Return the partition of that name, the default one for an empty name, None where nothing is known."""
         if partition:
-            return next((known for known in self.partition if known.name == partition), None)
+            return next((stated for stated in self.partition if stated.name == partition), None)
         if len(self.partition) == 1:
             return self.partition[0]
-        return next((known for known in self.partition if known.default), None)
+        return next((stated for stated in self.partition if stated.default), None)
 
 
 def known_sites() -> dict[str, Path]:
@@ -218,8 +218,8 @@ def read_site(path: Path) -> Site:
 
 def site_file(name: str) -> Path | None:
     """Return the path of the site file `name`, or that of NAME.toml in the current folder; None where neither is."""
-    own = Path(name if name.endswith(".toml") else f"{name}.toml")
-    return own.resolve() if name.endswith(".toml") or own.is_file() else None
+    path = Path(name if name.endswith(".toml") else f"{name}.toml")
+    return path.resolve() if name.endswith(".toml") or path.is_file() else None
 
 
 def find_site(name: str | None) -> Site:
@@ -228,14 +228,14 @@ def find_site(name: str | None) -> Site:
     Raises:
         UserError: there is no such site, or its file is wrong.
     """
-    known = known_sites()
+    sites = known_sites()
     if name:
-        own = site_file(name)
-        if own is None and name not in known:
-            raise unknown("SITE", name, known)
-        return read_site(own or known[name])
+        path = site_file(name)
+        if path is None and name not in sites:
+            raise unknown("SITE", name, sites)
+        return read_site(path or sites[name])
     here = {socket.gethostname(), socket.getfqdn()}
-    for path in known.values():
+    for path in sites.values():
         site = read_site(path)
         if any(fnmatch.fnmatch(host, pattern) for host in here for pattern in site.hosts):
             return site

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from harness.schema.sweep import JobUsage
+from harness.schema.job_usage import JobUsage
 from harness.sweep.job_state import State
 from harness.sweep.site import Partition, clock_seconds, seconds, size_bytes, walltime
 from harness.sweep.submission_errors import UnreadableAnswer
@@ -54,12 +54,12 @@ def _cells(program: str, answer: str, count: int) -> Iterator[list[str]]:
 
 def read_sacct(answer: str) -> dict[str, State]:
     """Return states by identifier from ``sacct -X -n -P -o ACCOUNT_FIELDS``."""
-    found = {}
+    states = {}
     for identifier, words, codes, nodes in _cells("sacct", answer, 4):
         word, _, by = words.partition(" ")
         status, _, signal = codes.partition(":")
-        found[identifier] = _state(word, by, nodes, int(status or 0) or (128 + int(signal) if int(signal or 0) else 0))
-    return found
+        states[identifier] = _state(word, by, nodes, int(status or 0) or (128 + int(signal) if int(signal or 0) else 0))
+    return states
 
 
 def read_usage(answer: str) -> dict[str, JobUsage]:
@@ -67,23 +67,23 @@ def read_usage(answer: str) -> dict[str, JobUsage]:
 
     Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
     """
-    found: dict[str, JobUsage] = {}
+    usages: dict[str, JobUsage] = {}
     for line in answer.splitlines():
         identifier, words, elapsed, nodes, used, memory, energy = line.split("|")
         job, _, step = identifier.partition(".")
         if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
             joules = int(energy or 0)
-            found[job] = JobUsage(
+            usages[job] = JobUsage(
                 elapsed_s=float(elapsed or 0),
                 nodes=int(nodes or 0),
                 cpu_s=clock_seconds(used or "0") or None,
                 memory_of="a process",
                 energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
             )
-        elif job in found:
-            most = max(size_bytes(memory), found[job].memory_bytes or 0)
-            found[job] = replace(found[job], memory_bytes=most or None)
-    return found
+        elif job in usages:
+            most = max(size_bytes(memory), usages[job].memory_bytes or 0)
+            usages[job] = replace(usages[job], memory_bytes=most or None)
+    return usages
 
 
 def _state(word: str, reason: str, nodes: str, code: int) -> State:
@@ -92,16 +92,24 @@ def _state(word: str, reason: str, nodes: str, code: int) -> State:
         return State(phase="queued", word=word, reason=reason)
     if word in _RUNNING:
         return State(phase="running", word=word, reason=reason, nodes=nodes)
-    return State(phase="ended", word=word, reason=reason, nodes=nodes, exit_code=code, forced=word not in _OWN_END)
+    return State(
+        phase="ended",
+        word=word,
+        reason=reason,
+        nodes=nodes,
+        exit_code=code,
+        forced=word not in _OWN_END,
+        timed_out=word == "TIMEOUT",
+    )
 
 
 def read_partitions(answer: str) -> tuple[Partition, ...]:
     """Return the partitions from ``sinfo -h -o PARTITION_FIELDS``, one line for each kind of node, merged by name."""
-    found: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = {}
     for name, nodes, sockets, cores, memory, gres, limit in _cells("sinfo", answer, 7):
-        old = found.get(name, Partition(name=name, nodes=0, cores_per_node=0, gpus_per_node=0, memory_mb=0))
+        old = partitions.get(name, Partition(name=name, nodes=0, cores_per_node=0, gpus_per_node=0, memory_mb=0))
         gpus = gpus_of(gres)
-        found[name] = Partition(
+        partitions[name] = Partition(
             name=name.rstrip("*"),
             default=name.endswith("*"),
             nodes=(old.nodes or 0) + int(nodes),
@@ -110,7 +118,7 @@ def read_partitions(answer: str) -> tuple[Partition, ...]:
             memory_mb=max(old.memory_mb or 0, _first(memory)),
             walltime=walltime(clock_seconds(limit)) if limit[:1].isdigit() else None,  # "infinite"
         )
-    return tuple(found.values())
+    return tuple(partitions.values())
 
 
 # ``gpu[:type][:count][(...)]``, by gres.conf(5). In brackets are sockets or devices: (S:0-1), (IDX:0-3,5).
@@ -166,12 +174,12 @@ def read_node_gpus(answer: str) -> dict[str, int] | None:
 
 def read_nodes(answer: str) -> Mapping[str, str]:
     """Return what is wrong with nodes from ``sinfo -h -N -o NODE_FIELDS``: name to state and reason."""
-    found = {}
+    reasons = {}
     for line in answer.splitlines():
         name, state, reason = line.split("|", 2)
         if reason not in ("none", ""):
-            found[name] = f"node {name} is {state}: {reason}"
-    return found
+            reasons[name] = f"node {name} is {state}: {reason}"
+    return reasons
 
 
 def expand(nodes: str) -> Iterable[str]:

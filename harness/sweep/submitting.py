@@ -15,11 +15,13 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.record import read_accounts
-from harness.sweep.job_script import Group, exit_file, time_limit
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.job_cost import time_limit
+from harness.sweep.job_plan import JobPlan
+from harness.sweep.running import Running
 from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_errors import NotQueued, Reason, SubmissionRefused, SubmissionUnknown
-from harness.sweep.sweep_folder import RUNNING_FILE, SUBMITTING_FILE, Running, read_running, write_running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
 # taken in, and its clients have given up by then.
@@ -33,7 +35,7 @@ Say = Callable[[str], None]
 @contextlib.contextmanager
 def submission_under_way(folder: Path) -> Iterator[int]:
     """Yield an open file for the submission command to inherit: it is locked until that command has ended too."""
-    handle = os.open(folder / SUBMITTING_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(SweepFolder(folder).submitting, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
         yield handle
@@ -81,7 +83,9 @@ def find_jobs(scheduler: Scheduler, folder: Path, launches: Sequence[Running]) -
         UserError: the scheduler does not answer.
     """
     jobs = dict(scheduler.find(sorted({launch.name for launch in launches})))
-    ran = [launch for launch in launches if launch.name not in jobs and exit_file(folder, launch.point).exists()]
+    files = SweepFolder(folder)
+    unlisted = (launch for launch in launches if launch.name not in jobs)
+    ran = [launch for launch in unlisted if files.exit_code(launch.point.folder).exists()]
     if not ran:
         return jobs
     collected = {account.job for account in read_accounts(folder)}
@@ -160,10 +164,10 @@ def _may_arrive(folder: Path) -> float:
         UserError: such a submission does not end.
     """
     waited = _wait_for_submissions(folder)
-    os.utime(folder / SUBMITTING_FILE)
-    now = (folder / SUBMITTING_FILE).stat().st_mtime
+    os.utime(SweepFolder(folder).submitting)
+    now = SweepFolder(folder).submitting.stat().st_mtime
     try:
-        age = now - (folder / RUNNING_FILE).stat().st_mtime
+        age = now - SweepFolder(folder).running.stat().st_mtime
     except FileNotFoundError:
         age = 0.0
     if waited or age < 0:
@@ -178,7 +182,7 @@ def _wait_for_submissions(folder: Path) -> bool:
         UserError: one does not end.
     """
     begin = time.monotonic()
-    handle = os.open(folder / SUBMITTING_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(SweepFolder(folder).submitting, os.O_RDWR | os.O_CREAT, 0o644)
     waited = False
     try:
         while True:
@@ -197,42 +201,14 @@ def _wait_for_submissions(folder: Path) -> bool:
         os.close(handle)
 
 
-def carry_over(scheduler: Scheduler, folder: Path, say: Say) -> tuple[Running, ...]:
-    """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
-
-    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
-
-    Raises:
-        UserError: they were submitted to another scheduler, or this one does not say whether it has them.
-    """
-    left = read_running(folder)
-    if not scheduler.survives_client:
-        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
-        scheduler.cancel(orphans)
-        for running in left:
-            if running.name in orphans:
-                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
-    others = {running.scheduler for running in left} - {scheduler.name}
-    if others:
-        other = sorted(others)[0]
-        raise UserError(
-            f"sweep '{folder.name}' has launches under SCHEDULER={other}: give SCHEDULER={other} again to wait for "
-            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
-        )
-    if not scheduler.survives_client:
-        write_running(folder, ())
-        return ()
-    launches = identify(scheduler, folder, left, say=say)
-    write_running(folder, launches)
-    return launches
-
-
-def asked_of(reason: Reason, group: Group, scheduler: Scheduler) -> str:
-    """Return what the job of `group` asks for, of that which was refused, and what is allowed where that is known."""
-    request, layout, limit = scheduler.request, group.layout, scheduler.limit()
+def asked_of(reason: Reason, plan: JobPlan, scheduler: Scheduler) -> str:
+    """Return what the job of `plan` asks for, of that which was refused, and what is allowed where that is known."""
+    request = scheduler.request
+    limit = scheduler.limit()
+    layout = plan.layout
     gpus = layout.gpus_per_rank * layout.ranks_per_node
     asked: dict[Reason, tuple[str, object]] = {
-        Reason.TIME_LIMIT: (f"WALLTIME={time_limit(group, request, limit)}", limit and limit.walltime),
+        Reason.TIME_LIMIT: (f"WALLTIME={time_limit(plan, request, limit)}", limit and limit.walltime),
         Reason.NODES: (f"{layout.nodes} nodes", limit and limit.nodes),
         Reason.CORES: (f"{layout.ranks_per_node * layout.threads} cores a node", limit and limit.cores_per_node),
         Reason.GPUS: (f"{gpus} GPUs a node", limit and limit.gpus_per_node),

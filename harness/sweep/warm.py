@@ -21,7 +21,8 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sign
 
 def ask(address: str, arguments: list[str]) -> int:
     """Have the server at `address` run a program; return its exit code, 1 if it ended without one."""
-    cores, ignored = sorted(os.sched_getaffinity(0)), signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    cores = sorted(os.sched_getaffinity(0))
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     message = json.dumps([os.getcwd(), dict(os.environ), cores, ignored, arguments]).encode()  # noqa: PTH109 - fast
     ending: list[int] = []
     with socket.socket(socket.AF_UNIX) as connection:
@@ -81,7 +82,8 @@ def _answer(connection: socket.socket, path: list[str]) -> None:
     import threading
 
     head, files, *_ = socket.recv_fds(connection, 4, 3)
-    wanted, text = int.from_bytes(head, "big"), b""
+    wanted = int.from_bytes(head, "big")
+    text = b""
     while len(text) < wanted:
         text += connection.recv(wanted - len(text))
     folder, environment, cores, ignored, arguments = json.loads(text)

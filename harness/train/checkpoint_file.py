@@ -22,7 +22,8 @@ import numpy.typing as npt
 from harness.base.errors import UserError
 from harness.base.files import read_bytes, write_atomic
 from harness.schema.record import EpochRecord, Segment, decode, encode
-from harness.schema.sweep import CHECKPOINT_SUFFIX, Point, checkpoint_files
+from harness.schema.sweep import Point
+from harness.schema.sweep_folder import CHECKPOINT_SUFFIX, checkpoint_files
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged
 ATTEMPTS = "attempts.json"  # in the same folder: what every attempt at the launch has trained

@@ -20,8 +20,8 @@ from harness.base.files import write_atomic
 from harness.base.turns import clock
 from harness.comm.policies import hash_weights
 from harness.comm.world import World, needs_sync
-from harness.schema.record import RUN_FILE, EpochRecord, Segment, encode
-from harness.schema.sweep import checkpoint_folder, forget_checkpoints
+from harness.schema.record import EpochRecord, Segment, encode
+from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import (
@@ -212,9 +212,9 @@ class Checkpointing:
     def __init__(self, replica: Replica, record: Path | None) -> None:
         self._replica, self._world = replica, replica.world
         self._interval = parse_interval(replica.point.workload.checkpoint)
-        self._folder = checkpoint_folder(record) if record and not self._interval.never else None
-        if record and (record / RUN_FILE).exists() and self._world.rank == 0:
-            forget_checkpoints(record)  # of a launch that was killed when its record was written
+        self._folder = LaunchFolder(record).checkpoints if record and not self._interval.never else None
+        if record and LaunchFolder(record).is_recorded and self._world.rank == 0:
+            LaunchFolder(record).forget_checkpoints()  # of a launch that was killed when its record was written
         self.notes: list[str] = []
         self._attempts: tuple[Segment, ...] = ()
         self._written, self._noted = time.monotonic(), 0.0

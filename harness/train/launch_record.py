@@ -29,9 +29,7 @@ from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.placement import HostClock, RankPlace, misplacements
 from harness.comm.world import needs_sync
 from harness.schema.record import (
-    RUN_FILE,
     SCHEMA,
-    STEPS_FILE,
     EpochRecord,
     FailedRank,
     Provenance,
@@ -43,6 +41,7 @@ from harness.schema.record import (
     encode,
 )
 from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import LaunchFolder
 from harness.train.replica import Replica
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -154,8 +153,8 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
 
     table = pa.table({name: np.concatenate([part[name] for part in steps]) for name in steps[0]})
     with folder_atomic(folder) as staging:
-        pq.write_table(table, staging / STEPS_FILE, compression="zstd")
-        (staging / RUN_FILE).write_bytes(encode(record))
+        pq.write_table(table, LaunchFolder(staging).steps, compression="zstd")
+        LaunchFolder(staging).record.write_bytes(encode(record))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

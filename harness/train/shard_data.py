@@ -16,7 +16,7 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.comm.world import World
 from harness.datasets.shards import Shards, split_evenly
-from harness.schema.record import DataRecord
+from harness.schema.data_record import DataRecord
 from harness.schema.sweep import Point
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
-from harness.base.hostlock import keep_generated_files
+from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current
 from harness.comm.gpus import Gpu
 from harness.comm.grouped_sums import core_distance

@@ -107,7 +107,7 @@ def steps_to_save(callbacks: Sequence[Any]) -> int | None:
 
 
 @dataclass(kw_only=True)
-class Pace:
+class StepPace:
     """How many steps an execution makes. `step_s`: seconds of a step, the last time that any were timed."""
 
     step_s: float = TARGET_S
@@ -140,7 +140,7 @@ class FusedFit:
     steps: Callable[[], FusedSteps | None]
     arrays: FusedArrays | None = None
     counted: bool = False
-    pace: Pace = field(default_factory=Pace)
+    pace: StepPace = field(default_factory=StepPace)
     _made: int = 0  # executions of single steps
     _prepared: bool | None = None
     _loops: FusedSteps | None = None

@@ -93,7 +93,7 @@ def install(
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.random.set_seed(seed)
-    from harness.base.hostlock import keep_generated_files
+    from harness.base.scratch import keep_generated_files
     from harness.transparent.preflight import check_ranks
     from harness.transparent.script_record import FitObservations
 

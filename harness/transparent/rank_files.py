@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
-from harness.base.hostlock import HeldFolder
+from harness.base.scratch import HeldFolder
 from harness.base.user import home_folder
 from harness.transparent.patch import OwnMaster, replace, wrapped
 

@@ -26,7 +26,8 @@ from harness.comm.placement import HostClock, observe, read_offset
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
-from harness.schema.record import SCHEMA, DataRecord, EpochRecord, RunRecord, WeightsRecord
+from harness.schema.data_record import DataRecord
+from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
 from harness.train.launch_record import (

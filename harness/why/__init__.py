@@ -1,1 +1,1 @@
-"""Why a sweep does not scale: efficiencies, overheads by cause, known causes, and the proof by launches."""
+"""Why a sweep does not scale: efficiencies, overheads by cause, and known causes."""

@@ -1,4 +1,4 @@
-"""Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports, checks and proofs.
+"""Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports and checks.
 
 A part of the time (`analysis.frames.PART_NAMES`) is divided into causes, and each cause lowers one efficiency (`TREE`);
 `why.known_causes` says which overhead what it finds is part of. Names and definitions of the efficiencies are those of

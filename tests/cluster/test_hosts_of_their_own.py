@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.schema.record import STEPS_FILE
-from harness.schema.sweep import ROUNDS
+from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
 from tests.cluster import slurm
 from tests.cluster.conftest import Terminal, open_terminal
 from tests.cluster.slurm import Cluster, running
@@ -80,7 +79,7 @@ def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apar
     found = records(far_terminal)
     assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}
     assert all(launcher in record.provenance.launcher and record.weights.identical for record in found.values())
-    (file,) = (far_terminal.sweep_folder / ROUNDS).iterdir()
+    (file,) = SweepFolder(far_terminal.sweep_folder).rounds.iterdir()
     assert {record.block for record in found.values()} == {file.stem}
     turns = pd.read_parquet(file)
     whole = turns.groupby("round")["launch"].nunique()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.schema.record import read_accounts
-from harness.schema.sweep import ROUNDS
-from harness.sweep.sweep_folder import read_study
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.study import read_study
 from tests.cluster.conftest import Terminal, Untrained
 from tests.cluster.slurm import Cluster
 from tests.labs.reframe import SMALL, performance, reframe
@@ -59,7 +59,7 @@ def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, clus
         3: ["n1", "n2", "n3"],
     }
     assert "mpirun" in found[3].provenance.launcher
-    (file,) = (terminal.sweep_folder / ROUNDS).iterdir()
+    (file,) = SweepFolder(terminal.sweep_folder).rounds.iterdir()
     assert {record.block for record in found.values()} == {file.stem}
     accounts = read_accounts(terminal.sweep_folder)
     assert (len(accounts), len({one.job for one in accounts})) == (3, 1)

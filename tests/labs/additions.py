@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addition:
-    """What is added, the files that it touches, and the test (module:function) that adds one."""
+    """What is added, the files that it touches, and the test (room/module:function) that adds one."""
 
     what: str
     files: str
@@ -16,41 +16,41 @@ TABLE = (
     Addition(
         what="data set",
         files="its module in harness/datasets/known",
-        test="test_additions:test_a_data_set_is_one_module",
+        test="whole/test_additions:test_a_data_set_is_one_module",
     ),
     Addition(
         what="network",
         files="a module of one's own, MODEL=package.module:function",
-        test="test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
+        test="train/test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
     ),
     Addition(
         what="sync policy",
         files="a module of one's own, SYNC=package.module:Class",
-        test="test_mpi_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
+        test="train/test_mpi_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
     ),
     Addition(
         what="scheduler",
         files="its module in harness/sweep/schedulers and its template",
-        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
+        test="sweep/test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
     ),
     Addition(
         what="site",
         files="a TOML file in jobs/sites",
-        test="test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
+        test="sweep/test_scheduler_additions:test_a_scheduler_is_one_module_and_a_template",
     ),
     Addition(
         what="optimizer",
         files="a module of one's own, OPTIMIZER=package.module:function",
-        test="test_own_code:test_an_optimizer_is_one_file_and_part_of_what_would_run",
+        test="schema/test_own_code:test_an_optimizer_is_one_file_and_part_of_what_would_run",
     ),
     Addition(
         what="training option",
         files="a field of harness/schema/workload.py",
-        test="test_option_addition:test_it_is_checked_and_reaches_the_record",
+        test="schema/test_option_addition:test_it_is_checked_and_reaches_the_record",
     ),
     Addition(
         what="figure",
         files="its module in harness/report/figures",
-        test="test_report_additions:test_a_figure_is_one_file",
+        test="report/test_report_additions:test_a_figure_is_one_file",
     ),
 )

@@ -7,7 +7,7 @@ from harness.cli.make import command_line
 from harness.cli.options import build_layouts, build_workload
 from harness.cli.sweeps import sweep as sweep_click
 from harness.schema.sweep import Sweep
-from harness.sweep.sweep_folder import Submission
+from harness.sweep.submission import Submission
 
 
 def asked(line: str) -> Sweep:

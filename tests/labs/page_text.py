@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.sweep import Layout, Skipped
-from tests.factories import (
+from tests.labs.factories import (
     make_launch,
     make_point,
     write_failure,

@@ -9,7 +9,7 @@ import numpy as np
 from harness.analysis.read_results import Calls
 from harness.schema.record import EpochRecord
 from harness.why.launch_detail import Case
-from tests.factories import (
+from tests.labs.factories import (
     make_point,
     make_provenance,
     make_ranks,

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.why.overheads import Explanation, explain_sweep
-from tests.factories import write_study
-from tests.planted import write_planted
+from tests.labs.factories import write_study
+from tests.labs.planted import write_planted
 
 RANKS, STEP, WIRE, INPUT = 4, 1e-3, 1e-4, 2e-3
 

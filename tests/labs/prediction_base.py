@@ -5,7 +5,7 @@ from dataclasses import replace
 from harness.prediction.step_model import (
     Base,
 )
-from tests.factories import make_workload
+from tests.labs.factories import make_workload
 
 
 def base(**changes: object) -> Base:

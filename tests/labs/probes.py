@@ -17,7 +17,7 @@ from harness.schema.message_cost import (
     Probe,
     Setting,
 )
-from tests.factories import make_provenance
+from tests.labs.factories import make_provenance
 
 SIZES = message_sizes()
 

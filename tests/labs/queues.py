@@ -16,8 +16,8 @@ from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
-from harness.sweep.sweep_folder import Submission
-from tests.doubles import install
+from harness.sweep.submission import Submission
+from tests.labs.doubles import install
 from tests.labs.sweep_lab import Lab
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun")

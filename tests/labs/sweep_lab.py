@@ -23,8 +23,8 @@ from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep, current
 from harness.sweep.schedulers import local
-from tests.doubles import install
-from tests.factories import make_run, write_run
+from tests.labs.doubles import install
+from tests.labs.factories import make_run, write_run
 
 _WAIT_S = 30.0
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.caches import own_cache
+from tests.labs.caches import own_cache
 from tests.mpi.launch import warm_python
 
 ROOT = Path(__file__).parents[2]

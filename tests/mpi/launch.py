@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.base.hostlock import of_process
+from harness.base.scratch import of_process
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 

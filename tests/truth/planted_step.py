@@ -21,7 +21,8 @@ from pathlib import Path
 
 from harness.analysis.stats import BlockRatio, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
-from harness.sweep.block import Block, RankSet, run_block
+from harness.sweep.referee import run_block
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 STEP_SECONDS = 0.001  # of a step on one rank
 NOISE = 0.1  # standard deviation of the logarithm of a turn's work, as measured on two shared cores
@@ -71,10 +72,10 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     """Run so many `blocks` of so many `seconds` each, and return what their turns say."""
     undisturbed, as_it_ran = [], []
     for number in range(blocks):
-        seed = f"{os.getpid()}-{number}"
+        seed = f"{folder.name}-{number}"  # another one in every run
         step_seconds = {1: STEP_SECONDS, 2: STEP_SECONDS / planted_speedup(serial)}
         sets = tuple(_rank_set(name, ranks, step_seconds[ranks], seed, folder) for name, ranks in ((ONE, 1), (TWO, 2)))
-        end = run_block(Block(name=f"planted-{number}-{os.getpid()}", sets=sets, seconds=seconds))
+        end = run_block(TurnBlock(name=f"planted-{number}-{os.getpid()}", launches=sets, seconds=seconds))
         times = read_turn_block(end.turns[end.turns["steps"] > 0])
         if times.undisturbed:
             undisturbed.append(math.log(times.undisturbed[ONE] / times.undisturbed[TWO]))
@@ -86,7 +87,7 @@ def run_planted(serial: float, *, blocks: int, seconds: float, folder: Path) -> 
     )
 
 
-def _rank_set(name: str, ranks: int, step_seconds: float, seed: str, folder: Path) -> RankSet:
+def _rank_set(name: str, ranks: int, step_seconds: float, seed: str, folder: Path) -> LaunchSpec:
     program = folder / "rank.py"
     program.write_text(RANK_PROGRAM)
     cores = sorted(os.sched_getaffinity(0))
@@ -94,7 +95,7 @@ def _rank_set(name: str, ranks: int, step_seconds: float, seed: str, folder: Pat
         f'"{sys.executable}" "{program}" {rank} {ranks} {step_seconds} {NOISE} {seed} {cores[0]} {cores[1]} &'
         for rank in range(ranks)
     ]
-    return RankSet(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))
+    return LaunchSpec(name=name, words=("bash", "-c", "\n".join([*commands, "wait"])), log=str(folder / f"{name}.log"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

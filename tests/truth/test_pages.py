@@ -15,10 +15,10 @@ import pytest
 from harness.report.answer import Answer
 from harness.report.explain_page import explain_answer
 from harness.report.sweep_page import report_sweep
-from harness.schema.sweep import ROUNDS
+from harness.schema.sweep_folder import SweepFolder
 from harness.why.overheads import explain_sweep
-from tests.factories import make_point
-from tests.planted import Compute, write_planted
+from tests.labs.factories import make_point
+from tests.labs.planted import Compute, write_planted
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
 Row = dict[str, str]
@@ -47,7 +47,7 @@ def computing(ranks: int, factor: float) -> Compute:
 def write_sweep(folder: Path, machine: Machine, *, repeats: int = 6, scaling: str = "strong") -> None:
     """Write a sweep whose launches trained in turns on `machine`, and whose records have what others took too."""
     rng = np.random.default_rng(0)
-    (folder / ROUNDS).mkdir(parents=True)
+    SweepFolder(folder).rounds.mkdir(parents=True)
     for repeat in range(repeats):
         launches = []
         for ranks in COUNTS:
@@ -63,7 +63,7 @@ def write_sweep(folder: Path, machine: Machine, *, repeats: int = 6, scaling: st
                 folder, ranks, repeat, compute, wire=2e-5, input_s=0.002, point=point, block=f"b{repeat}"
             )
             launches.append(SimulatedLaunch(run.point.folder, ranks))
-        machine.block(rng, launches).to_parquet(folder / ROUNDS / f"b{repeat}.parquet")
+        machine.block(rng, launches).to_parquet(SweepFolder(folder).block_turns(f"b{repeat}"))
 
 
 def page_table(page: str, title: str) -> list[Row]:

@@ -83,7 +83,7 @@ class Machine:
         return 1 + (self.speedup - 1) * (ranks - 1) / (self.ranks - 1)
 
     def block(self, rng: np.random.Generator, launches: Sequence[SimulatedLaunch] = ()) -> pd.DataFrame:
-        """Return the turns of a block, with the columns of `harness.sweep.block.BlockEnd`.
+        """Return the turns of a block, with the columns of `harness.sweep.turn_block.BlockEnd`.
 
         By default of one rank and of all ranks.
         """

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.base.errors import UserError, unknown
-from harness.schema.sweep import JobUsage, Layout
+from harness.schema.job_usage import JobUsage
+from harness.schema.sweep import Layout
 from harness.sweep.job_state import State
 from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
@@ -119,8 +120,8 @@ class Scheduler(abc.ABC):
         Raises:
             UserError: it is there and does not answer: a login node is no place to train instead.
         """
-        found = shutil.which(cls.submits_by) if cls.submits_by else None
-        return found if found and not CommandRunner().ask(cls.ping).code else None
+        program = shutil.which(cls.submits_by) if cls.submits_by else None
+        return program if program and not CommandRunner().ask(cls.ping).code else None
 
     def check(self) -> str | None:
         """Return what the user should know of this system, if anything; raise a UserError if it does not answer."""
@@ -128,7 +129,7 @@ class Scheduler(abc.ABC):
             self.commands.run(self.ping)
         return None
 
-    def turn(self) -> str | None:
+    def claim_host(self) -> str | None:
         """Return None when a job may be submitted now, else for whom it has to wait, in one sentence."""
         return None
 
@@ -142,7 +143,7 @@ class Scheduler(abc.ABC):
 
     def refusal(self, layout: Layout) -> str | None:
         """Return why `layout` can never run here, in one clause, or None."""
-        return beyond(layout, self.request, self.limit())
+        return exceeds(layout, self.request, self.limit())
 
     def limit(self) -> Partition | None:
         """Return what a job may ask for at most, by the site file, else what is there; None where nothing is known."""
@@ -229,8 +230,8 @@ class Scheduler(abc.ABC):
         ``unknown`` is a job that the scheduler does not list: that alone is no proof of its end.
         """
         wanted = list(jobs)
-        found = self.listed(wanted)
-        return {job: found[job][0] if job in found else State(phase="unknown") for job in wanted}
+        listed = self.listed(wanted)
+        return {job: listed[job][0] if job in listed else State(phase="unknown") for job in wanted}
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is not an error."""
@@ -258,11 +259,12 @@ class Scheduler(abc.ABC):
 def compare_partition(stated: Partition, live: Partition) -> Iterator[SiteFinding]:
     """Compare the limits that a site file states with those of the `live` partition."""
     for field in ("nodes", "cores_per_node", "gpus_per_node", "memory_mb"):
-        value, there = getattr(stated, field), getattr(live, field)
+        value = getattr(stated, field)
+        most = getattr(live, field)
         if value is not None:
             words = field.replace("_", " ")
-            text = f"{stated.name}: {words} {value}, there are {there}"
-            yield SiteFinding(good=there is None or value <= there, text=text)
+            text = f"{stated.name}: {words} {value}, there are {most}"
+            yield SiteFinding(good=most is None or value <= most, text=text)
     if stated.walltime is not None:
         text = f"{stated.name}: walltime {stated.walltime}, the scheduler says {live.walltime or 'no limit'}"
         yield SiteFinding(good=stated.walltime == live.walltime, text=text)
@@ -289,20 +291,19 @@ def ended_jobs(jobs: Mapping[str, tuple[State, str]], names: Iterable[str]) -> d
     return ended
 
 
-def beyond(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
+def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str | None:
     """Return why `layout` exceeds `limit`, in one clause, or None; nothing is known of a `limit` of None."""
     if limit is None:
         return None
-    cores, gpus = layout.ranks_per_node * layout.threads, layout.ranks_per_node * layout.gpus_per_rank
     where = f"partition {limit.name}"
-    for needed, there, what in (
+    for needed, most, what in (
         (layout.nodes, limit.nodes, "nodes"),
-        (cores, limit.cores_per_node, "cores a node"),
-        (gpus, limit.gpus_per_node, "GPUs a node"),
+        (layout.ranks_per_node * layout.threads, limit.cores_per_node, "cores a node"),
+        (layout.ranks_per_node * layout.gpus_per_rank, limit.gpus_per_node, "GPUs a node"),
         (size_bytes(request.memory) // 2**20, limit.memory_mb, "MB a node"),
     ):
-        if there is not None and needed > there:
-            return f"needs {needed} {what}, {where} has {there}"
+        if most is not None and needed > most:
+            return f"needs {needed} {what}, {where} has {most}"
     asked = request.limit_s(layout.nodes)
     if limit.walltime is not None and asked > seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
@@ -321,8 +322,8 @@ def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class of the scheduler called `name`; raise a UserError if there is no such scheduler."""
     if name not in known_schedulers():
         raise unknown("SCHEDULER", name, ("auto", *known_schedulers()))
-    found: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
-    return found
+    scheduler: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
+    return scheduler
 
 
 def open_scheduler(
@@ -349,9 +350,9 @@ def choose(name: str, site: Site) -> tuple[str, str]:
     if site.scheduler != "auto":
         return scheduler_class(site.scheduler).name, f"scheduler: {site.scheduler}, by site {site.name}"
     for candidate in known_schedulers():
-        found = scheduler_class(candidate).detect()
-        if found:
-            return candidate, f"scheduler: {candidate}, found {found} (SCHEDULER={FALLBACK} runs here instead)"
+        program = scheduler_class(candidate).detect()
+        if program:
+            return candidate, f"scheduler: {candidate}, found {program} (SCHEDULER={FALLBACK} runs here instead)"
     others = " or ".join(candidate for candidate in known_schedulers() if candidate != FALLBACK)
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
 

@@ -77,10 +77,10 @@ class Scheduler(schedulers.Scheduler):
     def ask_limit(self) -> Partition | None:
         """Return what this instance has: of unequal nodes their mean, rounded up."""
         answer = self.commands.ask(("flux", "resource", "info")).out
-        found = re.search(r"(\d+) Nodes, (\d+) Cores, (\d+) GPUs", answer)
-        if found is None:
+        match = re.search(r"(\d+) Nodes, (\d+) Cores, (\d+) GPUs", answer)
+        if match is None:
             return None
-        nodes, cores, gpus = map(int, found.groups())
+        nodes, cores, gpus = map(int, match.groups())
         cores, gpus = (-(-units // max(1, nodes)) for units in (cores, gpus))
         return Partition(name="of this Flux instance", nodes=nodes, cores_per_node=cores, gpus_per_node=gpus)
 
@@ -124,7 +124,7 @@ class Scheduler(schedulers.Scheduler):
 
 def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
     """Return state and name by number from ``flux jobs --no-header --format=_FORMAT``."""
-    found = {}
+    jobs = {}
     for line in answer.splitlines():
         cells = [cell.strip() for cell in line.split("|", 5)]
         if len(cells) < 6:
@@ -137,5 +137,5 @@ def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
         else:
             ended = int(code) if code.lstrip("-").isdigit() else None
             state = State(phase="ended", word=result, nodes=nodes, exit_code=ended, forced=result not in _OWN_END)
-        found[number] = (state, name)
-    return found
+        jobs[number] = (state, name)
+    return jobs

@@ -14,7 +14,8 @@ import psutil
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.cpu_contention import patience_s, wait_until_quiet
 from harness.base.errors import UserError
-from harness.base.hostlock import HostLock, Scratch
+from harness.base.hostlock import HostLock
+from harness.base.scratch import Scratch
 from harness.comm.gpus import visible_gpus
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
 from harness.schema.sweep import Layout
@@ -56,7 +57,7 @@ class Scheduler(schedulers.Scheduler):
         self._lock = HostLock()
         self._scratch: Scratch | None = None
 
-    def turn(self) -> str | None:
+    def claim_host(self) -> str | None:
         """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
         return self._lock.take()
 

@@ -11,7 +11,8 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.base.user import user_name
-from harness.schema.sweep import JobUsage, Layout
+from harness.schema.job_usage import JobUsage
+from harness.schema.sweep import Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
@@ -128,11 +129,11 @@ class Scheduler(schedulers.Scheduler):
     @classmethod
     def detect(cls) -> str | None:
         """Tell PBS from Torque and from Slurm's imitation, whose qstat knows other options."""
-        found = shutil.which("qsub")
-        if not found or not shutil.which("qstat"):
+        program = shutil.which("qsub")
+        if not program or not shutil.which("qstat"):
             return None
         answer = CommandRunner().ask(("qstat", "--version"))
-        return found if not answer.code and "pbs_version" in answer.out + answer.err else None
+        return program if not answer.code and "pbs_version" in answer.out + answer.err else None
 
     def ask_limit(self) -> Partition | None:
         """Return what the server's nodes have: qsub would not refuse more."""
@@ -202,16 +203,16 @@ class Scheduler(schedulers.Scheduler):
         """
         wanted = list(jobs)
         table = self._table(wanted)
-        found = {job: read_state(table[job]) if job in table else State(phase="unknown") for job in wanted}
-        if any(state.phase == "running" or state.exit_code for state in found.values()):
+        states = {job: read_state(table[job]) if job in table else State(phase="unknown") for job in wanted}
+        if any(state.phase == "running" or state.exit_code for state in states.values()):
             _, ill = self._nodes()
-            for job, state in found.items():
+            for job, state in states.items():
                 lost = [ill[node] for node in state.nodes.split(",") if node in ill]
                 # Of a job that failed an ill node is the cause, whatever it wrote.
                 if lost and state.phase in ("running", "ended") and state.exit_code != 0:
                     forced = state.forced or state.phase == "ended"
-                    found[job] = replace(state, reason="; ".join(lost), forced=forced)
-        return found
+                    states[job] = replace(state, reason="; ".join(lost), forced=forced)
+        return states
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what the server's job history knows."""
@@ -229,8 +230,8 @@ class Scheduler(schedulers.Scheduler):
             text = f"{limit.nodes} nodes, {limit.cores_per_node} cores and {limit.gpus_per_node} GPUs a node"
             yield SiteFinding(text=f"pbsnodes: {text}")
         for stated in self.site.partition:
-            there = self.commands.ask(("qstat", "-Q", "-f", stated.name))
-            yield SiteFinding(good=not there.code, text=f"queue {stated.name} exists")
+            reply = self.commands.ask(("qstat", "-Q", "-f", stated.name))
+            yield SiteFinding(good=not reply.code, text=f"queue {stated.name} exists")
             if limit is not None:
                 yield from compare_partition(replace(stated, walltime=None), limit)
         tmrsh = shutil.which("pbs_tmrsh") or "pbs_tmrsh where the job finds it, or ssh"
@@ -242,16 +243,18 @@ class Scheduler(schedulers.Scheduler):
         Without job history an ended job is not listed, and ``-x`` lists none at all. Some versions answer for the
         first of several jobs only (openpbs issue 2672): then each is asked for alone.
         """
-        found: dict[str, dict[str, Any]] = {}
+        attributes: dict[str, dict[str, Any]] = {}
         for part in at_once(jobs) if self._answers_all else at_once(jobs, 1):
             table, complete = self._ask(part)
-            found |= table
+            attributes |= table
             rest = [job for job in part if job not in table]
             if rest and complete and len(part) > 1:
-                alone = {name: job for one in rest for name, job in self._ask([one])[0].items()}
-                self._answers_all = not alone
-                found |= alone
-        return found
+                asked_alone: dict[str, dict[str, Any]] = {}
+                for job in rest:
+                    asked_alone |= self._ask([job])[0]
+                self._answers_all = not asked_alone
+                attributes |= asked_alone
+        return attributes
 
     def _ask(self, jobs: Sequence[str]) -> tuple[dict[str, dict[str, Any]], bool]:
         """Return what one qstat says of `jobs`, and whether it claims to have listed all."""

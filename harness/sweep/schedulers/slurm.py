@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
-from harness.schema.sweep import JobUsage, Layout
+from harness.schema.job_usage import JobUsage
+from harness.schema.sweep import Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
@@ -144,12 +145,12 @@ class Scheduler(schedulers.Scheduler):
     @classmethod
     def detect(cls) -> str | None:
         """Return where sbatch is, if this machine belongs to a cluster."""
-        found = shutil.which("sbatch")
-        if not found:
+        program = shutil.which("sbatch")
+        if not program:
             return None
         answer = CommandRunner().ask(("sinfo", "--noheader", "--format=%P"))
         if not answer.code:
-            return found
+            return program
         if any(phrase in answer.out + answer.err for phrase in _NO_CLUSTER):
             return None
         raise UserError(f"Slurm is installed and does not answer ({message(answer)}): try later, or SCHEDULER=local")
@@ -175,8 +176,8 @@ class Scheduler(schedulers.Scheduler):
         """
         wanted = self.request.partition.split(",")
         limits = [self.site.limits(name) or self._live_limit(name) for name in wanted]
-        known = [limit for limit in limits if limit is not None]
-        return widest(known) if len(known) == len(wanted) else None
+        stated = [limit for limit in limits if limit is not None]
+        return widest(stated) if len(stated) == len(wanted) else None
 
     def path(self, path: str) -> str:
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
@@ -227,13 +228,15 @@ class Scheduler(schedulers.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the numbers of the queued or running jobs called one of `names`."""
-        found = waiting_or_running(self._queue(), names)
-        return {name: job.partition("_")[0] for name, job in found.items()}
+        jobs = waiting_or_running(self._queue(), names)
+        return {name: job.partition("_")[0] for name, job in jobs.items()}
 
     def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
         """Return the numbers of the jobs called one of `names` that have ended and that the controller remembers."""
-        ended = ended_jobs(self._queue(), names)
-        return {name: sorted({job.partition("_")[0] for job in jobs}) for name, jobs in ended.items()}
+        numbers: dict[str, Sequence[str]] = {}
+        for name, jobs in ended_jobs(self._queue(), names).items():
+            numbers[name] = sorted({job.partition("_")[0] for job in jobs})
+        return numbers
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of `jobs`: one squeue for all, and one sacct for those it no longer lists."""
@@ -248,14 +251,14 @@ class Scheduler(schedulers.Scheduler):
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what sacct knows; its own words where the cluster has no accounting."""
-        found: dict[str, JobUsage] = {}
+        usages: dict[str, JobUsage] = {}
         for part in at_once(jobs):
             words = ("sacct", "--noheader", "--parsable2", "--noconvert", "-o", USAGE_FIELDS, "-j", ",".join(part))
             answer = self.commands.ask(words)
             if answer.code:
                 return f"sacct: {message(answer)}"
-            found |= read_usage(answer.out)
-        return found
+            usages |= read_usage(answer.out)
+        return usages
 
     @classmethod
     def meaning(cls, word: str) -> str:
@@ -266,9 +269,9 @@ class Scheduler(schedulers.Scheduler):
         """Compare the statements of the site file with sinfo, scontrol and srun."""
         live = {partition.name: partition for partition in self._live}
         for stated in self.site.partition or live.values():
-            there = stated.name in live
-            yield SiteFinding(good=there, text=f"partition {stated.name} exists, known are {', '.join(live)}")
-            yield from compare_partition(stated, live[stated.name]) if there else ()
+            exists = stated.name in live
+            yield SiteFinding(good=exists, text=f"partition {stated.name} exists, known are {', '.join(live)}")
+            yield from compare_partition(stated, live[stated.name]) if exists else ()
         for name in filter(None, self.request.partition.split(",")):
             yield SiteFinding(good=name in live, text=f"default partition {name} exists")
         settings = self.commands.run(("scontrol", "show", "config"))
@@ -278,7 +281,8 @@ class Scheduler(schedulers.Scheduler):
         accounting = "accounting_storage/none" not in settings
         yield SiteFinding(text=f"accounting: {'sacct' if accounting else 'none, exit files stand in for it'}")
         if self.request.launcher.startswith("srun"):
-            kinds, kind = self.commands.ask(("srun", "--mpi=list")), self.request.launcher.partition("=")[2]
+            kinds = self.commands.ask(("srun", "--mpi=list"))
+            kind = self.request.launcher.partition("=")[2]
             good = kind in (kinds.out + kinds.err).split()
             yield SiteFinding(good=good, text=f"launcher {self.request.launcher}: srun has {kind}")
 
@@ -288,15 +292,15 @@ class Scheduler(schedulers.Scheduler):
 
     def _accounts(self, jobs: list[str]) -> dict[str, State]:
         """Return what accounting knows of jobs that the controller has forgotten (MinJobAge), nothing without it."""
-        found: dict[str, State] = {}
+        states: dict[str, State] = {}
         for part in at_once(jobs if self._accounting else ()):
             words = ("sacct", "-X", "--noheader", "--parsable2", "-o", ACCOUNT_FIELDS, "-j", ",".join(part))
             answer = self.commands.ask(words)
             if answer.code:
                 self._accounting = False  # "Slurm accounting storage is disabled": the launches' exit files must do
                 break
-            found |= read_sacct(answer.out)
-        return found
+            states |= read_sacct(answer.out)
+        return states
 
     def _with_node_reasons(self, states: dict[str, State]) -> dict[str, State]:
         """Add why a node was lost or kept back, where that ended a job or makes it wait."""
@@ -313,9 +317,9 @@ class Scheduler(schedulers.Scheduler):
 
     def _live_limit(self, name: str) -> Partition | None:
         partitions = self._live
-        if name and partitions and name not in {known.name for known in partitions}:
-            known = ", ".join(partition.name for partition in partitions)
-            raise UserError(f"PARTITION={name} does not exist: known are {known}")
+        names = [partition.name for partition in partitions]
+        if name and partitions and name not in names:
+            raise UserError(f"PARTITION={name} does not exist: known are {', '.join(names)}")
         return Site(partition=partitions).limits(name)
 
     @functools.cached_property

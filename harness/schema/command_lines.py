@@ -1,0 +1,174 @@
+"""The command lines that give a sweep again, in the words of make or of ``harness sweep``."""
+
+import contextlib
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.schema.option import options
+from harness.schema.presets import changed_settings
+from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import SweepFolder
+from harness.schema.workload import Workload, batch_mode, is_script, script_command
+
+Words = list[tuple[str, object]]
+"""Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
+
+
+def sweep_command(sweep: Sweep) -> str:
+    """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
+    return "\n".join(_make_line(words) for words in _sweep_words(sweep))
+
+
+def harness_command(sweep: Sweep, more: Iterable[tuple[str, object]] = ()) -> str:
+    """Return the ``harness sweep`` command of `sweep` with `more` settings, a line for each part of its layouts."""
+    return "\n".join(_harness_line([*words, *more]) for words in _sweep_words(sweep))
+
+
+def repeat_command(folder: Path, sweep: Sweep) -> str:
+    """Return the ``make sweep`` line that repeats `sweep`, with the folder of the originals that `folder` was given."""
+    data_dir = None
+    with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
+        content = SweepFolder(folder).submission.read_bytes()
+        data_dir = msgspec.json.decode(content, type=dict[str, Any]).get("data_dir")
+    return sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
+
+
+def changed_words(settings: Any, usual: Any) -> Words:
+    """Return the words of every setting of a dataclass that differs from its value in `usual`."""
+    words: Words = []
+    for field, asked in options(type(settings)):
+        value = getattr(settings, field.name)
+        if value == getattr(usual, field.name):
+            continue
+        if value is False and asked.opposite:
+            words.append((asked.opposite, True))
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        words += [(asked.name or field.name, part) for part in values]
+    return words
+
+
+def _sweep_words(sweep: Sweep) -> Iterator[Words]:
+    """Yield the settings that give `sweep`, once for each part of its layouts that no single command gives."""
+    training = _script_words(sweep.workload) if is_script(sweep.workload) else _training_words(sweep.workload)
+    if sweep.scaling != "strong":
+        training.append(("SCALING", sweep.scaling))
+    last: Words = [("REPEATS", sweep.repeats)]
+    if sweep.oversubscribe:
+        last.append(("OVERSUBSCRIBE", True))
+    if sweep.settings:
+        last.append(("TUNED", True))
+    for layout_words in _layout_words(sweep.layouts):
+        yield [*training, *layout_words, *last]
+
+
+def _training_words(workload: Workload) -> Words:
+    words: Words = [("DATA", workload.data_file)] if workload.data_file else [("DATASET", workload.dataset)]
+    words.append(("MODEL", workload.model))
+    if workload.preset != "default":
+        words.append(("PRESET", workload.preset))
+    for field, asked in changed_settings(workload):
+        name = (asked.name or field.name).replace("-", "_").upper()
+        words.append((name, getattr(workload, field.name)))
+    return words
+
+
+def _script_words(workload: Workload) -> Words:
+    script, arguments = script_command(workload)
+    words: Words = [("SCRIPT", script)]
+    if arguments:
+        words.append(("SCRIPT_ARGUMENTS", shlex.join(arguments)))
+    if batch_mode(workload) == "global":
+        words.append(("SCRIPT_BATCH", "global"))
+    if workload.sync != "gradients":
+        words.append(("SYNC", workload.sync))
+    if workload.note:
+        words.append(("NOTE", workload.note))
+    return words
+
+
+def _make_line(words: Words) -> str:
+    """Return a command line for a shell; make takes a dollar from two."""
+    line = ["make sweep"]
+    for name, value in words:
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        line.append(f"{name}={shlex.quote(text.replace('$', '$$'))}")
+    return " ".join(line)
+
+
+def _harness_line(words: Words) -> str:
+    line = ["harness", "sweep"]
+    for name, value in words:
+        option = name.lower().replace("_", "-")
+        if isinstance(value, bool):
+            line.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            line.append(f"--{option}={shlex.quote(str(value))}")
+    return " ".join(line)
+
+
+def _layout_words(layouts: Sequence[Layout]) -> Iterator[Words]:
+    """Yield the settings that give `layouts`, see `harness.sweep.plan.combine`."""
+    left = list(layouts)
+    while uneven := [layout for layout in left if layout.gpus_per_rank or layout.last_node]:
+        filled = _filled_alike(uneven[0], left)
+        left = [layout for layout in left if layout not in filled]
+        yield _units_words(uneven[0], filled)
+    yield from _nodes_words(left)
+
+
+def _filled_alike(layout: Layout, layouts: Sequence[Layout]) -> list[Layout]:
+    """Return those of `layouts` that fill their nodes as `layout` does: with as many ranks a node, or all on one."""
+    kind = (layout.threads, layout.gpus_per_rank, layout.shares)
+    same = [peer for peer in layouts if (peer.threads, peer.gpus_per_rank, peer.shares) == kind]
+    per_node = max(peer.ranks_per_node for peer in same)
+    return [peer for peer in same if peer.ranks_per_node == min(peer.ranks, per_node)]
+
+
+def _units_words(layout: Layout, filled: Sequence[Layout]) -> Words:
+    """Return the settings of `filled` by their cores or GPUs over all nodes."""
+    name = "GPUS" if layout.gpus_per_rank else "CORES"
+    units = [peer.ranks if layout.gpus_per_rank else peer.cores for peer in filled]
+    per_node = max(peer.ranks_per_node for peer in filled)
+    return [(name, _list(units)), *_rank_words([per_node], [layout.threads], layout.shares, always=True)]
+
+
+def _nodes_words(layouts: Sequence[Layout]) -> Iterator[Words]:
+    """Yield the settings of layouts by their nodes: one where they are all combinations of some counts."""
+    nodes_by_kind: dict[tuple[int, int, tuple[int, ...] | None], list[int]] = {}
+    shares_of_all = next((layout.shares for layout in layouts if layout.shares), None)
+    for layout in layouts:  # a single rank has no parts, whatever is asked for
+        shares = shares_of_all if layout.ranks == 1 else layout.shares
+        nodes_by_kind.setdefault((layout.ranks_per_node, layout.threads, shares), []).append(layout.nodes)
+    per_node_counts = sorted({per_node for per_node, _, _ in nodes_by_kind})
+    thread_counts = sorted({threads for _, threads, _ in nodes_by_kind})
+    product = set(itertools.product(per_node_counts, thread_counts, [None]))
+    same_nodes = len({frozenset(nodes) for nodes in nodes_by_kind.values()}) == 1
+    if len(nodes_by_kind) > 1 and set(nodes_by_kind) == product and same_nodes:
+        nodes = next(iter(nodes_by_kind.values()))
+        yield [("NODES", _list(nodes)), *_rank_words(per_node_counts, thread_counts, None)]
+        return
+    for (per_node, threads, shares), nodes in nodes_by_kind.items():
+        yield [("NODES", _list(nodes)), *_rank_words([per_node], [threads], shares)]
+
+
+def _rank_words(
+    per_node: Sequence[int], threads: Sequence[int], shares: tuple[int, ...] | None, *, always: bool = False
+) -> Words:
+    words: Words = []
+    if always or list(per_node) != [1]:
+        words.append(("RANKS_PER_NODE", _list(per_node)))
+    if list(threads) != [1]:
+        words.append(("THREADS", _list(threads)))
+    if shares:
+        words.append(("SHARES", ":".join(map(str, shares))))
+    return words
+
+
+def _list(counts: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(set(counts))))

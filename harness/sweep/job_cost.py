@@ -1,0 +1,96 @@
+"""What the jobs of a sweep may cost: time limits, node-hours, and what to know before they are submitted."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.comm.mpi_library import mpi_choice, mpi_version
+from harness.schema.sweep import Layout
+from harness.sweep.job_plan import JobPlan
+from harness.sweep.plan import time_left
+from harness.sweep.site import JobRequest, Partition, Site, seconds, walltime
+
+
+def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None) -> str:
+    """Return the time limit of a job: its launches one after the other, within what the partition allows.
+
+    Where that is not enough, the rest is missing and runs with the next command.
+    """
+    total = sum(request.limit_s(point.layout.nodes) for point in plan.points)
+    if plan.shape not in ("nested", "block"):
+        return walltime(total / len(plan.points))  # an array's launches are the same
+    if limit is not None and limit.walltime:
+        total = min(total, seconds(limit.walltime))
+    return walltime(total)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeHours:
+    """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
+
+    `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
+    """
+
+    expected: float | None
+    limit: float
+    jobs: int
+    finished: int
+    enough: str = ""
+
+    def __str__(self) -> str:
+        plural = "" if self.jobs == 1 else "s"
+        limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
+        if self.expected is None:
+            return f"cost: {limit}"
+        limit += f"; judging by these, WALLTIME={self.enough} is enough, and starts sooner" if self.enough else ""
+        return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
+
+    @property
+    def likely(self) -> float:
+        """The node-hours to ask a confirmation for: what is expected, else the limit."""
+        return self.limit if self.expected is None else self.expected
+
+
+def estimate(
+    plans: Sequence[JobPlan],
+    request: JobRequest,
+    partition: Partition | None,
+    durations: Mapping[Layout, Sequence[float]],
+) -> NodeHours:
+    """Return the cost of `plans`; `durations` holds the seconds of finished launches by layout."""
+    limit = 0.0
+    expected = 0.0
+    for plan in plans:
+        limit += plan.layout.nodes * seconds(time_limit(plan, request, partition)) * plan.jobs / 3600
+        for point in plan.points:
+            layout = plan.layout if plan.shape in ("nested", "block") else point.layout
+            expected += layout.nodes * (time_left([point], durations) or 0.0) / 3600
+    finished = sum(len(values) for values in durations.values())
+    enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
+    shorter = finished and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
+    return NodeHours(
+        expected=expected if finished else None,
+        limit=limit,
+        jobs=sum(plan.jobs for plan in plans),
+        finished=finished,
+        enough=walltime(enough_s) if shorter else "",
+    )
+
+
+def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
+    """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses."""
+    mpi = "that of the container" if request.container else mpi_version() or "none that is found here"
+    library = f"MPI: {mpi}"
+    modules = [module for module in site.modules if re.search("mpi|mvapich", module.lower())]
+    if modules and mpi_choice() == "wheel" and not request.container:
+        library += f", and not that of the site's module {modules[0]}: MPI=system takes it"
+    cores = limit.cores_per_node if limit else None
+    used = max(layout.ranks_per_node * layout.threads for layout in layouts)
+    if not (request.exclusive and cores and used < cores):
+        return (library,)
+    return (
+        library,
+        f"nodes of {cores} cores for this sweep alone, of which it uses {used}: RANKS_PER_NODE= or THREADS= use "
+        "more, SHARE_NODES=1 leaves them to others, whose work then disturbs the times",
+    )

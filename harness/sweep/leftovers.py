@@ -1,0 +1,67 @@
+"""What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.running import Running, read_running, write_running
+from harness.sweep.schedulers import Scheduler
+from harness.sweep.submitting import identify
+
+
+def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[Running, ...]:
+    """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
+
+    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
+
+    Raises:
+        UserError: they were submitted to another scheduler, or this one does not say whether it has them.
+    """
+    left = read_running(folder)
+    if not scheduler.survives_client:
+        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
+        scheduler.cancel(orphans)
+        for running in left:
+            if running.name in orphans:
+                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
+    others = {running.scheduler for running in left} - {scheduler.name}
+    if others:
+        holder = sorted(others)[0]
+        raise UserError(
+            f"sweep '{folder.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
+            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
+        )
+    if not scheduler.survives_client:
+        write_running(folder, ())
+        return ()
+    launches = identify(scheduler, folder, left, say=say)
+    write_running(folder, launches)
+    return launches
+
+
+def tidy(folder: Path, going: Sequence[Running]) -> None:
+    """Remove what commands and launches had half written when they were killed, under names with a leading dot.
+
+    Launches that are `going` on may be writing theirs.
+    """
+    files = SweepFolder(folder)
+    at_work = {running.point.folder for running in going}
+    unfinished = [path for path in files.checkpoints.glob("*") if path.name not in at_work]
+    for path in unfinished:
+        launch = files.launch(path.name)
+        if launch.is_recorded:  # it was killed when its record was written
+            launch.forget_checkpoints()
+    needed = (files.lock.name, files.submitting.name, *(f".{launch}." for launch in at_work))
+    for place in (folder, files.jobs, files.logs, files.failures, *unfinished):
+        for path in place.glob(".*"):
+            if not path.name.startswith(needed):
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

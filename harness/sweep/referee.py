@@ -1,0 +1,349 @@
+"""The referee of a turn block: it starts the launches, gives them turns, and notes what each turn took.
+
+One set of ranks has the turn, the others wait and use no core (`harness.base.turns`). A round gives every set one turn,
+in an order drawn by chance; what the machine does within those tenths of a second falls on all of them.
+"""
+
+import contextlib
+import math
+import os
+import random
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from harness.base.turns import BLOCK, TURNS, Greeting, TurnOrder, TurnReport
+from harness.sweep.turn_block import TURN_TYPES, BlockEnd, LaunchSpec, Turn, TurnBlock
+
+TURN_S = 0.05
+_FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S`
+_LONG_S = 0.02
+_TRIES = 2  # rounds from which the number of steps in a turn is found; they are not counted
+_FIRST_STEPS = 4  # of a turn before any was timed
+_GRACE_S = 10.0
+_CPUS = "/sys/devices/system/cpu"
+_MOST_PLACES = 16  # or a launch would not come to each of them often enough
+
+
+@dataclass(kw_only=True)
+class RankSet:
+    """The ranks of a launch that was started. `waits_since` is when its last turn ended (monotonic s).
+
+    `size` is how many they are, 0 until the first has said so; `step_s` are the seconds of a step in each of its turns.
+    """
+
+    number: int
+    spec: LaunchSpec
+    process: "subprocess.Popen[bytes]"
+    ranks: dict[int, "RankConnection"] = field(default_factory=dict)
+    size: int = 0
+    step_s: list[float] = field(default_factory=list)
+    waits_since: float = 0.0
+    trained: bool = False
+    paused_s: float = 0.0
+    turns: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether its launcher has ended."""
+        return self.process.poll() is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its ranks wait for a turn."""
+        return bool(self.size) and len(self.ranks) == self.size and all(rank.lines for rank in self.ranks.values())
+
+    def reports(self) -> list[TurnReport]:
+        """Return what its ranks tell of the turn that they have made, by rank."""
+        return [TurnReport.parse(rank.lines[-1]) for _, rank in sorted(self.ranks.items())]
+
+
+@dataclass(kw_only=True)
+class RankConnection:
+    """A rank's connection and its cores; `lines` are what it has said since it was last told something.
+
+    `rank_set` is the set whose rank it is, None until it has said so; `rest` is the beginning of a line.
+    """
+
+    socket: socket.socket
+    cores: str = ""
+    rest: bytes = b""
+    lines: list[str] = field(default_factory=list)
+    rank_set: RankSet | None = None
+
+
+class Referee:
+    """Starts the launches of `block`, gives them turns until the last has ended, and keeps the turns.
+
+    `turns`: those of counted rounds. Launches that end, or fail, leave the others to go on. Ranks connect to `host`,
+    this host's address, and each set by a word of its own, which nobody else on a network knows.
+    """
+
+    def __init__(self, block: TurnBlock, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> None:
+        self._random = random.Random(block.name)
+        self._host = host
+        self._passwords = [secrets.token_hex(16) for _ in block.launches]
+        self._server = socket.create_server((host, 0), backlog=4096)
+        self._server.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self.turns: list[Turn] = []
+        self._places: list[str] = []
+        self._block = block
+        self._pass_fds = pass_fds
+        self._sets: list[RankSet] = []
+
+    def run(self) -> dict[str, int]:
+        """Return the exit code of every launch, by name: for a signal 128 and its number, for the block's time 0."""
+        for number, spec in enumerate(self._block.launches):
+            self._sets.append(RankSet(number=number, spec=spec, process=self._start(number, spec)))
+        self._wait_for(self._sets)
+        connections = [rank for rank_set in self._sets for rank in rank_set.ranks.values()]
+        self._places = _places(connections)
+        begun = math.inf
+        number = 0
+        while len(going := self._going()) > 1:
+            if self._block.seconds and time.monotonic() > begun + self._block.seconds:
+                break
+            if number == _TRIES:
+                begun = time.monotonic()
+            turns = self._round(going, number, begun)
+            if number >= _TRIES:
+                self.turns += turns
+            number += 1
+        if self._block.seconds:
+            return self._end(self._going())
+        for rank_set in self._going():  # one at most: it trains on alone
+            self._make_turn(rank_set, 0)
+        for rank_set in self._sets:
+            self._order(rank_set, 0)
+        codes = {rank_set.spec.name: rank_set.process.wait() for rank_set in self._sets}
+        return {name: code if code >= 0 else 128 - code for name, code in codes.items()}
+
+    def stop(self) -> None:
+        """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""
+        _kill(self._sets)
+        for rank_set in self._sets:
+            self._close(rank_set)
+        self._server.close()
+        self._selector.close()
+
+    def _start(self, number: int, spec: LaunchSpec) -> "subprocess.Popen[bytes]":
+        address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
+        environment = dict(os.environ)
+        for name, value in {**spec.changes, TURNS: address, BLOCK: self._block.name}.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        with Path(spec.log).open("wb") as log:
+            return subprocess.Popen(
+                spec.words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                pass_fds=self._pass_fds,
+            )
+
+    def _going(self) -> list[RankSet]:
+        """Return the sets that still train."""
+        return [rank_set for rank_set in self._sets if not rank_set.over and not rank_set.trained]
+
+    def _round(self, going: list[RankSet], number: int, begun: float) -> list[Turn]:
+        """Give each of `going` one turn and return those that were timed; `number` counts from the first try."""
+        steps = self._steps(going)
+        turns: list[Turn] = []
+        for place, rank_set in enumerate(self._drawn_order(going)):
+            reports = self._make_turn(rank_set, steps[rank_set.number], max(0, number - _TRIES))
+            timed_steps = min((report.timed.steps for report in reports), default=0)
+            if not timed_steps:
+                continue
+            seconds = max(report.timed.seconds for report in reports)
+            rank_set.step_s.append(seconds / timed_steps)
+            turns.append(
+                Turn(
+                    round=number - _TRIES,
+                    launch=rank_set.spec.name,
+                    place=place,
+                    steps=timed_steps,
+                    seconds=seconds,
+                    cores=min(report.timed.cores_had for report in reports),
+                    at_s=time.monotonic() - begun,
+                    core_ns=max(report.core_ns for report in reports),
+                    bound=";".join(report.cores for report in reports),
+                )
+            )
+        return turns
+
+    def _make_turn(self, rank_set: RankSet, steps: int, round_number: int = 0) -> list[TurnReport]:
+        """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
+
+        A single rank makes its turn of a round on the cores of another rank of the block, one after the other. Return
+        what the ranks tell of it, by rank; nothing where the set has ended.
+        """
+        self._order(rank_set, steps, round_number)
+        if steps:
+            self._wait_for([rank_set])
+        self._listen_until(lambda: rank_set.over or rank_set.ready)
+        if rank_set.over:
+            self._close(rank_set)
+            return []
+        reports = rank_set.reports()
+        rank_set.trained = any(report.last for report in reports)
+        return reports
+
+    def _order(self, rank_set: RankSet, steps: int, round_number: int = 0) -> None:
+        """Tell the ranks of a set to make a turn of so many `steps`."""
+        now = time.monotonic()
+        rank_set.paused_s += now - (rank_set.waits_since or now)
+        rank_set.turns += 1
+        for rank in rank_set.ranks.values():
+            rank.lines.clear()
+            cores = self._cores_of_turn(rank_set, rank, steps, round_number)
+            order = TurnOrder(turn=rank_set.turns, steps=steps, paused_s=rank_set.paused_s, cores=cores)
+            with contextlib.suppress(OSError):  # it has died: its launcher ends the set
+                rank.socket.sendall(f"{order.line()}\n".encode())
+
+    def _cores_of_turn(self, rank_set: RankSet, rank: RankConnection, steps: int, round_number: int) -> str:
+        """Return the cores of a rank in a round: its own, those of each place in turn for a single rank."""
+        if rank_set.size != 1 or not steps or rank.cores not in self._places:
+            return rank.cores
+        home = self._places.index(rank.cores)
+        return self._places[(home + round_number) % len(self._places)]
+
+    def _drawn_order(self, going: list[RankSet]) -> list[RankSet]:
+        """Return the order of a round, by chance; what is `alike` and of equally many ranks has neighbouring turns."""
+        kinds = {rank_set.number: rank_set.size if self._block.alike else rank_set.number for rank_set in going}
+        draws = {kind: self._random.random() for kind in kinds.values()}
+        return sorted(going, key=lambda rank_set: (draws[kinds[rank_set.number]], self._random.random()))
+
+    def _steps(self, going: list[RankSet]) -> dict[int, int]:
+        """Return how many steps each set makes in its next turn, by its number."""
+        steps: dict[int, int] = {}
+        for rank_set in going:
+            steps[rank_set.number] = _FIRST_STEPS
+            if rank_set.step_s:
+                step_s = median(rank_set.step_s[: _TRIES + 1])
+                steps[rank_set.number] = max(round(TURN_S / step_s), 3 if step_s > _LONG_S else _FEWEST)
+        if not self._block.alike:
+            return steps
+        fewest: dict[int, int] = {}  # by the number of ranks
+        for rank_set in going:
+            fewest[rank_set.size] = min(steps[rank_set.number], fewest.get(rank_set.size, steps[rank_set.number]))
+        return {rank_set.number: fewest[rank_set.size] for rank_set in going}
+
+    def _end(self, going: list[RankSet]) -> dict[str, int]:
+        """End those that still train: a rank that waits ends as soon as its connection does."""
+        codes = {rank_set.spec.name: abs(rank_set.process.poll() or 0) for rank_set in self._sets}
+        for rank_set in going:
+            self._close(rank_set)
+        _wait_until_over(going)
+        return codes
+
+    def _wait_for(self, sets: Sequence[RankSet]) -> None:
+        """Wait until each of `sets` has given its turn back or ended; what exceeds the block's limit is ended."""
+        deadline = time.monotonic() + (self._block.limit_s or math.inf)
+
+        def settled() -> bool:
+            return all(rank_set.ready or rank_set.over for rank_set in sets) or time.monotonic() > deadline
+
+        self._listen_until(settled)
+        _kill([rank_set for rank_set in sets if not rank_set.ready])
+
+    def _listen_until(self, done: Callable[[], bool]) -> None:
+        """Take in what ranks say until `done`; processes that end say nothing, and are looked at."""
+        while not done():
+            for key, _ in self._selector.select(timeout=0.2):
+                if key.fileobj is self._server:
+                    connection, _ = self._server.accept()
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._selector.register(connection, selectors.EVENT_READ, RankConnection(socket=connection))
+                else:
+                    self._take_in(key.data)
+
+    def _take_in(self, rank: RankConnection) -> None:
+        """Read what a rank has sent, or that it has gone."""
+        content = b""
+        with contextlib.suppress(OSError):
+            content = rank.socket.recv(65536)
+        if not content:
+            self._selector.unregister(rank.socket)
+            rank.socket.close()
+            return
+        *lines, rank.rest = (rank.rest + content).split(b"\n")
+        for line in lines:
+            self._take_line(rank, line.decode(errors="replace"))
+
+    def _take_line(self, rank: RankConnection, line: str) -> None:
+        greeting = Greeting.parse(line)
+        if greeting is not None and greeting.password in self._passwords:
+            rank_set = self._sets[self._passwords.index(greeting.password)]
+            rank.rank_set = rank_set
+            rank.cores = greeting.cores
+            rank_set.ranks[greeting.rank] = rank
+            rank_set.size = greeting.ranks
+        elif rank.rank_set is not None:
+            rank.lines.append(line)
+            if rank.rank_set.ready:
+                rank.rank_set.waits_since = time.monotonic()
+
+    def _close(self, rank_set: RankSet) -> None:
+        for rank in rank_set.ranks.values():
+            if rank.socket.fileno() >= 0:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(rank.socket)
+                rank.socket.close()
+
+
+def run_block(block: TurnBlock, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> BlockEnd:
+    """Run `block` to its end. Whatever ends this process in an orderly way, an exception too, ends its launches.
+
+    Its ranks reach this host by the address `host`.
+    """
+    referee = Referee(block, pass_fds=pass_fds, host=host)
+    try:
+        codes = referee.run()
+    finally:
+        referee.stop()
+    import pandas as pd
+
+    turns = pd.DataFrame(list(map(asdict, referee.turns)), columns=list(TURN_TYPES))
+    return BlockEnd(codes=codes, turns=turns.astype(TURN_TYPES))
+
+
+def _places(ranks: Sequence[RankConnection]) -> list[str]:
+    """Return the cores of the `ranks` of a block where a single one may train in its turns: those of each.
+
+    None where they are many, not of one memory or of several hosts: what is near one would be far from the other.
+    """
+    places = sorted({rank.cores for rank in ranks})
+    cores = [core for place in places for core in place.split(",")]
+    memories = {node.name for core in cores for node in Path(f"{_CPUS}/cpu{core}").glob("node*")}
+    hosts = {rank.socket.getpeername()[0] for rank in ranks if rank.socket.fileno() >= 0}
+    alike = len({place.count(",") for place in places}) == 1
+    return places if 1 < len(places) <= _MOST_PLACES and len(memories) < 2 and len(hosts) == 1 and alike else []
+
+
+def _kill(sets: Sequence[RankSet]) -> None:
+    """End those of `sets` that are not over: by SIGTERM, 10 s later by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for rank_set in sets:
+            if not rank_set.over:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(rank_set.process.pid, number)
+        _wait_until_over(sets)
+
+
+def _wait_until_over(sets: Sequence[RankSet]) -> None:
+    deadline = time.monotonic() + _GRACE_S
+    while time.monotonic() < deadline and not all(rank_set.over for rank_set in sets):
+        time.sleep(0.05)

@@ -1,0 +1,80 @@
+"""How a sweep is launched: scheduler, site, request and template; and the command that goes on with it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.files import write_atomic
+from harness.schema.command_lines import Words, changed_words, harness_command
+from harness.schema.record import decode_file, encode
+from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.schedulers import Scheduler, open_scheduler
+from harness.sweep.site import JobRequest, Site
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals.
+
+    `site_file` is the site's name or file where the user named one.
+    """
+
+    scheduler: str = "local"
+    site: Site = field(default_factory=Site)
+    request: JobRequest = field(default_factory=JobRequest)
+    template: str | None = None
+    data_dir: str | None = None
+    site_file: str | None = None
+
+    def open(self, *, oversubscribe: bool) -> Scheduler:
+        """Return the scheduler; raise a UserError if it is not usable here, or does not know what is asked for."""
+        return open_scheduler(self.scheduler, oversubscribe=oversubscribe, site=self.site, request=self.request)
+
+
+def write_submission(folder: Path, submission: Submission) -> None:
+    """Keep how the sweep in `folder` is launched; raise a UserError if the folder cannot be written to."""
+    write_atomic(SweepFolder(folder).submission, encode(submission))
+
+
+def read_submission(folder: Path) -> Submission:
+    """Return how the sweep in `folder` was launched last; raise a UserError if the file is missing or damaged."""
+    submission = decode_file(SweepFolder(folder).submission, Submission)
+    if submission is None:
+        raise UserError(f"'{folder}' does not say how it was launched: give the sweep command again")
+    return submission
+
+
+def next_command(folder: Path, sweep: Sweep) -> str:
+    """Return the ``harness sweep`` lines that go on with `sweep`, launched as it was last; empty if that is not known.
+
+    They take in what has ended, and launch again what failed, is missing or has no valid times.
+    """
+    try:
+        submission = read_submission(folder)
+    except UserError:
+        return ""
+    words: Words = [("SCHEDULER", submission.scheduler)]
+    if submission.site_file:
+        words.append(("SITE", submission.site_file))
+    words += _shape_words(submission)
+    words += changed_words(submission.request, submission.site.request)
+    if submission.template:
+        words.append(("TEMPLATE", submission.template))
+    if submission.data_dir:
+        words.append(("DATA_DIR", submission.data_dir))
+    if folder.parent != Path("results"):
+        words.append(("RESULTS", folder.parent))
+    return harness_command(sweep, words)
+
+
+def _shape_words(submission: Submission) -> Words:
+    """Return the switches that give the shape of the jobs, as far as it is not what a command has by itself."""
+    shape = submission.request.shape
+    if submission.scheduler == "local":
+        return [("no-turns", True)] if shape == "jobs" and not submission.template else []
+    if shape == "array":
+        return [(shape, True)]
+    if shape in ("nested", "block"):
+        return [("nested", True), ("turns" if shape == "block" else "no-turns", True)]
+    return []

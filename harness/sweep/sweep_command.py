@@ -1,0 +1,235 @@
+"""What one command has to do with a sweep: what it asks for, what is missing of it, and the launches of that."""
+
+import abc
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.base.cores import memory_limit
+from harness.base.errors import UserError
+from harness.schema.sweep import Point, Skipped, Sweep
+from harness.sweep.job_cost import NodeHours, estimate, remarks
+from harness.sweep.job_loop import Launches
+from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
+from harness.sweep.plan import current, divide, launch_order
+from harness.sweep.progress import Pace, display, say
+from harness.sweep.running import Running
+from harness.sweep.schedulers import Scheduler
+from harness.sweep.study import write_study
+from harness.sweep.submission import Submission, write_submission
+from harness.sweep.survey import Survey, other_code, survey
+
+_SIGNAL = 128  # and its number: the exit code of what a signal has ended
+_RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepPlan:
+    """What a command will do: every runnable point in launch order, those that are missing, what is skipped.
+
+    `jobs` are those of the missing points that are not in the queue already; those are `carried`.
+    """
+
+    folder: Path
+    points: tuple[Point, ...]
+    missing: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+    survey: Survey
+    jobs: tuple[JobPlan, ...]
+    carried: tuple[Running, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchTally:
+    """How many launches of a plan failed, how many were not tried, and what kept cores busy for too long."""
+
+    failed: int = 0
+    dropped: int = 0
+    busy: str = ""
+
+
+class PlannedLaunches(abc.ABC):
+    """Points in launch order with the folder and the scheduler of their launches, and what is missing of them."""
+
+    name: str
+    folder: Path
+    points: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+    submission: Submission
+    scheduler: Scheduler
+
+    @abc.abstractmethod
+    def note(self) -> None:
+        """Write down what is asked for, and how it is launched."""
+
+    @abc.abstractmethod
+    def survey(self, points: Iterable[Point]) -> Survey:
+        """Read what is known of `points`."""
+
+    def plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
+        """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
+        plan = self._compare(carried, invalid_too=invalid_too)
+        _announce(self.name, plan)
+        return plan
+
+    def once_more(self, plan: SweepPlan) -> SweepPlan:
+        """Return the plan of what `plan` launched without valid times, or was killed from outside.
+
+        Of nothing where that was most of the sweep, or a launch failed by itself.
+        """
+        result = self.survey(plan.points)
+        missing = result.missing(plan.missing)
+        codes = [result.failures[point.folder].exit_code for point in missing if point.folder in result.failures]
+        if any(code <= _SIGNAL for code in codes):
+            missing = ()
+        if missing:
+            cause = "killed or without valid times" if codes else "without valid times"
+            text = f"{cause}: {len(missing)} of {len(plan.missing)} launches"
+            if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
+                text += "; that is most of the sweep, so none runs again: repeat the command on a quiet machine"
+                missing = ()
+            say(text + (", launched once more" if missing else ""))
+        return replace(plan, missing=missing, survey=result, jobs=self._jobs(missing, result), carried=())
+
+    def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
+        """Run the plan's jobs, and return what became of them."""
+        total = sum(len(job.points) for job in plan.jobs) + len(plan.carried)
+        if not total:
+            return LaunchTally()
+        with display(total) as progress:
+            launches = self._launches(
+                pace=Pace(plan.points, plan.survey.records.values()),
+                progress=progress,
+                plans=plan.jobs,
+                carried=plan.carried,
+                resubmits=True,
+                timed=timed,
+            )
+            try:
+                failed = launches.run()
+            except KeyboardInterrupt:
+                if self.scheduler.survives_client and launches.going:
+                    progress.say(
+                        f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
+                        f"`harness cancel {self.folder.name}` ends them"
+                    )
+                raise
+        return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
+
+    def _launches(self, **asked: Any) -> Launches:
+        return Launches(scheduler=self.scheduler, submission=self.submission, folder=self.folder, **asked)
+
+    def _compare(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
+        result = self.survey(self.points)
+        missing = result.missing(self.points, invalid_too=invalid_too)
+        queued = {running.point.folder for running in carried}
+        return SweepPlan(
+            folder=self.folder,
+            points=self.points,
+            missing=missing,
+            skipped=self.skipped,
+            survey=result,
+            jobs=self._jobs([point for point in missing if point.folder not in queued], result),
+            carried=tuple(carried),
+        )
+
+    def _jobs(self, missing: Sequence[Point], result: Survey) -> tuple[JobPlan, ...]:
+        """Return the jobs for the `missing` points, having said what memory does not allow of turn blocks."""
+        shape = self.submission.request.shape
+        if shape != "block":
+            return plan_jobs(missing, shape)
+        peaks = (rank.peak_memory_bytes for record in result.records.values() for rank in record.ranks)
+        memory = TurnMemory(
+            rank_bytes=max(peaks, default=_RANK_BYTES), free=self._free_bytes(), nodes=self.scheduler.survives_client
+        )
+        plans, notes = plan_turn_blocks(missing, self.points, memory)
+        for note in notes:
+            say(note)
+        return plans
+
+    def _free_bytes(self) -> float:
+        """Return the memory for the launches of a turn block: of this machine, or of a node where that is known."""
+        if not self.scheduler.survives_client:
+            return memory_limit()
+        limit = self.scheduler.limit()
+        return limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf
+
+
+class SweepCommand(PlannedLaunches):
+    """What one command has to do with one sweep: that of the code as it is now, and the layouts that can run.
+
+    Raises:
+        UserError: no layout can run here, or the scheduler does not know what is asked of it.
+    """
+
+    def __init__(self, sweep: Sweep, data_dir: Path | None, results: Path, submission: Submission) -> None:
+        self.sweep = current(sweep)
+        self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+        self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
+        self.folder = results / self.sweep.name
+        self.name = f"sweep {self.sweep.name}"
+        self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
+        if not self.runnable:
+            first = self.skipped[0]
+            fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"
+            if not self.scheduler.survives_client:
+                fix += ", or set OVERSUBSCRIBE=1 to run for function only"
+            raise UserError(f"no layout can run: {first.layout}: {first.reason}; {fix}")
+        self.points = launch_order(self.sweep, self.runnable)
+
+    def note(self) -> None:
+        """Write down what is asked for, and how it is launched."""
+        write_study(self.folder, self.sweep, self.skipped)
+        write_submission(self.folder, self.submission)
+
+    def survey(self, points: Iterable[Point]) -> Survey:
+        """Read what is known of `points`."""
+        return survey(self.folder, points)
+
+    def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
+        """Settle those launches in the queue that have ended, and return the others."""
+        with display(len(carried)) as progress:
+            launches = self._launches(pace=Pace(self.points), progress=progress, carried=carried)
+            launches.take_in()
+        return launches.going
+
+    def cost(self, plan: SweepPlan) -> NodeHours:
+        """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
+        request = self.submission.request
+        limit = self.scheduler.limit()
+        for remark in remarks(self.runnable, request, limit, self.submission.site):
+            say(remark)
+        cost = estimate(plan.jobs, request, limit, plan.survey.durations())
+        say(str(cost))
+        return cost
+
+    def widen(self, repeats: int) -> SweepPlan:
+        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
+        self.sweep = replace(self.sweep, repeats=repeats)
+        self.points = launch_order(self.sweep, self.runnable)
+        self.note()
+        return self._compare(invalid_too=False)
+
+
+def _announce(name: str, plan: SweepPlan) -> None:
+    done = len(plan.points) - len(plan.missing)
+    say(f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+    others = other_code(plan.folder, plan.points[0].code)
+    if others:
+        say(f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count")
+    if plan.carried:
+        say(f"{len(plan.carried)} of them are in the queue already")
+    for skipped in plan.skipped:
+        say(f"not run: {skipped.layout}: {skipped.reason}")
+    if plan.skipped:
+        say("the report predicts what is not run, or says why it cannot")
+    records = plan.survey.records
+    invalid = [records[point.folder] for point in plan.missing if point.folder in records]
+    if invalid:
+        text = f"runs again: {len(invalid)} of them, whose times are not valid"
+        say(f"{text}; the first: {invalid[0].invalid[0]}")
+    for point in plan.missing:
+        if point.folder in plan.survey.damaged:
+            say(f"runs again: {plan.survey.damaged[point.folder]}")

@@ -1,0 +1,73 @@
+"""The lock under which one command at a time works on a sweep's folder."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.schema.sweep_folder import SweepFolder
+
+# `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
+_PATIENCE_S = 0.3
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the sweep in `folder` for this process; raise a UserError if another has it, or it cannot be written to."""
+    new = not folder.exists()
+    lock = SweepFolder(folder).lock
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, handle)
+            _take(handle, folder)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        except OSError as error:
+            if new:
+                shutil.rmtree(folder, ignore_errors=True)  # it holds an empty lock, if that
+            reason = os.strerror(error.errno or 0).lower()
+            raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
+        try:
+            yield
+        except UserError:
+            if new and [path.name for path in folder.iterdir()] == [lock.name]:  # what was refused leaves nothing
+                shutil.rmtree(folder)
+            raise
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process works on the sweep in `folder` now."""
+    try:
+        with SweepFolder(folder).lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:  # else there is no lock, or a file system without: nor can a command hold one there
+        return isinstance(error, BlockingIOError)
+    return False
+
+
+def _take(handle: int, folder: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                holder = os.pread(handle, 200, 0).decode(errors="replace")
+                raise UserError(
+                    f"sweep '{folder.name}' is already being run by {holder}: wait for it or end it"
+                ) from None
+            time.sleep(0.05)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise UserError(f"RESULTS '{folder}' is on a file system without locks: choose another folder") from error

@@ -1,0 +1,83 @@
+"""A turn block: launches started together on the same cores, which train in turns, so that they can be compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchSpec:
+    """One launch of a turn block: the command `words` that starts its ranks, whose output goes to `log`.
+
+    `changes` are made to the environment, None unsets. Its exit code is written to `exit_file`, if there is one. In a
+    batch system the job knows its nodes, and writes the words to `words_file`, each with a NUL byte after it.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    log: str
+    changes: Mapping[str, str | None] = field(default_factory=dict)
+    exit_file: str | None = None
+    words_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnBlock:
+    """The launches of a turn block, and the file of its turns where it is a job's.
+
+    Launches train to their end, or until counted rounds have lasted `seconds`: then all are ended. One that lets others
+    wait for `limit_s` is ended too (0: never). Launches of equally many ranks make equally many steps in a turn where
+    they are `alike`, and follow each other at once; else each makes as many as fill it.
+    """
+
+    name: str
+    launches: tuple[LaunchSpec, ...]
+    rounds: str = ""
+    seconds: float = 0.0
+    limit_s: float = 0.0
+    alike: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One turn of a launch: a row of `BlockEnd.turns`, whose columns are these fields in this order."""
+
+    round: int
+    launch: str
+    place: int
+    steps: int
+    seconds: float
+    cores: float
+    at_s: float
+    core_ns: float
+    bound: str
+
+
+TURN_TYPES = {
+    "round": "int32",
+    "launch": "str",
+    "place": "int32",
+    "steps": "int32",
+    "seconds": "float64",
+    "cores": "float64",
+    "at_s": "float64",
+    "core_ns": "float64",
+    "bound": "str",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockEnd:
+    """What came of a turn block: every launch's exit code by name, and its turns.
+
+    Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
+    (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
+    rank that had least), at_s (float64, since the first round), core_ns (float64, as in `RunRecord`, 0 where it was not
+    measured), bound (the cores that each rank might use, by rank, "0;1").
+    """
+
+    codes: "dict[str, int]"
+    turns: "pd.DataFrame"

@@ -1,0 +1,259 @@
+"""What is timed takes turns on a host, across folders, commands and users."""
+
+import contextlib
+import os
+import pwd
+import re
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import RunError
+from harness.base.hostlock import HostLock
+from harness.cli import main
+from harness.probe import probing
+from harness.sweep.sweep_lock import is_locked, locked
+from tests.labs.sweep_lab import Lab, hanging, wait_for
+
+TIMED = "harness-timed.lock"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HARNESS_LOCK_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
+    first, second = HostLock(), HostLock()
+    assert first.take() is None
+    first.note_holder("a launch in 'results/mine'")
+    assert (
+        second.take() == f"waiting: a launch in 'results/mine' (process {os.getpid()}) is being measured on this host"
+    )
+    first.release()
+    assert second.take() is None
+
+
+def test_two_that_launch_again_and_again_take_turns(folder: Path) -> None:
+    one, other = HostLock(), HostLock()
+    turns = []
+    assert one.take() is None
+    for _ in range(4):
+        for name, lock, rival in (("one", one, other), ("other", other, one)):
+            assert rival.take() is not None
+            turns.append(name)
+            lock.release()
+            assert lock.take() is not None  # it wants to go on at once, and the other is next
+            assert rival.take() is None
+    assert turns == ["one", "other"] * 4
+
+
+def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Path) -> None:
+    """As those of a bench."""
+    launch, other = HostLock(), "from harness.base.hostlock import HostLock; print(HostLock().take())"
+    with HostLock().held("a bench", print) as handles:
+        assert launch.take() is None
+        assert launch.handles == handles
+        launch.note_holder("a launch")
+        launch.release()
+        said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
+        assert said.stdout == f"waiting: a bench (process {os.getpid()}) is being measured on this host\n"
+    assert launch.take() is None
+    assert launch.handles
+    assert HostLock().take() is not None
+
+
+def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> None:
+    one, other = HostLock(), HostLock()
+    assert one.take() is None
+    one.note_holder("a launch in 'results/mine'")
+    assert other.take() is not None  # it is next
+    one.release()
+    assert one.take() == "waiting: others wait for this host too; another command is being measured on this host"
+
+
+def test_other_users_can_lock_the_file_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        HostLock().take()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / TIMED).stat().st_mode) == 0o666
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "precious").write_text("text")
+    (folder / TIMED).symlink_to(folder / "precious")
+    lock = HostLock()
+    assert lock.take() is None
+    lock.note_holder("x")
+    assert (folder / "precious").read_text() == "text"
+    assert "no lock on this host" in caplog.text
+
+
+def test_a_launch_that_survives_its_command_keeps_the_host(folder: Path) -> None:
+    lock = HostLock()
+    lock.take()
+    lock.note_holder("a launch in 'x'")
+    child = subprocess.Popen(["sleep", "60"], pass_fds=lock.handles)
+    lock.release()
+    (folder / TIMED).write_text("a launch in 'x' (process 4194999)")  # a command that is no more
+    other = HostLock()
+    try:
+        assert "whose command was killed, still runs on this host" in str(other.take())
+    finally:
+        child.kill()
+        child.wait()
+    assert other.take() is None
+
+
+@contextlib.contextmanager
+def timed_elsewhere() -> Iterator[None]:
+    """Have another command time something on this host for a moment."""
+    lock = HostLock()
+    assert lock.take() is None
+    lock.note_holder("a launch in 'results/other'")
+    timer = threading.Timer(0.5, lock.release)
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
+    said: list[str] = []
+    # A launcher that tells who has the host and whether it keeps it, and fails.
+    code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
+    with timed_elsewhere(), pytest.raises(RunError, match=r"a probe in '.*' \(process \d+\) and 1"):
+        probing.run_probe(probing.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
+    assert [line for line in said if "waiting" in line] == [
+        f"waiting: a launch in 'results/other' (process {os.getpid()}) is being measured on this host"
+    ]
+    assert HostLock().take() is None
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_script_whose_times_are_recorded_waits_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    (folder / "train.py").touch()
+    (folder / "mpirun").write_text(
+        f"#!/bin/sh\ncase $1 in --version) echo Open MPI;; *) cp {folder / TIMED} said;; esac"
+    )
+    (folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    monkeypatch.chdir(folder)
+    words = ["run", "-n", "1", *(["--record", "kept"] if recorded else []), "train.py"]
+    with timed_elsewhere():
+        result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0
+    assert result.output.count("waiting: a launch in 'results/other'") == recorded
+    assert Path("said").read_text().startswith("'train.py'" if recorded else "a launch in")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
+@pytest.mark.parametrize("first", ["root", "nobody"])
+def test_whoever_makes_the_lock_the_other_user_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="harness-users-") as shared:  # as /tmp is, and where both may go
+        Path(shared).chmod(0o1777)
+        monkeypatch.setenv("HARNESS_LOCK_DIR", shared)
+        second = {"root": "nobody", "nobody": "root"}[first]
+        with as_user(first) as one:
+            assert one == "None"
+            with as_user(second) as other:
+                assert re.match(rf"waiting: {first} \(process \d+\) is being measured on this host", other)
+        with as_user(second) as other:
+            assert other == "None"
+
+
+@contextlib.contextmanager
+def as_user(name: str) -> Iterator[str]:
+    """Take the lock in a process of the user called `name`, yield what that answered, and end the process."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            user = pwd.getpwnam(name)
+            os.setgroups([])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+            lock = HostLock()
+            os.write(tell, str(lock.take()).encode())
+            lock.note_holder(name)
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(tell)
+    try:
+        yield os.read(told, 1000).decode()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(told)
+
+
+@pytest.mark.slow
+def test_two_sweeps_in_two_folders_never_launch_at_once(lab: Lab, folder: Path) -> None:
+    with hanging(lab, "hang") as (first, _):
+        words = [*lab.command[: lab.command.index("--results")], "--results", str(lab.folder / "other")]
+        log = (lab.folder / "other.txt").open("w+")
+        second = subprocess.Popen(words, stdout=log, stderr=log)
+        wait_for(lambda: "waiting: " in (lab.folder / "other.txt").read_text(), "the second to say that it waits")
+        before = list((lab.folder / "other").glob("*/n*"))
+        time.sleep(1.0)
+        assert list((lab.folder / "other").glob("*/n*")) == before
+        lab.behave()
+        first.send_signal(signal.SIGINT)
+        assert second.wait(timeout=60) == 0
+        log.close()
+    said = (lab.folder / "other.txt").read_text()
+    # It says so once, and once more where another process of the first sweep has the host meanwhile.
+    sentences = [line for line in said.splitlines() if "waiting: " in line]
+    assert sentences and len(set(sentences)) == len(sentences)
+    assert "all results" in said
+
+
+def test_a_file_system_without_locks_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".lock").touch()
+
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(37, os.strerror(37))  # ENOLCK
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert is_locked(tmp_path) is False
+
+
+def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
+    code = f"""
+import os
+from pathlib import Path
+from harness.base.errors import UserError
+from harness.sweep.sweep_lock import locked
+def full(*args): raise OSError(28, os.strerror(28))
+os.pwrite = full
+try:
+    with locked(Path({str(tmp_path)!r}) / "sweep"): pass
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "no space left on device" in said
+    assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path / "sweep"):
+        assert is_locked(tmp_path / "sweep")

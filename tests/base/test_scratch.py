@@ -1,0 +1,124 @@
+"""What killed launches leave on a host is in a folder of their own, which the next launch removes."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.base import scratch
+from harness.base.scratch import SCRATCH, SEGMENTS, Scratch
+from harness.comm.mpi_library import AS_ROOT, find_launcher
+from harness.sweep.launch_command import mpirun_words
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
+    return tmp_path
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from harness.base import scratch
+scratch._PLACE = Path(sys.argv[1])
+own = scratch.Scratch()
+(Path(own.variables[scratch.SCRATCH]) / "segment").touch()
+print(subprocess.Popen(["sleep", "60"], pass_fds=own.handles, stdout=subprocess.DEVNULL).pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_outlives_a_killed_command_as_long_as_its_launch_does(place: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(place)]
+    killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    (left,) = place.iterdir()
+    other = Scratch()
+    assert (left / "segment").exists()
+    os.kill(int(killed.stdout), signal.SIGKILL)
+    while (left / "segment").exists():  # the kernel takes a moment to end it
+        Scratch().close()
+    other.close()
+    assert list(place.iterdir()) == []
+
+
+def test_a_launch_removes_its_own_folder(place: Path) -> None:
+    own = Scratch()
+    assert own.variables[SCRATCH] == own.variables[SEGMENTS]
+    assert Path(own.variables[SCRATCH]).parent == place
+    own.close()
+    own.close()
+    assert list(place.iterdir()) == []
+    assert (own.variables, own.handles) == ({}, ())
+
+
+@pytest.mark.mpi  # what a killed mpirun leaves is a file of mpirun's own
+def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id(tmp_path: Path) -> None:
+    highest = int(Path("/proc/sys/kernel/pid_max").read_text())
+    with subprocess.Popen("true") as newest:  # those that follow have the next process ids
+        pass
+    for number in (1 + (newest.pid + ahead) % highest for ahead in range(2000)):
+        left = tmp_path / f"ompi.{number}"
+        left.mkdir(mode=0o700)
+        (left / f"pmix.{os.uname().nodename}.tool.{number}").touch()
+    words = [*mpirun_words(find_launcher(), "openmpi", 1), "true"]
+
+    def start(**variables: str) -> int:
+        environment = os.environ | AS_ROOT | {"TMPDIR": str(tmp_path)} | variables
+        return subprocess.run(words, env=environment, capture_output=True, check=False).returncode
+
+    assert start() != 0  # so it was left as a killed one leaves it
+    own = Scratch()
+    assert start(**own.variables) == 0
+    own.close()
+
+
+def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_PLACE", Path("/nowhere"))
+    assert (Scratch().variables, Scratch().handles) == ({}, ())
+
+
+HELD = """
+import os, sys
+from harness.transparent.rank_files import private_folder
+(private_folder() / "written").touch()
+print(private_folder(), flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: Path) -> None:
+    def rank(ends: str) -> Path:
+        words, environment = [sys.executable, "-c", HELD, ends], os.environ | {"TMPDIR": str(tmp_path)}
+        found = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+        return Path(found.stdout.strip())
+
+    killed = rank("killed")
+    assert (killed / "written").exists()
+    assert rank("by itself") != killed
+    assert list(tmp_path.iterdir()) == []
+
+
+GENERATE = """
+import os
+import tensorflow as tf
+from harness.base.scratch import keep_generated_files
+keep_generated_files()
+tf.function(lambda x: x if x > 0 else -x)(tf.constant(1.0))
+os._exit(0)  # as when it is killed: nothing is tidied up
+"""
+
+
+@pytest.mark.slow
+def test_code_that_tensorflow_generates_goes_into_the_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCRATCH, str(place))
+    before = set(Path(tempfile.gettempdir()).glob("__autograph*"))
+    (place / "generate.py").write_text(GENERATE)  # a file: TensorFlow reads the source
+    subprocess.run([sys.executable, place / "generate.py"], check=True)
+    assert list(place.glob("__autograph*"))
+    assert set(Path(tempfile.gettempdir()).glob("__autograph*")) <= before

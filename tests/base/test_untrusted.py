@@ -1,0 +1,88 @@
+"""What comes from elsewhere, and what goes there: modes of files, names in scripts, secrets."""
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.__main__ import run
+from harness.base.errors import UserError
+from harness.base.files import folder_atomic, publish, write_atomic
+from harness.cli.common import check_secrets
+from harness.schema.record import encode, read_point
+from tests.labs.factories import make_point
+
+
+@pytest.mark.parametrize(
+    ("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0o002, 0o664, 0o775)]
+)
+def test_files_records_and_cached_folders_have_the_mode_that_the_umask_leaves(
+    tmp_path: Path, mask: int, file: int, folder: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        write_atomic(tmp_path / "file", "text")
+        with folder_atomic(tmp_path / "record") as staging:
+            (staging / "run.json").write_text("{}")
+        with publish(tmp_path / "cache") as staging:
+            (staging / "rows.npy").write_text("")
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "record", "record/run.json")]
+    modes += [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("cache", "cache/rows.npy")]
+    assert modes == [file, folder, file, folder, file]
+
+
+@pytest.mark.parametrize("name", ["X; touch /tmp/owned", "A=B", "", "1A", "A\nB", "$(id)"])
+def test_a_foreign_points_settings_cannot_write_into_a_job_script(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "point.json"
+    path.write_bytes(
+        encode(replace(make_point(2), settings=(("HARNESS_NAME", "x"),))).replace(b"HARNESS_NAME", b"NAME")
+    )
+    assert read_point(path).settings == (("NAME", "x"),)
+    text = path.read_text().replace('"NAME"', __import__("json").dumps(name))
+    path.write_text(text)
+    with pytest.raises(UserError, match="is not the name of an environment variable"):
+        read_point(path)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--password",
+        "--password=hunter2",
+        "--db-password=hunter2",
+        "-secret",
+        "--api_key=hunter2",
+        "--token",
+        "--hf-token=hunter2",
+        "--data=https://me:hunter2@host/x",
+    ],
+)
+def test_arguments_that_look_like_secrets_are_refused_without_being_told(argument: str) -> None:
+    with pytest.raises(UserError, match="looks like a secret") as refused:
+        check_secrets(["--epochs", "3", argument])
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "bpe", "secret", "--x=https://host:80/a@b"]
+)
+def test_other_arguments_are_none(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2
+    assert "missing.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run --record r train.py --token t", "sweep --script train.py --script-arguments"])
+def test_no_secret_comes_into_a_record(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    words = [*command.split(), *(["--token hunter2", "--nodes", "1"] if command.startswith("sweep") else [])]
+    assert run(words) == 2
+    assert "looks like a secret" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -1,0 +1,115 @@
+"""The bench's blocks: contenders that really train in turns and leave nothing behind; and a busy machine."""
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from harness.base import cpu_contention
+from harness.base.cores import usable_cores
+from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
+from harness.base.errors import UserError
+from harness.bench import blocks
+from harness.bench.bench_record import read_bench
+from harness.cli import main
+from harness.sweep.schedulers import open_scheduler
+
+
+def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
+    begin, end = CpuUsage(clock=10, host=100, process=5), CpuUsage(clock=14, host=108, process=9)
+    assert other_load(begin, end) == 1.0
+    assert other_load(begin, CpuUsage(clock=14, host=101, process=9)) == 0.0
+
+
+def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_contention, "look", lambda seconds: (1.3, "compiler, process 7"))
+    monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.001)
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
+        wait_until_quiet(said.append, force=False)
+    assert wait_until_quiet(said.append, force=True) == 1.3
+    monkeypatch.undo()
+    monkeypatch.setenv("HARNESS_QUIET_S", "soon")
+    with pytest.raises(UserError, match="HARNESS_QUIET_S=soon is not a number of seconds"):
+        open_scheduler("local")
+
+
+def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = iter([0.9, 0.4, 0.1])
+    monkeypatch.setattr(cpu_contention, "look", lambda seconds: (next(loads), "compiler, process 7"))
+    monkeypatch.setenv("HARNESS_QUIET_S", "60")
+    said: list[str] = []
+    assert wait_until_quiet(said.append, force=False) == 0.1
+    busy = f"other processes keep 0.9 of {psutil.cpu_count()} cores busy (most of all compiler, process 7)"
+    assert said == [f"{busy}: waiting up to 60 s for them to stop"]
+
+
+def test_looking_at_the_machine_sees_a_busy_process() -> None:
+    import subprocess
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            time.sleep(0.3)
+            load, name = cpu_contention.look()
+        finally:
+            busy.kill()
+    assert load > 0.2
+    assert "process" in name
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "names", ["bare,bound,horovod-run,none", "keras-fit,run,ours-1,gradients", "mwms,parameter-server"]
+)
+def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if usable_cores() < 2:
+        pytest.skip("needs 2 cores")
+    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
+    before = set(psutil.pids())
+    options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1", "--rows", "1280")
+    said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])
+    assert said.exit_code == 0, said.output
+    (block,) = read_bench(tmp_path / "bench/bench.json").blocks
+    assert not block.failed, block.failed
+    for name in names.split(","):
+        steps = [step for step in block.steps[name] if step is not None]
+        assert len(steps) >= 2 and 1e-5 < min(steps) < 1, name
+        assert 0 < block.losses[name] < 1.5, name
+    spread = [block.losses[name] for name in ("bare", "bound", "horovod-run", "none") if name in block.losses]
+    assert len(spread) < 2 or spread == pytest.approx([spread[0]] * len(spread), rel=0.1), "they train something else"
+    deadline = time.monotonic() + 10
+    while left := [one for one in set(psutil.pids()) - before if started_here(one)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def started_here(pid: int) -> bool:
+    """Tell whether a process still runs that a bench has started."""
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and "harness-bench-" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_a_contender_that_fails_leaves_the_others_to_train(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if usable_cores() < 2:
+        pytest.skip("needs 2 cores")
+    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 3.0)
+    # Its Python is none that has its package: it ends at its import.
+    options = ("--workloads", "adult-dnn", "--contenders", "bare,none,ddp", "--torch-python", sys.executable)
+    said = CliRunner().invoke(
+        main, ["bench", "--force", "--blocks", "1", "--rows", "1280", *options, "--reports", str(tmp_path)]
+    )
+    assert said.exit_code == 0, said.output
+    (block,) = read_bench(tmp_path / "bench/bench.json").blocks
+    assert set(block.failed) == {"ddp"} and "torch" in block.failed["ddp"]
+    assert set(block.steps) == {"bare", "none"}

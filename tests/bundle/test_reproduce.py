@@ -1,0 +1,113 @@
+"""A recorded launch repeated from its record alone: what must be the same, what may differ, and what is named."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.base.provenance import describe_system, relevant_environment
+from harness.bundle.repetition import (
+    CLOSE,
+    DIFFERENT,
+    NOT_COMPARED,
+    SAME,
+    ReproducedQuantity,
+    environment,
+    overall_verdict,
+    plan_repetition,
+    recorded,
+    results_of,
+)
+from harness.datasets import locate
+from harness.schema.record import RunRecord
+from tests.labs.factories import make_run
+
+
+def changed(run: RunRecord, **facts: object) -> RunRecord:
+    return replace(run, provenance=replace(run.provenance, **facts))
+
+
+def by_quantity(lines: tuple[ReproducedQuantity, ...]) -> dict[str, str]:
+    return {line.quantity: line.verdict for line in lines}
+
+
+def test_the_same_again_is_the_same() -> None:
+    run = make_run()
+    assert environment(run, run) == ()
+    assert by_quantity(results_of(run, run, [run, run, run])) == {
+        "weights": SAME,
+        "training loss": SAME,
+        "test accuracy": SAME,
+        "epoch time": CLOSE,
+    }
+
+
+def test_other_weights_are_only_excused_by_what_decides_them() -> None:
+    run = make_run()
+    other = replace(run, weights=replace(run.weights, sha256="f" * 64))
+    assert by_quantity(results_of(run, other))["weights"] == DIFFERENT
+    upgraded = changed(other, tensorflow="99.0")
+    (line,) = environment(run, upgraded)
+    assert (line.quantity, line.now) == ("TensorFlow", "99.0")
+    weights = results_of(run, upgraded)[0]
+    assert weights.verdict == NOT_COMPARED and "TensorFlow" in weights.remark
+    assert by_quantity(results_of(run, changed(other, python="9.9")))["weights"] == DIFFERENT, (
+        "no reason for other bits"
+    )
+
+
+def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
+    run = make_run()
+    assert by_quantity(results_of(run, run))["epoch time"] == NOT_COMPARED
+    several = [scaled(run, 1 + 0.01 * number) for number in range(6)]
+    assert by_quantity(results_of(run, scaled(run, 1.05), several))["epoch time"] == CLOSE
+    assert by_quantity(results_of(run, scaled(run, 1.5), several))["epoch time"] == DIFFERENT
+    elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
+    assert by_quantity(results_of(run, elsewhere, several))["epoch time"] == NOT_COMPARED
+
+
+def scaled(run: RunRecord, factor: float) -> RunRecord:
+    """Return `run` with every epoch so many times as long."""
+    epochs = (replace(epoch, seconds=tuple(factor * value for value in epoch.seconds)) for epoch in run.epochs)
+    return replace(run, epochs=tuple(epochs))
+
+
+def test_a_loss_beyond_the_bound_is_told() -> None:
+    run = make_run()
+    epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
+    lines = results_of(run, replace(run, epochs=epochs))
+    assert by_quantity(lines)["training loss"] == DIFFERENT
+    assert "training loss" in overall_verdict(lines) and overall_verdict(lines).startswith("Not reproduced")
+
+
+def test_other_data_is_refused_before_anything_is_launched() -> None:
+    run = make_run()
+    with pytest.raises(UserError, match="is not here"):
+        plan_repetition(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
+
+
+def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no launch with valid times"):
+        recorded(tmp_path)
+
+
+def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    known = relevant_environment()
+    assert known["UCX_TLS"] == "tcp" and "AWS_SECRET_ACCESS_KEY" not in known
+    run = make_run()
+    slower = changed(run, environment=known, system={"frequency governor": "powersave"})
+    told = {line.quantity: line.now for line in environment(run, slower)}
+    assert (told["UCX_TLS"], told["frequency governor"]) == ("tcp", "powersave")
+    assert all(describe_system().values())
+
+
+def test_the_seed_is_the_recorded_one_also_where_only_the_workload_has_it() -> None:
+    run = make_run()
+    older = replace(run, seed=None, point=replace(run.point, workload=replace(run.point.workload, seed=5)))
+    source = locate(older.point.workload, None)
+    older = replace(older, data=replace(older.data, sha256=source.sha256))
+    assert plan_repetition(older, None, here=False).workload.seed == 5

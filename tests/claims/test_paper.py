@@ -1,0 +1,281 @@
+"""Paper A's experiments repeated: its algorithm, on the same rows what came after, and all that is cut told."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import RunError, UserError
+from harness.base.files import resource
+from harness.claims.judgement import (
+    POLICIES,
+    PRESET,
+    ExperimentSize,
+    plan,
+    rank_counts,
+)
+from harness.cli.repeat import paper
+from harness.report.claims_page import FOLDER, claims_answer
+from harness.report.paper_sections import PaperStudy, read_experiments
+from harness.report.publish import write_page
+from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
+from harness.schema.record import RunRecord, read_run
+from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.job_plan import JobPlan
+from harness.sweep.site import JobRequest
+from harness.sweep.submission import Submission
+from harness.sweep.together import run_together
+from tests.labs.caches import own_cache
+from tests.labs.factories import make_point, make_run, write_run
+from tests.labs.page_text import Text
+from tests.mpi.launch import warm_python
+
+ROOT = Path(__file__).parents[2]
+TWO = (Layout(nodes=1), Layout(nodes=2))
+
+
+@pytest.fixture(scope="module")
+def published() -> Published:
+    return read_published(resource(CLAIMS_FILE))
+
+
+def test_rank_counts_reach_all_cores_and_the_papers_counts(published: Published) -> None:
+    claims = published.of("A")
+    assert rank_counts(1, claims) == (1,)
+    assert rank_counts(2, claims) == (1, 2)
+    assert rank_counts(6, claims) == (1, 2, 4, 5, 6)
+    assert rank_counts(64, claims) == (1, 2, 4, 5, 8, 16, 20, 32, 40, 64)
+
+
+def test_the_seven_experiments_are_those_of_the_ledger(published: Published) -> None:
+    assert set(EXPERIMENTS) == {c.experiment for c in published.of("A") if c.experiment} and len(EXPERIMENTS) == 7
+
+
+def planned(name: str = "adult-dnn", *, data_dir: Path | None = None, **size: object) -> tuple[Sweep, ...]:
+    size = ExperimentSize(**size)  # type: ignore[arg-type]
+    return plan(EXPERIMENTS[name], layouts=TWO, preset=PRESET, size=size, data_dir=data_dir)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_papers_algorithm_is_the_default(name: str, cache: Path) -> None:
+    """Rank 0 sends (3.3.1), weights are averaged once per epoch (2.2, 3.3), plain Adagrad as in the group's script."""
+    first, *others = planned(name)
+    workload = first.workload
+    assert (workload.name, workload.sync, workload.distribution) == (name, "weights:epoch", "scatter")
+    assert (workload.optimizer, workload.schedule, workload.batch_per_rank) == ("adagrad", "constant", 10)
+    assert first.layouts == TWO
+    assert tuple(sweep.workload.sync for sweep in (first, *others)) == POLICIES
+    for other in others:  # nothing else differs, and one rank has nothing to synchronise
+        assert replace(other.workload, sync=workload.sync) == workload
+        assert other.layouts == TWO[1:]
+
+
+def test_one_rank_alone_needs_one_sweep(cache: Path) -> None:
+    alone = plan(EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=ExperimentSize(), data_dir=None)
+    assert [sweep.workload.sync for sweep in alone] == ["weights:epoch"]
+
+
+def test_full_is_every_row_every_epoch_and_enough_launches_for_intervals(cache: Path) -> None:
+    cut, full = planned("mnist-cnn")[0], planned("mnist-cnn", full=True)[0]
+    assert (full.workload.samples, full.workload.epochs, full.repeats) == (60_000, 30, 6)
+    assert cut.workload.samples < 60_000 and cut.workload.epochs < 30 and cut.repeats == 3
+    asked = planned("mnist-cnn", full=True, epochs=2, samples=300, repeats=1)[0]
+    assert (asked.workload.samples, asked.workload.epochs, asked.repeats) == (300, 2, 1)
+
+
+def test_samples_never_exceed_the_real_rows(shared_data: Path, cache: Path) -> None:
+    real = planned("higgs-dnn", data_dir=shared_data)[0]
+    assert real.workload.samples is not None and 5000 < real.workload.samples < 10_000
+
+
+def run_of(ranks: int, seconds: float, accuracies: tuple[float, ...], sync: str, **changes: object) -> RunRecord:
+    """Epochs of `seconds` each, with these test accuracies."""
+    point = make_point(ranks, sync=sync, preset=PRESET, epochs=len(accuracies))
+    run = make_run(point, seconds=[[seconds] * ranks] * len(accuracies), **changes)
+    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
+    return replace(run, epochs=epochs)
+
+
+def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path, str]:
+    """Return the page about MNIST-DNN: averaging per epoch halves the epoch and needs one more, gradients do not."""
+    runs = {
+        "weights:epoch": [run_of(1, 2.0, (0.8, 0.9, 0.91), "weights:epoch"), None],
+        "gradients": [run_of(2, 1.25, (0.8, 0.9, 0.91), "gradients")],
+    }
+    runs["weights:epoch"][1] = run_of(2, 1.0, (0.7, 0.85, 0.905), "weights:epoch", **changes)
+    folders = []
+    for sync, found in runs.items():
+        folders.append(tmp_path / "results" / sync)
+        for run in found:
+            write_run(folders[-1], run)
+    study = PaperStudy(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
+    failed = PaperStudy(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
+    reports = tmp_path / "reports"
+    experiments = read_experiments([study, failed], published, reports / FOLDER)
+    answer = claims_answer([], [], experiments, published, reports, command="harness paper --epochs 3")
+    page = write_page(answer, reports).page
+    assert page is not None
+    return page, " ".join(str(Text(page.read_text())).replace("\u00a0", " ").split())
+
+
+def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: Path, published: Published) -> None:
+    page, text = drawn(tmp_path, published)
+    assert "2 ranks train the same rows 2.00 times as fast as the base" in text
+    assert "reach its accuracy less 1 point 1.33 times as fast" in text
+    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 – –" in text  # one line of all experiments
+    assert "To repeat it harness paper --epochs 3" in text and "Date 2" in text
+    assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
+    assert "to 90.0 %" in text  # of one rank's 91 %, less a point
+    assert "6,400 rows of the data set's 60,000; 3 of the preset's 30 epochs" in text
+    assert "1 launch of each layout, too few for an interval, which needs 6: no number has one" in text
+    assert "data parallelism, which the paper calls model parallelism" in text
+    assert "that the figures were made with it is not stated" in text
+    assert "ADULT-DNN: 2 of 4 launches failed" in text
+    table = (page.parent / "experiment-mnist-dnn.csv").read_text().splitlines()
+    assert [line.split(",")[:4] for line in table[1:]] == [
+        ["published", "1", "32", "11.6"],
+        ["weights each epoch", "1", "1", "1.0"],
+        ["weights each epoch", "1", "2", "2.0"],
+        ["gradients each step", "1", "2", "1.6"],
+    ]
+    assert (page.parent / "experiment-mnist-dnn.svg").is_file()
+
+
+def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Path, published: Published) -> None:
+    page, text = drawn(tmp_path, published, invalid=("more ranks than cores",))
+    assert "None has valid times on more than one rank" in text
+    assert "90.50 %" in text and "times not valid" in text
+    assert "more ranks than cores" in text
+    assert "gradients each step,1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
+
+
+def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks train for half as long a step as one does, whose launches are of the first policy's sweep alone."""
+
+    class Trained:
+        dropped, busy = 0, ""
+
+        def __init__(self, *_: object, folder: Path, plans: Sequence[JobPlan], **__: object) -> None:
+            SweepFolder(folder).rounds.mkdir(exist_ok=True)
+            for group in plans:
+                name = f"block-{group.points[0].repeat}"
+                turns = []
+                for point in group.points:
+                    bound = ";".join(map(str, range(point.layout.ranks)))
+                    turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, bound))
+                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
+                frame.to_parquet(SweepFolder(folder).block_turns(name))
+                for point in group.points:
+                    write_run(folder, replace(make_run(point), block=name))
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("harness.sweep.sweep_command.Launches", Trained)
+    monkeypatch.setattr("harness.sweep.together.prepare_data", lambda *_: None)
+    workload = make_point(samples=640).workload
+    sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
+    in_turns = Submission(request=JobRequest(shape="block"))
+    for _ in range(2):  # the second time nothing is missing
+        assert run_together(sweeps, data_dir=None, results=tmp_path, submission=in_turns) == 0
+    assert len(list(tmp_path.glob("together/*/rounds/*"))) == 3 and not list(tmp_path.glob("together/*/n*"))
+    study = PaperStudy(experiment="mnist-dnn", folders=tuple(tmp_path / sweep.name for sweep in sweeps))
+    (found,) = read_experiments([study], Published(papers=()), tmp_path / "reports" / FOLDER)
+    points = [side.point for line in found.lines for side in line.sided.sides]
+    assert [(one.ranks, one.blocks) for one in points if one] == [(1, 0), (2, 3), (2, 3)]
+    assert all(one.speedup_interval for one in points[1:] if one)
+
+
+@pytest.mark.slow
+def test_command_goes_on_after_a_failed_experiment(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = []
+
+    def run_sweep(sweep: Sweep, *, results: Path, **_: object) -> Path:
+        launched.append(sweep.workload)
+        folder = results / sweep.name
+        for point in sweep.points():
+            if not (folder / point.folder).exists():
+                write_run(folder, make_run(replace(point, workload=sweep.workload)))
+        return folder
+
+    def run_together(sweeps: Sequence[Sweep], *, results: Path, **_: object) -> int:
+        for sweep in sweeps:
+            run_sweep(sweep, results=results)
+        return int(sweeps[0].workload.dataset == "adult")
+
+    monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
+    monkeypatch.setattr("harness.sweep.together.run_together", run_together)
+    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
+    result = CliRunner().invoke(paper, [*few, *where])
+    assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
+    page = tmp_path / "reports" / "claims" / "index.html"
+    assert result.output.splitlines()[-1] == str(page)
+    assert (
+        len(list((tmp_path / "reports").glob("*/index.html"))) == 3
+    )  # two sweeps, and the page of experiments and claims
+    assert "1 of 3 launches failed" in page.read_text()
+    assert [workload.samples for workload in launched] == [300, 300]
+    launched.clear()
+    told = CliRunner().invoke(paper, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
+    assert told.exception is None
+    assert [workload.epochs for workload in launched] == [30]
+
+
+def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
+    for setting, words in (
+        ("--preset=paper-2016", "did you mean 'paper-2016-0"),
+        ("--workloads=mnist", "did you mean 'mnist-"),
+    ):
+        with pytest.raises(UserError, match=words):
+            CliRunner().invoke(paper, [setting, "--results", str(tmp_path / "results")], catch_exceptions=False)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.mpi
+def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> None:
+    """A block: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
+    size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--repeats", "1")
+    finished = subprocess.run(
+        [warm_python(), "-m", "harness", "paper", *size],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")},
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]
+    assert {run.weights.tensors for run in runs} == {(98_400, 800, 80_000, 400, 800, 8)}
+    assert sorted((len(run.ranks), run.point.workload.sync) for run in runs) == [
+        (1, "weights:epoch"),
+        *((2, policy) for policy in sorted(POLICIES)),
+    ]
+    assert all(run.weights.identical and run.epochs[-1].train_loss < run.epochs[0].train_loss for run in runs)
+    assert all((run.ranks[0].distribute_s > 0) == (len(run.ranks) > 1) for run in runs)
+    blocks = {
+        folder.parent: [set(pd.read_parquet(file)["launch"]) for file in folder.iterdir()]
+        for folder in (tmp_path / "results").glob("**/rounds")
+    }
+    assert len(blocks) == 1 + len(POLICIES)  # of the block, and its part for each policy's sweep
+    for policy in POLICIES:
+        own = next(run.point for run in runs if len(run.ranks) == 2 and run.point.workload.sync == policy)
+        (folder,) = (tmp_path / "results").glob(f"*/{own.folder}")
+        assert len(blocks[folder.parent]) == 1  # one rank alone stands beside it
+        assert {name.split("-")[0] for name in blocks[folder.parent][0]} == {"n1x1x1", "n2x1x1"}
+        assert len(blocks[folder.parent][0]) == 2 and own.folder in blocks[folder.parent][0]
+    page = tmp_path / finished.stdout.splitlines()[-1]
+    text = str(Text(page.read_text()))
+    assert "2,000 synthetic rows of the data set's 32,561" in text.replace("\u00a0", " ")
+    assert all(words in text for words in ("weights each epoch", "weights every 10 steps", "gradients each step"))
+    assert page.parent.name == "claims"

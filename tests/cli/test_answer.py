@@ -1,0 +1,124 @@
+"""How commands end: a table and a sentence for people, one JSON document for programs."""
+
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.stats import FEWEST_BLOCKS
+from harness.base.errors import RunError
+from harness.cli import COMMANDS, main
+from harness.cli.common import WIDTH, answering, print_table
+from harness.cli.make import settings_of
+from harness.report.answer import NOTHING_VALID, Answer, Table
+from harness.report.sweep_page import report_sweep
+from harness.sweep.study import read_study
+from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
+
+SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
+
+
+@click.command()
+@click.option("--fail", is_flag=True)
+@answering
+def ask(fail: bool) -> Answer:
+    """Answer."""
+    click.echo("launch 1 of 2")
+    click.echo("a remark", err=True)
+    return Answer(
+        sentence=SENTENCE,
+        table=Table(
+            title="", headings=("Ranks", "Epoch", "What is to be said of it"), rows=[("2", "216\u00a0ms", "word " * 30)]
+        ),
+        data={"speedup": np.float64(1.7), "ranks": np.int64(2), "folder": Path("results/x"), "unknown": float("nan")},
+        page=Path("reports/x/index.html"),
+        problem="1 of 12 launches failed" if fail else "",
+    )
+
+
+def test_people_get_a_table_a_sentence_and_the_page_within_80_columns() -> None:
+    said = CliRunner().invoke(ask).stdout
+    lines = said.splitlines()
+    assert lines[0] == "launch 1 of 2" and lines[-1] == "reports/x/index.html"
+    assert max(map(len, lines)) <= WIDTH and "\x1b" not in said and "\u00a0" not in said
+    assert " ".join(said.split()).count(SENTENCE.replace("\u00a0", " ")) == 1
+
+
+def test_columns_of_numbers_stand_to_the_right_and_texts_to_the_left(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        ("mnist: 2 ranks", "1.70 (1.65 to 1.75)", "3f2a", "9"),
+        ("all", "−0.2 %", "1e9f", "12"),
+        ("x", "–", "", "1"),
+    ]
+    print_table(("Claim", "Gain", "Commit", "Launches"), rows)
+    head, first, second, last = capsys.readouterr().out.rstrip().splitlines()
+    assert head.startswith("Claim") and second.startswith("all ") and last.endswith("       1")
+    ends = [line.index(text) + len(text) for line, text in ((head, "Gain"), (first, "1.75)"), (second, "%"))]
+    assert len(set(ends)) == 1
+    assert first.index("3f2a") == second.index("1e9f") == head.index("Commit")
+
+
+def test_programs_get_one_document_and_nothing_else() -> None:
+    told = CliRunner().invoke(ask, ["--json"])
+    found = json.loads(told.stdout)
+    assert found["answer"] == SENTENCE.replace("\u00a0", " ")
+    assert (found["speedup"], found["ranks"], found["unknown"]) == (1.7, 2, None)
+    assert (found["folder"], found["page"]) == ("results/x", "reports/x/index.html")
+    assert "launch 1 of 2" in told.stderr
+
+
+def test_quiet_is_the_sentence() -> None:
+    told = CliRunner().invoke(ask, ["--quiet"])
+    assert told.stdout == SENTENCE.replace("\u00a0", " ") + "\n"
+    assert told.stderr == "a remark\n"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--quiet"]])
+def test_what_went_wrong_comes_after_the_answer_and_sets_the_exit_code(flags: list[str]) -> None:
+    told = CliRunner().invoke(ask, ["--fail", *flags], standalone_mode=False)
+    assert isinstance(told.exception, RunError) and "1.70 times" in told.stdout
+    if flags == ["--json"]:
+        assert json.loads(told.stdout)["problem"] == "1 of 12 launches failed"
+
+
+@pytest.mark.parametrize(
+    "name", ["sweep", "check", "compare", "probe", "predict", "run", "claims", "paper", "history", "status"]
+)
+def test_every_command_that_answers_has_both_flags_for_make_too(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None and name in COMMANDS
+    assert {"JSON", "QUIET"} <= set(settings_of(command))
+
+
+def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
+    folder = tmp_path / "results/study"
+    write_study(folder)
+    for repeat in range(6):
+        write_run(folder, make_launch(1, repeat, 2.0 + repeat / 100))
+        write_run(folder, make_launch(2, repeat, 1.25 - repeat / 100))
+    answer = report_sweep(folder, tmp_path / "reports")
+    assert answer.page is not None and answer.sentence in answer.page.read_text().replace("&nbsp;", "\u00a0")
+    assert "95 % interval" in answer.sentence and answer.code == 0
+    assert answer.table is not None
+    one, two = ([str(cell).replace("\u00a0", " ") for cell in row] for row in answer.table.rows)
+    assert one[:3] == ["1", "2.02 s", "1.00"] and two[:2] == ["2", "1.23 s"] and two[2] == "1.65"
+
+
+def test_a_sweep_without_a_valid_launch_does_not_end_with_0(tmp_path: Path) -> None:
+    for name, oversubscribe, expected in (("busy", False, NOTHING_VALID), ("asked", True, 0)):
+        write_study(tmp_path / name)
+        point = make_point(1)
+        point = type(point)(workload=point.workload, layout=point.layout, oversubscribe=oversubscribe)
+        write_run(tmp_path / name, make_run(point, invalid=("other processes kept 1.5 of 2 cores busy",)))
+        answer = report_sweep(tmp_path / name, tmp_path / "reports")
+        assert (answer.code, "is valid" in answer.sentence) == (expected, True)
+
+
+def test_the_main_jobs_default_gives_an_interval(tmp_path: Path) -> None:
+    words = ("--dataset", "adult", "--data-kind", "synthetic", "--scheduler", "local", "--nodes", "1", "--dry-run")
+    planned = CliRunner().invoke(main, ["sweep", *words, "--results", str(tmp_path)])
+    assert planned.exit_code == 0, planned.output
+    assert read_study(next(tmp_path.glob("adult*"))).sweep.repeats == FEWEST_BLOCKS

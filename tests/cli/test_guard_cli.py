@@ -1,0 +1,277 @@
+"""Baselines, checks and comparisons as users call them: exit codes, files, one sentence for what cannot be done."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import UserError
+from harness.cli import main
+from harness.schema.record import encode
+from tests.labs.factories import START, make_point, make_provenance, make_run, write_run, write_study
+
+WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
+OLD, NEW = "a" * 40, "b" * 40
+
+
+def write_launches(
+    results: Path,
+    launches: int,
+    *,
+    slower: float = 1.0,
+    commit: str = OLD,
+    hostname: str = "node1",
+    first: int = 0,
+    name: str = "study",
+    ranks: Sequence[int] = (1, 2),
+    dirty: bool = False,
+    code: str = "",
+    **workload: object,
+) -> Path:
+    """Write a sweep of `launches` blocks from repeat `first` on, and return its folder."""
+    sweep = results / name
+    write_study(sweep, ranks=ranks, **workload)
+    for repeat in range(first, first + launches):
+        for place, count in enumerate(ranks):
+            base = (1 + WIGGLE[(repeat + 5 * place) % len(WIGGLE)]) / count**0.9 * (slower if count > 1 else 1.0)
+            run = make_run(
+                replace(make_point(count, repeat, **workload), code=code),
+                seconds=[[base] * count] * 3,
+                provenance=make_provenance(commit=commit, hostname=hostname, dirty=dirty),
+                started=START + timedelta(minutes=10 * repeat + place),
+            )
+            write_run(sweep, run)
+    return sweep
+
+
+def harness(*words: object, folder: Path) -> Result:
+    """Call the command line with `folder`'s results, baselines and reports."""
+    places = {"results": folder / "results", "baselines": folder / "baselines", "reports": folder / "reports"}
+    taken = {
+        "baseline": ("results", "baselines") if "save" in words else ("baselines",),
+    }
+    taken |= dict.fromkeys(("check", "compare", "history"), tuple(places))
+    options = [word for name in taken[str(words[0])] for word in (f"--{name}", str(places[name]))]
+    return CliRunner().invoke(main, [*map(str, words), *options], standalone_mode=False)
+
+
+def code(result: Result) -> int:
+    """Return the exit code that `python -m harness` makes of the result."""
+    if isinstance(result.exception, UserError):
+        return 2
+    assert result.exception is None, result.exception
+    return result.return_value or 0
+
+
+def said(result: Result) -> str:
+    """Return what the command printed, in one line."""
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Return a folder with a baseline of 12 launches and no other ones."""
+    write_launches(tmp_path / "results", 12)
+    assert code(harness("baseline", "save", "main", "--note", "first", folder=tmp_path)) == 0
+    (tmp_path / "results/study").rename(tmp_path / "first")
+    return tmp_path
+
+
+def test_launches_that_did_not_train_in_turns_cannot_tell_and_every_format_says_so(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=13)
+    markdown, junit = kept / "check.md", kept / "check.xml"
+    result = harness("check", "--against", "main", "--markdown", markdown, "--junit", junit, folder=kept)
+    assert code(result) == 3
+    assert "CANNOT TELL: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
+    assert "`harness check --decide` (make check DECIDE=1)" in said(result)
+    page = unescape(Path(result.output.splitlines()[-1]).read_text())
+    assert "Did MNIST-DNN get worse since 'main'?" in page and "CANNOT TELL: mnist-dnn" in page
+    text = markdown.read_text()
+    assert text.startswith("**CANNOT TELL: ")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {9}
+    assert sum("| inconclusive |" in line for line in rows) == 3
+    suite = ElementTree.fromstring(junit.read_text())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "3")
+
+
+def test_only_the_newest_commit_is_compared(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.5, commit="c" * 40, first=13)
+    write_launches(kept / "results", 6, commit=NEW, first=19)
+    assert "mnist-dnn at bbbbbbbbbbbb" in harness("check", folder=kept).output
+    assert "mnist-dnn at cccccccccccc" in harness("check", "study@ccc", folder=kept).output
+    back = harness("check", "study@bbb", "--against", "study@ccc", folder=kept)
+    assert "against 'study@ccc'" in said(back), back.output
+    wrong = harness("check", "study@ddd", folder=kept)
+    assert "no valid launch of commit 'ddd'" in str(wrong.exception)
+
+
+def test_what_cannot_be_compared_exits_with_2_and_the_reason(kept: Path) -> None:
+    write_launches(kept / "results", 6, hostname="node2", first=13)
+    other_machine = harness("check", "--practical", 5, folder=kept)
+    assert code(other_machine) == 2
+    assert "cannot compare: 'main' was measured on another machine (node1: Example CPU" in str(other_machine.exception)
+    write_launches(kept / "results", 6, first=13, name="other", batch_per_rank=128)
+    other_work = harness("check", "other", folder=kept)
+    assert code(other_work) == 2
+    assert "(batch per rank: 64 against 128)" in str(other_work.exception)
+    unknown = harness("check", "--against", "mian", folder=kept)
+    assert code(unknown) == 2
+    assert "did you mean 'main'?" in str(unknown.exception)
+
+
+def test_a_baseline_is_not_compared_with_its_own_launches(tmp_path: Path) -> None:
+    write_launches(tmp_path / "results", 6)
+    none = harness("check", folder=tmp_path)
+    assert (code(none), "no baseline in" in str(none.exception)) == (2, True)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    itself = harness("check", folder=tmp_path)
+    assert code(itself) == 2
+    assert "are those of 'main' itself: measure again" in str(itself.exception)
+
+
+def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
+    sweep = write_launches(kept / "results", 6, commit=NEW, first=13)
+    run = make_run(
+        make_point(2, 40), seconds=[[9.0, 9.0]] * 3, provenance=make_provenance(commit=NEW), invalid=("other load",)
+    )
+    write_run(sweep, run)
+    result = harness("check", folder=kept)
+    assert code(result) == 3
+    assert "1 of 13 launches of the current commit are not valid and left out." in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("save", "../x"), "NAME '../x' is not a name"),
+        (("save", "main"), "baseline 'main' exists already"),
+        (("save", "few", "few"), "needs 6 valid launches of each layout, and 1 rank of"),
+        (("show", "mian"), "did you mean 'main'?"),
+        (("save", "new", "nothing"), "unknown SWEEP 'nothing'"),
+    ],
+)
+def test_bad_baselines_are_one_sentence(kept: Path, words: tuple[str, ...], sentence: str) -> None:
+    write_launches(kept / "results", 6, first=13)
+    write_launches(kept / "results", 3, name="few", batch_per_rank=32)
+    before = sorted((kept / "baselines").iterdir())
+    result = harness("baseline", *words, folder=kept)
+    assert code(result) == 2
+    assert sentence in str(result.exception)
+    assert sorted((kept / "baselines").iterdir()) == before
+
+
+def test_a_baseline_can_be_reviewed_listed_and_replaced(kept: Path) -> None:
+    content = json.loads((kept / "baselines/main.json").read_text())
+    assert (content["name"], content["note"]) == ("main", "first")
+    assert [round(one["seconds"], 3) for one in content["measurement"]["launches"]][:2] == [1.0, 0.539]
+    assert "main" in harness("baseline", "list", folder=kept).output
+    shown = harness("baseline", "show", "main", folder=kept).output
+    assert "aaaaaaaaaaaa" in shown and "efficiency" in shown
+    write_launches(kept / "results", 6, commit=NEW, first=13)
+    assert code(harness("baseline", "save", "main", "--replace", folder=kept)) == 0
+    assert json.loads((kept / "baselines/main.json").read_text())["measurement"]["software"]["commit"] == NEW
+
+
+def test_a_damaged_baseline_names_the_file(kept: Path) -> None:
+    path = kept / "baselines/main.json"
+    path.write_bytes(path.read_bytes()[:500])
+    write_launches(kept / "results", 6, commit=NEW, first=13)
+    result = harness("check", "--practical", 5, folder=kept)
+    assert code(result) == 2
+    assert f"'{path}' is cut or damaged" in str(result.exception)
+
+
+def test_compare_says_what_differs_and_by_how_much(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.3, commit=NEW, first=13)
+    result = harness("compare", "main", "study", folder=kept)
+    assert code(result) == 0
+    assert "commit: aaaaaaaaaaaa against bbbbbbbbbbbb" in result.output
+    assert "On 2 ranks study is slower than main: 0.77 times as fast (95 % interval" in result.output
+    page = Path(result.output.splitlines()[-1])
+    assert "Is study faster than main?" in page.read_text() and "harness compare main study" in page.read_text()
+    assert 'data-sides="main|study"' in (page.parents[1] / "index.html").read_text()
+    alone = harness("compare", "main", folder=kept)
+    assert (code(alone), "two or more" in str(alone.exception)) == (2, True)
+
+
+def test_the_same_launches_are_not_compared_with_themselves(tmp_path: Path) -> None:
+    write_launches(tmp_path / "results", 12)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    same = harness("compare", "main", "study", folder=tmp_path)
+    assert (code(same), "'study' and 'main' are the same launches" in str(same.exception)) == (2, True)
+    write_launches(tmp_path / "results", 6, first=12)
+    more = harness("compare", "main", "study", folder=tmp_path)
+    assert (code(more), "study: 24 launches that are in main too are left out" in more.output) == (0, True)
+
+
+def test_a_check_is_one_json_document(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=13)
+    found = json.loads(harness("check", "--json", folder=kept).stdout)
+    assert (found["verdict"], found["against"]) == ("inconclusive", "main")
+    assert found["answer"].startswith("CANNOT TELL: ") and found["rows"][0]["interval"].keys() == {"low", "high"}
+    quiet = harness("check", "--quiet", folder=kept)
+    assert (code(quiet), quiet.stdout) == (3, found["answer"] + "\n")
+
+
+def test_a_plain_check_takes_the_sweep_of_the_baselines_study_and_says_so(kept: Path) -> None:
+    """The newest sweep was another study's, or one that was only planned: the check could not compare."""
+    write_launches(kept / "results", 6, commit=NEW, first=13)
+    write_launches(kept / "results", 2, commit=NEW, first=900, name="other", sync="weights:epoch")
+    write_study(kept / "results/planned")
+    result = harness("check", folder=kept)
+    assert code(result) == 3, result.output
+    assert "compared with 'main': study, 12\u00a0valid launches, the only sweep" in result.output
+
+
+def test_one_launch_can_be_compared(kept: Path) -> None:
+    sweep = write_launches(kept / "results", 6, first=13)
+    launch = next(sweep.glob("n2x1x1-r13-*"))
+    result = harness("compare", "main", launch, folder=kept)
+    assert code(result) == 0
+    assert "1 against 12" in result.output
+    assert "6 launches of each are needed to judge" in " ".join(result.output.split())
+
+
+def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
+    write_launches(kept / "results", 6, slower=1.4, commit=NEW, first=13)
+    result = harness("history", "--markdown", str(kept / "history.md"), folder=kept)
+    comment = (kept / "history.md").read_text()
+    assert comment.startswith("**") and "\n| --- |" in comment and comment.count("\n| ") >= 3
+    assert code(result) == 0
+    assert "at bbbbbbbbbbbb after aaaaaaaaaaaa" in result.output
+    page = Path(result.output.splitlines()[-1])
+    assert page.read_text().count("<figure") == 3
+
+
+def test_baselines_of_another_schema_are_refused(kept: Path) -> None:
+    path = kept / "baselines/main.json"
+    path.write_bytes(encode(json.loads(path.read_bytes()) | {"schema": 99}))
+    result = harness("baseline", "show", "main", folder=kept)
+    assert "has schema 99" in str(result.exception)
+
+
+def test_two_edits_of_one_commit_are_two_states_for_check_and_history(kept: Path) -> None:
+    write_launches(kept / "results", 6, commit=NEW, dirty=True, code="aaaaaa-0", first=13)
+    write_launches(kept / "results", 6, commit=NEW, dirty=True, code="cccccc-0", first=14, slower=1.4)
+    assert "bbbbbbbbbbbb+cccccc" in harness("check", folder=kept).output
+    assert "bbbbbbbbbbbb+aaaaaa" in harness("check", f"study@{NEW[:12]}+aaa", folder=kept).output
+    assert "at bbbbbbbbbbbb+cccccc after" in harness("history", folder=kept).output
+
+
+def test_edits_of_a_users_script_are_compared_over_time(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("first = 1\n")
+    workload = {"dataset": "script", "preset": "script", "model": "train", "data_file": str(script)}
+    write_launches(tmp_path / "results", 12, code="aaaaaa-0", **workload)
+    assert code(harness("baseline", "save", "main", folder=tmp_path)) == 0
+    write_launches(tmp_path / "results", 6, code="cccccc-0", first=13, slower=1.3, **workload)
+    checked = harness("check", folder=tmp_path)
+    assert "at aaaaaaaaaaaa+cccccc against 'main'" in checked.output
+    assert "+cccccc after aaaaaaaaaaaa+aaaaaa" in said(harness("history", folder=tmp_path))

@@ -1,0 +1,49 @@
+"""Gradients in 16 bits: how far off, the same on every rank, refused where they lose too much."""
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.schema.record import read_run
+from tests.labs.factories import make_workload
+from tests.mpi.launch import result, run_ranks
+
+# Half a unit in the last place, 8 and 11 significant bits: of three ranks' values and of one sum, relative to it.
+LIMITS = {"bf16": 3 * 2**-9, "fp16": 3 * 2**-12}
+
+
+@pytest.mark.mpi
+def test_sums_in_16_bits_are_as_near_as_their_digits_allow() -> None:
+    for case, found in result(3, "wires.py").items():
+        wire = case.split()[1]
+        assert 0 < found["error"] < LIMITS[wire], case
+        assert found["same"] and found["dtype"] == "float32", case
+        assert f"{wire} on the wire" in found["name"], case
+        assert f"{wire} on the wire: sums of gradients were at most" in found["note"], case
+        assert found["calls"] > 0
+        assert found["rounded once"], case
+        # 1e-9 is below the least float16 and well within bfloat16, which has float32's exponents.
+        assert bool(found["lost"]) == (wire == "fp16"), case
+    assert "use another wire type or leave it out" in found["lost"]
+
+
+@pytest.mark.mpi
+def test_training_with_bf16_on_the_wire_says_so(tmp_path, cache) -> None:
+    losses = {}
+    for wire in ("float32", "bf16"):
+        folder = tmp_path / wire
+        options = ("--dataset", "adult", "--data-kind", "synthetic", "--samples", 6400, "--epochs", 2, "--wire", wire)
+        finished = run_ranks(2, "-m", "harness", "train", *options, "--record", folder)
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        record = read_run(folder)
+        assert record.weights.identical
+        assert ("bf16 on the wire" in record.provenance.reduction) == (wire == "bf16")
+        assert any("batches compared: 3" in note for note in record.notes) == (wire == "bf16")  # before, and each epoch
+        losses[wire] = record.epochs[-1].train_loss
+    assert losses["bf16"] == pytest.approx(losses["float32"], rel=0.02) and losses["bf16"] != losses["float32"]
+
+
+def test_weights_do_not_travel_in_16_bits() -> None:
+    with pytest.raises(UserError, match="WIRE=bf16 is for SYNC=gradients"):
+        make_workload(wire="bf16", sync="weights:epoch")
+    with pytest.raises(UserError, match="did you mean 'bf16'"):
+        make_workload(wire="bf61")

@@ -1,0 +1,58 @@
+"""What adding a figure takes, and what drawing a report loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.report import figures
+from tests.labs.factories import write_report
+
+SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
+MEMORY = '''
+"""Memory against ranks: a figure that this test adds."""
+
+from collections.abc import Iterator
+
+from harness.report.answer import FigureBlock
+from harness.report.figures import SweepView, figure
+from harness.report.svg import draw
+
+
+@figure("time")
+def memory(view: SweepView) -> Iterator[FigureBlock]:
+    peak = view.ratios.groupby("ranks")["peak_memory_bytes"].max()
+    picture = draw("peak-memory", "Peak memory", lambda axes: axes.plot(peak.index, peak / 2**30, "o") and None)
+    table = peak.reset_index()
+    yield FigureBlock(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
+'''
+
+
+def test_a_figure_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory_of_ranks.py").write_text(MEMORY)
+    monkeypatch.setattr(figures, "__path__", [*figures.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "harness.report.figures.memory_of_ranks", raising=False)
+    page = write_report(SWEEP, tmp_path / "reports")
+    monkeypatch.delitem(sys.modules, "harness.report.figures.memory_of_ranks")
+    text = page.read_text(encoding="utf-8")
+    assert "Peak memory of MNIST-DNN." in text
+    assert text.index('id="time"') < text.index('id="peak-memory"') < text.index('id="learning"')
+    assert all((page.parent / f"peak-memory.{kind}").stat().st_size for kind in ("svg", "png", "csv"))
+
+
+def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
+    program = (
+        "import sys; from harness.cli import main\n"
+        f"main(['report', {str(SWEEP)!r}, '--reports', {str(tmp_path)!r}], standalone_mode=False)\n"
+        "print(*sorted(name for name in sys.modules), sep='\\n')"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    names = loaded.stdout.splitlines()
+    assert "harness.report.sweep_page" in names
+    # Which schedulers there are and which settings jobs have, for an option's help.
+    registry = {"harness.sweep", "harness.sweep.schedulers", "harness.sweep.site"}
+    registry |= {f"harness.sweep.{name}" for name in ("job_state", "scheduler_commands", "submission_errors")}
+    launching = ("harness.sweep", "harness.doctor", "harness.probe.probing", "harness.probe.measure", "harness.comm")
+    heavy = ("harness.train", "harness.transparent", "harness.bench", "tensorflow", "keras", "mpi4py")
+    assert [name for name in names if name.startswith((*launching, *heavy)) and name not in registry] == []

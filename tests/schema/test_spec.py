@@ -1,0 +1,220 @@
+"""The vocabulary: counts, sync policies, presets, points and records survive the way to JSON and back."""
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.errors import UserError
+from harness.cli.options import parse_counts
+from harness.schema.presets import PRESETS, resolve
+from harness.schema.record import RunRecord, decode, encode, read_run
+from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sync import Weights, find_policy
+from tests.labs.factories import make_launch
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("1..8", range(1, 9)),
+        ("1..64*2", [1, 2, 4, 8, 16, 32, 64]),
+        ("4,1,2,2", [1, 2, 4]),
+        ("3", [3]),
+        ("1..3,8", [1, 2, 3, 8]),
+    ],
+)
+def test_counts_are_parsed(text, counts):
+    assert parse_counts("NODES", text) == tuple(counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8..1", "runs backwards: write 1..8"),
+        ("0", "below 1"),
+        ("", "not a list of counts"),
+        ("1..8*1", "never grows"),
+        ("-2", "not a list"),
+        ("1..9999999999", "above 1,000,000"),
+        ("²", "not a list"),
+    ],
+)
+def test_counts_that_make_no_sense_are_one_sentence(text, message):
+    with pytest.raises(UserError, match="^" + re.escape(f"NODES={text} ") + f".*{message}"):
+        parse_counts("NODES", text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_counts_or_a_user_error(text):
+    try:
+        counts = parse_counts("NODES", text)
+    except UserError:
+        return
+    assert counts == tuple(sorted(set(counts)))
+    assert counts[0] >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        ("gradients", 0),
+        ("none", 0),
+        ("weights:1", 1),
+        ("weights:100", 100),
+        ("weights:epoch", None),
+        ("diloco:50", 50),
+        ("diloco:epoch", None),
+        ("powersgd:4", 0),
+    ],
+)
+def test_sync_policies_are_read(text, period):
+    policy = find_policy(text)
+    assert policy.synchronises == (text != "none")
+    assert policy.period == period
+    assert isinstance(policy, Weights) == text.startswith("weights")
+    assert policy.shares_gradients == (text in ("gradients", "powersgd:4"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "weights",
+        "weights:0",
+        "weights:-1",
+        "gradient",
+        "weights:²",
+        "",
+        "weights:state",
+        "weights:3:4",
+        "diloco",
+        "diloco:0",
+        "diloco:x",
+        "powersgd:epoch",
+        "powersgd:r",
+        "post-local:3:8",
+        "powersgd:1e3",
+        "weights:9999999999",
+        "weights:3:state",
+    ],
+)
+def test_other_sync_policies_are_refused(text):
+    with pytest.raises(UserError, match="is not a sync policy"):
+        find_policy(text)
+
+
+def test_presets_are_the_groups_published_settings():
+    march = resolve(dataset="mnist", model="dnn", preset="paper-2016-03")
+    assert (march.optimizer, march.learning_rate, march.loss) == ("adagrad", 0.01, "squared-error")
+    assert (march.batch_per_rank, march.sync, march.epochs, march.drop_remainder) == (10, "weights:epoch", 30, True)
+    assert march.distribution == "scatter"
+    april = resolve(dataset="mnist", model="dnn", preset="paper-2016-04")
+    assert (april.optimizer, april.loss, april.sync) == ("sgd", "cross-entropy", "weights:epoch")
+    assert (april.learning_rate, april.distribution) == (march.learning_rate, "scatter")
+    matex = resolve(dataset="mnist", model="dnn", preset="matex-2016-12")
+    assert (matex.optimizer, matex.learning_rate, matex.batch_per_rank, matex.sync) == ("sgd", 0.1, 128, "gradients")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_setting_of_a_preset_can_be_overridden(preset):
+    workload = resolve(dataset="mnist", model="dnn", preset=preset, global_batch=96, epochs=7, optimizer="momentum")
+    assert (workload.global_batch, workload.batch_per_rank) == (96, None)
+    assert (workload.epochs, workload.optimizer) == (7, "momentum")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"learning_rate": -1.0}, "learning rate -1.0 is too small"),
+        ({"learning_rate": float("nan")}, "learning rate nan"),
+        ({"optimizer": "adm"}, "did you mean 'adam'"),
+        ({"epochs": 0}, "epochs 0 is too small"),
+        ({"seed": -1}, "seed -1 is too small"),
+        ({"batch_per_rank": 8, "global_batch": 8}, "exactly one"),
+    ],
+)
+def test_settings_out_of_range_are_one_sentence(setting, message):
+    with pytest.raises(UserError, match=message):
+        resolve(dataset="mnist", model="dnn", **setting)
+
+
+def sweep(**changes):
+    workload = resolve(dataset="mnist", model="dnn")
+    return dataclasses.replace(Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2))), **changes)
+
+
+def test_a_sweep_keeps_its_folder_when_layouts_and_repeats_are_added():
+    more = sweep(layouts=(Layout(nodes=4),), repeats=9)
+    assert more.name == sweep().name
+    assert sweep(workload=resolve(dataset="mnist", model="dnn", seed=1)).name != sweep().name
+    assert sweep(data_id="other data").name != sweep().name
+    places = {
+        sweep(layouts=(Layout(nodes=1, gpus_per_rank=gpus),), scheduler=one).name.rsplit("-", 1)[0]
+        for gpus in (0, 1)
+        for one in ("local", "slurm", "pbs")
+    }
+    assert {name.removeprefix("mnist-dnn-default-strong") for name in places} == {
+        "",
+        "-slurm",
+        "-pbs",
+        "-gpus",
+        "-gpus-slurm",
+        "-gpus-pbs",
+    }
+
+
+def test_points_have_keys_of_their_own_that_do_not_change():
+    points = sweep().points()
+    assert len({point.key for point in points}) == len(points) == 6
+    assert [point.key for point in sweep().points()] == [point.key for point in points]
+
+
+def test_each_repeat_has_a_seed_of_its_own_at_every_rank_count():
+    """All launches had one seed, so that accuracy had no spread."""
+    assert {(point.repeat, point.seed) for point in sweep().points()} == {(0, 0), (1, 1), (2, 2)}
+    assert {len({p.seed for p in sweep().points() if p.layout == layout}) for layout in sweep().layouts} == {3}
+    fixed = sweep(workload=resolve(dataset="mnist", model="dnn", seed=7))
+    assert {point.seed for point in fixed.points()} == {7}
+    assert fixed.name != sweep().name and len({point.key for point in fixed.points()}) == 6
+
+
+def test_weak_scaling_gives_rows_in_proportion_to_the_ranks():
+    weak = sweep(scaling="weak", workload=resolve(dataset="mnist", model="dnn", samples=1000), repeats=1)
+    assert [point.workload.samples for point in weak.points()] == [1000, 2000]
+    with pytest.raises(UserError, match="needs SAMPLES="):
+        sweep(scaling="weak")
+
+
+@pytest.mark.parametrize("shares", [(1,), (1, 0), (1, 1, 1)])
+def test_shares_must_match_the_ranks(shares):
+    with pytest.raises(UserError, match="part"):
+        Layout(nodes=2, shares=shares)
+
+
+def test_records_survive_json(tmp_path):
+    record = make_launch(2, 0, 1.5)
+    assert decode(encode(record), RunRecord, tmp_path) == record
+    point = sweep().points()[0]
+    assert decode(encode(point), Point, tmp_path) == point
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -20])
+def test_a_record_cut_in_half_is_one_sentence(tmp_path, cut):
+    (tmp_path / "run.json").write_bytes(encode(make_launch(2, 0, 1.5))[:cut])
+    with pytest.raises(UserError, match="cut or damaged"):
+        read_run(tmp_path)
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path):
+    (tmp_path / "run.json").write_bytes(encode(dataclasses.replace(make_launch(2, 0, 1.5), schema=99)))
+    with pytest.raises(UserError, match="schema 99"):
+        read_run(tmp_path)
+
+
+def test_a_record_with_a_wrong_type_names_the_field(tmp_path):
+    content = encode(make_launch(2, 0, 1.5)).replace(b'"steps_per_epoch": ', b'"steps_per_epoch": "many", "x": ')
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"\$\.steps_per_epoch"):
+        read_run(tmp_path)

@@ -1,0 +1,482 @@
+"""PBS: recorded answers of a real OpenPBS 23.06, and whole sweeps through a double that runs the scripts."""
+
+import json
+import os
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import RunError, UserError
+from harness.cli import main
+from harness.schema.job_usage import JobUsage
+from harness.schema.record import read_accounts
+from harness.schema.sweep import Layout
+from harness.sweep.execute import cancel, run_sweep, write_scripts
+from harness.sweep.job_state import State
+from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
+from harness.sweep.plan import Axes, build_sweep, combine
+from harness.sweep.running import Running, read_running, write_running
+from harness.sweep.schedulers import choose, open_scheduler, pbs
+from harness.sweep.site import JobRequest, Site
+from harness.sweep.status import read_status
+from harness.sweep.study import read_study
+from harness.sweep.submission import Submission, read_submission
+from harness.sweep.submission_errors import UnreadableAnswer
+from tests.labs.doubles import install
+from tests.labs.factories import START
+from tests.labs.sweep_lab import Lab
+
+RECORDED = Path(__file__).parents[1] / "data/pbs"
+EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("nested", False, False))
+EACH_PAIR_TOO = (("jobs", True, False), ("array", False, False), ("nested", True, True))
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / name).read_text()
+
+
+def read_jobs(answer: str) -> dict[str, State]:
+    """Return states by identifier."""
+    return {name: read_state(job) for name, job in read_table(answer, "Jobs").items()}
+
+
+@pytest.mark.parametrize(
+    ("job", "phase", "sentence"),
+    [
+        ("0.head", "ended", "PBS calls it finished, but it wrote no whole record on n1,n2"),
+        ("1001.head", "ended", "it ended without having run: it was deleted, or what it depended on failed"),
+        ("1003.head", "ended", "PBS ended it at its time limit on n1: Job run at"),
+        ("1005.head", "ended", "PBS will never run it: Can Never Run: Insufficient amount of resource: ncpus"),
+    ],
+)
+def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sentence: str) -> None:
+    state = read_jobs(recorded("qstat_history.json"))[job]
+    assert state.phase == phase
+    assert pbs.Scheduler.explain(state).startswith(sentence)
+
+
+def test_what_a_real_servers_jobs_used_and_what_it_does_not_measure_is_not_known() -> None:
+    jobs = read_table(recorded("qstat_history.json"), "Jobs")
+    assert read_usage(jobs["1013.head"]) == JobUsage(elapsed_s=3, nodes=2, memory_of="a job")
+    assert read_usage(jobs["1001.head"]) == JobUsage(
+        elapsed_s=0, nodes=0, memory_of="a job"
+    )  # deleted before its start
+    assert read_usage(jobs["1015.head"]) is None and read_usage(jobs["1016.head"]) is None
+    measured = {"walltime": "26:00:10", "cput": "100:00:01", "mem": "2048kb", "energy": 0.5}
+    found = read_usage(jobs["1013.head"] | {"resources_used": measured})
+    assert found == JobUsage(
+        elapsed_s=93610, nodes=2, cpu_s=360001, memory_bytes=2**21, memory_of="a job", energy_j=1.8e6
+    )
+
+
+def test_a_real_servers_running_and_held_jobs() -> None:
+    jobs = read_jobs(recorded("qstat_running_held.json"))
+    assert {name: (state.phase, state.word, state.nodes) for name, state in jobs.items()} == {
+        "1015.head": ("running", "running", "n1,n2"),
+        "1016.head": ("queued", "held", ""),
+    }
+
+
+def test_only_what_the_script_did_not_end_itself_is_forced() -> None:
+    jobs = read_jobs(recorded("qstat_history.json"))
+    assert jobs["1003.head"].forced
+    assert jobs["1005.head"].forced
+    assert not jobs["1000[].head"].forced
+
+
+def test_a_real_servers_nodes_and_one_that_is_down() -> None:
+    limit, ill = read_nodes(recorded("pbsnodes.json"))
+    assert limit is not None
+    assert (limit.nodes, limit.cores_per_node, limit.gpus_per_node, ill) == (2, 4, 2, {})
+    down = json.loads(recorded("pbsnodes.json"))
+    down["nodes"]["n2"]["state"] = "state-unknown,down"
+    assert read_nodes(json.dumps(down))[1] == {"n2": "node n2 is state-unknown,down"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (JobRequest(qos="high"), "QOS=high is unknown to SCHEDULER=pbs"),
+        (JobRequest(signal_s=30), "SIGNAL=30 is unknown"),
+        (JobRequest(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is not for SCHEDULER=pbs: use"),
+        (JobRequest(partition="a", reservation="R1"), "PARTITION=a and RESERVATION=R1 are both queues"),
+    ],
+)
+def test_what_pbs_does_not_have_is_refused(request_: JobRequest, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        open_scheduler("pbs", request=request_)
+
+
+@pytest.fixture
+def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the double's commands on PATH and return its folder."""
+    commands, folder = tmp_path / "bin", tmp_path / "pbs"
+    commands.mkdir()
+    folder.mkdir()
+    for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes"):
+        install("fake_pbs.py", commands / name)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_PBS", str(folder))
+    monkeypatch.setattr(pbs.Scheduler, "poll_s", 0.1)
+    # PBS cannot write where a path has blanks.
+    monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
+    return folder
+
+
+def tell(server: Path, **settings: object) -> None:
+    """Set up the double's server, see there."""
+    (server / "server.json").write_text(json.dumps(settings))
+
+
+def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:
+    submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
+    sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
+    return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+
+
+def submitted(server: Path) -> int:
+    return len(list(server.glob("*.number")))
+
+
+def test_auto_finds_the_server(server: Path) -> None:
+    assert choose("auto", Site())[0] == "pbs"
+
+
+@pytest.mark.parametrize(
+    ("shape", "history", "first_only"),
+    [
+        *EACH_WAY_ONCE,
+        *(pytest.param(*ways, marks=pytest.mark.slow) for ways in EACH_PAIR_TOO),
+    ],
+)
+def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
+    shape: str,
+    history: bool,
+    first_only: bool,
+    lab: Lab,
+    server: Path,
+) -> None:
+    tell(server, history=history, first_only=first_only)
+    layouts, _ = combine(Axes(nodes=(1, 3), ranks_per_node=(2,)), None)
+    folder = run(lab, *layouts, repeats=2, shape=shape)
+    assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
+    assert read_status(folder).count("done") == 4
+    accounts = read_accounts(folder)
+    assert [one.job for one in accounts] and len({one.launch for one in accounts}) == 4
+    if history:
+        jobs = {one.job: one.usage for one in accounts}
+        assert len(jobs) == (1 if shape == "nested" else 4)
+        assert {usage.nodes for usage in jobs.values() if usage} == ({3} if shape == "nested" else {1, 3})
+    else:
+        assert {(one.usage, one.missing) for one in accounts} == {(None, "qstat: the server keeps no job history")}
+    lab.launched()
+    run(lab, *layouts, repeats=2, shape=shape)
+    assert lab.launched() == []
+    point = read_study(folder).sweep.points()[0]
+    shutil.rmtree(folder / point.folder)
+    before = submitted(server)
+    run(lab, *layouts, repeats=2, shape=shape)
+    assert (submitted(server) - before, lab.launched()) == (1, [point.folder])
+
+
+def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:
+    layouts, _ = combine(Axes(cores=(10,), ranks_per_node=(4,)), None)
+    run(lab, *layouts)
+    (nodes,) = server.glob("*.nodes")
+    assert nodes.read_text().split() == ["n1"] * 4 + ["n2"] * 4 + ["n3"] * 2
+
+
+def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:
+    tell(server, history=True)
+    lab.behave(r1="silent")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
+        patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    (entry,) = read_status(folder).entries
+    assert entry.detail.startswith("exit code 0 without a valid record, PBS calls it finished, but it wrote no whole")
+
+
+def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
+    lab: Lab,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tell(server, hold=True, history=True)
+    # Not time.sleep itself: the subprocess module waits by it, too.
+    pause = SimpleNamespace(sleep=lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt), monotonic=time.monotonic)
+    monkeypatch.setattr("harness.sweep.job_loop.time", pause)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(lab, Layout(nodes=1), repeats=3)
+        assert submitted(server) == 3
+    monkeypatch.undo()
+    monkeypatch.setenv("FAKE_PBS", str(server))
+    monkeypatch.setenv("PATH", f"{server.parent}/bin:{lab.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    (folder,) = (server.parent / "results").iterdir()
+    status = read_status(folder)
+    assert (status.count("queued"), status.active) == (3, False)
+    assert status.entries[0].detail.startswith("job ")
+    assert cancel(folder) == (3, False)
+    status = read_status(folder)
+    assert (status.count("failed"), status.to_launch) == (3, 3)
+    assert status.entries[0].detail.startswith("it had not started; it ended without having run")
+
+
+def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(
+    lab: Lab,
+    server: Path,
+    soon: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell(server, history=True)
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    (point,) = read_study(folder).sweep.points()
+    (job,) = (path.stem for path in server.glob("*.job"))
+    write_running(folder, (Running(point=point, job=job, started=datetime.now(UTC), scheduler="pbs"),))
+    (folder / "failures" / f"{point.folder}.json").unlink()
+    status = read_status(folder)
+    assert [entry.state for entry in status.entries] == ["ended"]
+    assert "--scheduler=pbs" in status.command
+    lab.behave()
+    run(lab, Layout(nodes=1))
+    assert "FAILED: rank 1: loss is not finite" in capsys.readouterr().out
+    assert (submitted(server), read_status(folder).count("done")) == (2, 1)
+
+
+def test_the_same_command_launches_again_what_has_no_valid_times(lab: Lab, server: Path) -> None:
+    tell(server, history=True)
+    lab.behave(r1="disturbed")
+    folder = run(lab, Layout(nodes=1))
+    status = read_status(folder)
+    assert (status.count("invalid"), status.to_launch, submitted(server)) == (1, 1, 1)  # not once more by itself
+    run(lab, Layout(nodes=1))
+    assert (submitted(server), read_status(folder).count("done")) == (2, 1)
+
+
+def test_a_job_whose_submitter_died_is_found_by_its_name(
+    lab: Lab,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = run(lab, Layout(nodes=1))
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
+    point = read_study(folder).sweep.points()[0]
+    (job,) = server.glob("*.job")
+    name = json.loads(job.read_text())["Job_Name"]
+    job.write_text(json.dumps({"Job_Name": name, "job_state": "Q", "substate": 10}))
+    shutil.rmtree(folder / point.folder)
+    lost = Running(point=point, job="", started=datetime.now(UTC), scheduler="pbs", name=name)
+    write_running(folder, (lost,))
+    status = read_status(folder)
+    assert (status.count("queued"), status.entries[0].detail) == (1, f"job {job.stem}: queued")
+
+
+def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
+    scheduler = open_scheduler("pbs")
+    tell(server, history=True)
+    scheduler.poll([f"{number}.head" for number in range(1000)])
+    assert (server / "calls.txt").read_text().count("qstat") == 2
+
+
+def test_damaged_answers_are_one_sentence() -> None:
+    with pytest.raises(UserError, match="PBS answered with damaged JSON"):
+        read_jobs('{"Jobs": {')
+
+
+@pytest.mark.parametrize("form", ["damaged", "bare"])
+@pytest.mark.parametrize("history", [False, True])
+def test_a_sweep_goes_on_where_qstats_json_is_none(
+    form: str,
+    history: bool,
+    lab: Lab,
+    server: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tell(server, history=history, form=form)
+    folder = run(lab, Layout(nodes=1), repeats=2)
+    assert (submitted(server), read_status(folder).count("done")) == (2, 2)
+    if history:
+        assert {usage.nodes for usage in (one.usage for one in read_accounts(folder)) if usage} == {1}
+    warnings = [record.getMessage() for record in caplog.records if "damaged JSON" in record.getMessage()]
+    assert warnings or not history  # nothing is read otherwise without a word; without history no job is listed
+
+
+def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
+    lab: Lab,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
+    tell(server, hold=True, history=True, form="unreadable")
+    with pytest.raises(UnreadableAnswer, match="ask the site"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    assert [running.job for running in read_running(folder)] == ["0.head"]
+    tell(server, hold=True, history=True)
+    assert read_status(folder).count("queued") == 1
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what stays missing be given up in seconds."""
+    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_remembers_it(
+    history: bool,
+    lab: Lab,
+    server: Path,
+    soon: None,
+) -> None:
+    tell(server, history=history)
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    assert read_status(folder).entries[0].detail == "rank 1: loss is not finite: lower the learning rate"
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
+    history: bool,
+    lab: Lab,
+    server: Path,
+    soon: None,
+) -> None:
+    tell(server, history=history)
+    lab.behave(r1="hang")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1), walltime="0:00:01")
+    (folder,) = lab.results.iterdir()
+    detail = read_status(folder).entries[0].detail
+    assert detail == "its time limit of 1 s ended it after 2 s; ask for a longer WALLTIME"
+
+
+def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:
+    tell(server, history=True, down=["n1"])
+    lab.behave(r1="fail")
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        run(lab, Layout(nodes=1))
+    (folder,) = lab.results.iterdir()
+    detail = read_status(folder).entries[0].detail
+    assert detail.startswith("it failed on n1: node n1 is state-unknown,down; its output says: rank 1: loss is not")
+
+
+def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
+    lab: Lab,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    polls = []
+    poll = pbs.Scheduler.poll
+
+    def forgetful(scheduler: pbs.Scheduler, jobs: list[str]) -> object:
+        polls.append(jobs)
+        states = poll(scheduler, jobs)
+        return {job: State(phase="unknown") for job in jobs} if len(polls) < 4 else states
+
+    monkeypatch.setattr(pbs.Scheduler, "poll", forgetful)
+    folder = run(lab, Layout(nodes=1), repeats=2)
+    assert (submitted(server), read_status(folder).count("done")) == (2, 2)
+
+
+def test_a_server_that_is_down_for_a_while_loses_nothing(
+    lab: Lab,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poll = pbs.Scheduler.poll
+    answers: list[str] = []
+
+    def shaky(scheduler: pbs.Scheduler, jobs: list[str]) -> object:
+        tell(server, silent=len(answers) < 2)
+        answers.append("")
+        return poll(scheduler, jobs)
+
+    monkeypatch.setattr(pbs.Scheduler, "poll", shaky)
+    folder = run(lab, Layout(nodes=1))
+    assert len(answers) > 2
+    assert (submitted(server), read_status(folder).count("done")) == (1, 1)
+
+
+def test_a_node_that_goes_down_under_a_running_job_is_told(
+    lab: Lab,
+    server: Path,
+    soon: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell(server, down=["n1"], history=True)
+    lab.behave(r1="hang")
+    with pytest.raises(RunError):
+        run(lab, Layout(nodes=1), walltime="0:00:02")
+    assert "node n1 is state-unknown,down" in capsys.readouterr().out
+
+
+def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:
+    with pytest.raises(UserError, match="needs 8192 MB a node, partition of this PBS server has 4096"):
+        run(lab, Layout(nodes=1), memory="8G")
+    assert submitted(server) == 0
+
+
+def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
+    lab: Lab,
+    server: Path,
+) -> None:
+    folder = run(lab, Layout(nodes=1), account="physics")
+    point = read_study(folder).sweep.points()[0]
+    queued = Running(point=point, job="0.head", started=datetime.now(UTC), scheduler="pbs")
+    write_running(folder, (queued,))
+    before = read_submission(folder)
+    sweep = read_study(folder).sweep
+    write_scripts(sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="local"))
+    assert read_submission(folder) == before
+
+
+def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
+    job = {"job_state": "F", "substate": 91, "Exit_status": 143, "exec_host": "n1/0"}
+    state = read_jobs(json.dumps({"Jobs": {"1.head": job}}))["1.head"]
+    assert state.forced
+    assert "it was deleted" in pbs.Scheduler.explain(state)
+
+
+def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(
+    lab: Lab,
+    server: Path,
+    soon: None,
+) -> None:
+    folder = run(lab, Layout(nodes=1))
+    (point,) = read_study(folder).sweep.points()
+    intent = Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
+    write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
+    plan = write_scripts(
+        read_study(folder).sweep,
+        data_dir=None,
+        results=lab.results,
+        submission=Submission(scheduler="pbs"),
+    )
+    assert plan.carried == ()
+    run(lab, Layout(nodes=1))
+    assert submitted(server) == 1
+    assert read_running(folder) == ()
+
+
+@pytest.mark.parametrize("words", [["check", "--decide"], ["compare", "a.py", "b.py"]])
+def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
+    assert "in turns on this machine, and here SCHEDULER=pbs has the nodes" in str(command(*words).exception)
+
+
+def command(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))

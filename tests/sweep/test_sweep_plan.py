@@ -1,0 +1,150 @@
+"""The plan of a sweep: which launches, in which order, how long they take."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.errors import UserError
+from harness.schema.presets import resolve
+from harness.schema.sweep import Layout, Sweep
+from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
+from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
+from tests.labs.factories import make_workload
+
+NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
+
+
+def make_sweep(nodes: list[int], repeats: int, seed: int = 0) -> Sweep:
+    layouts, _ = combine(Axes(nodes=nodes), None)
+    return Sweep(workload=make_workload(seed=seed), layouts=layouts, repeats=repeats)
+
+
+@given(NODES, st.integers(1, 6))
+def test_every_point_is_launched_exactly_once(nodes: list[int], repeats: int) -> None:
+    sweep = make_sweep(nodes, repeats)
+    ordered = launch_order(sweep, sweep.layouts)
+    assert sorted(ordered, key=repr) == sorted(sweep.points(), key=repr)
+    assert len({point.folder for point in ordered}) == len(nodes) * repeats
+
+
+@given(NODES, st.integers(1, 6))
+def test_each_block_has_every_layout_once(nodes: list[int], repeats: int) -> None:
+    sweep = make_sweep(nodes, repeats)
+    ordered = launch_order(sweep, sweep.layouts)
+    for block in range(repeats):
+        layouts = [point.layout.nodes for point in ordered[block * len(nodes) : (block + 1) * len(nodes)]]
+        assert sorted(layouts) == sorted(nodes)
+
+
+@given(NODES, st.integers(1, 4))
+def test_the_order_is_stable_and_more_repeats_only_add_to_it(nodes: list[int], repeats: int) -> None:
+    first, longer = make_sweep(nodes, repeats), make_sweep(nodes, repeats + 2)
+    random.seed(0)  # the order must not depend on the global generator
+    before = launch_order(first, first.layouts)
+    assert before == launch_order(first, first.layouts)
+    assert launch_order(longer, longer.layouts)[: len(before)] == before
+
+
+def test_the_order_is_shuffled_and_differs_between_blocks_and_studies() -> None:
+    nodes = list(range(1, 9))
+    orders = set()
+    for seed in range(3):
+        sweep = make_sweep(nodes, 3, seed)
+        ordered = [point.layout.nodes for point in launch_order(sweep, sweep.layouts)]
+        orders |= {tuple(ordered[:8]), tuple(ordered[8:16]), tuple(ordered[16:])}
+    assert tuple(nodes) not in orders
+    assert len(orders) == 9
+
+
+@given(NODES, st.integers(1, 64))
+def test_layouts_run_or_are_skipped_with_the_reason(nodes: list[int], cores: int) -> None:
+    layouts, _ = combine(Axes(nodes=nodes, ranks_per_node=(2,), threads=(2,)), None)
+    runnable, skipped = divide(layouts, lambda layout: "too big" if layout.cores > cores else None)
+    assert {*runnable, *(entry.layout for entry in skipped)} == set(layouts)
+    assert all(layout.cores <= cores for layout in runnable)
+    assert all(entry.layout.cores > cores and entry.reason == "too big" for entry in skipped)
+
+
+def test_skipped_layouts_are_not_launched() -> None:
+    sweep = make_sweep([1, 2, 4], 2)
+    ordered = launch_order(sweep, sweep.layouts[:2])
+    assert {point.layout.nodes for point in ordered} == {1, 2}
+    assert len(ordered) == 4
+
+
+def test_time_left_uses_each_layouts_median_and_the_mean_for_new_ones() -> None:
+    sweep = make_sweep([1, 2, 4], 1)
+    one, two, _ = sweep.layouts
+    seconds = {one: [10.0, 12.0, 90.0], two: [6.0]}
+    assert time_left(sweep.points(), seconds) == pytest.approx(12 + 6 + 9)
+    assert time_left((), seconds) == 0
+    assert time_left(sweep.points(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_shares_are_for_layouts_of_several_ranks() -> None:
+    layouts, _ = combine(Axes(nodes=(1, 3)), None, parse_shares("2:1:1"))
+    assert layouts == (Layout(nodes=1), Layout(nodes=3, shares=(2, 1, 1)))
+    with pytest.raises(UserError, match="3 parts for 2 ranks"):
+        combine(Axes(nodes=(2,)), None, (2, 1, 1))
+
+
+@pytest.mark.parametrize("text", ["", "2:", "0:1", "-1:2", "a:b", "1.5:1", "²:1"])
+def test_wrong_shares_are_one_sentence(text: str) -> None:
+    with pytest.raises(UserError, match=r"^SHARES="):
+        parse_shares(text)
+
+
+def study(*, nodes, repeats, **change):
+    """Return a sweep of one rank a node, its workload changed."""
+    workload = resolve(dataset=change.pop("dataset", "adult"), model=change.pop("model", "dnn"), preset="default")
+    layouts = tuple(Layout(nodes=count) for count in nodes)
+    return Sweep(workload=replace(workload, **change), layouts=layouts, repeats=repeats)
+
+
+def blocks_of(points, every, *, peak=2**30, free=2**40):
+    """Return what `plan_turn_blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
+    groups, notes = plan_turn_blocks(points, every, TurnMemory(rank_bytes=peak, free=free))
+    return [(group.shape, [point.layout.ranks for point in group.points]) for group in groups], notes
+
+
+def test_a_block_has_one_repeat_of_every_layout_with_the_base_first():
+    every = launch_order(sweep := study(nodes=(4, 1, 2), repeats=2), sweep.layouts)
+    found, notes = blocks_of(every, every)
+    assert [(shape, sorted(ranks)) for shape, ranks in found] == [("block", [1, 2, 4])] * 2
+    assert [ranks[0] for _, ranks in found] == [1, 1]
+    assert notes == ()
+
+
+def test_a_layout_that_is_added_later_trains_with_the_base_again():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=1), sweep.layouts)
+    missing = [point for point in every if point.layout.ranks == 2]
+    assert blocks_of(missing, every)[0] == [("block", [1, 2])]
+    alone = [point for point in every if point.layout.ranks == 1]
+    assert blocks_of(alone, every)[0] == [("jobs", [1])]
+
+
+def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_each_with_the_base():
+    every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
+    found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
+    assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
+    assert "2 layouts at a time" in notes[0]
+
+
+def test_what_cannot_wait_for_a_turn_is_launched_alone():
+    for change in ({"on_failure": "shrink"}, {"dataset": "imagenet", "model": "resnet50", "input": "files"}):
+        sweep = study(nodes=(1, 2), repeats=1, **change)
+        every = launch_order(sweep, sweep.layouts)
+        assert sorted(blocks_of(every, every)[0]) == [("jobs", [1]), ("jobs", [2])]
+    sweep = replace(study(nodes=(1, 2), repeats=1), oversubscribe=True)
+    every = launch_order(sweep, sweep.layouts)
+    assert sorted(blocks_of(every, every)[0]) == [("jobs", [1]), ("jobs", [2])]

@@ -1,0 +1,429 @@
+"""Running a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from harness.analysis.read_results import load_sweep
+from harness.base import cpu_contention
+from harness.base.errors import RunError, UserError
+from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
+from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.launch_output import first_error
+from harness.sweep.leftovers import tidy
+from harness.sweep.plan import build_sweep
+from harness.sweep.progress import Pace
+from harness.sweep.running import Running, read_running, write_running
+from harness.sweep.schedulers import local
+from harness.sweep.site import JobRequest
+from harness.sweep.status import read_status
+from harness.sweep.study import read_study
+from harness.sweep.submission import Submission
+from harness.sweep.survey import survey
+from harness.sweep.sweep_lock import is_locked, locked
+from tests.labs.factories import make_run
+from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
+
+
+def test_a_sweep_runs_every_point_once_and_the_same_again_runs_nothing(lab: Lab) -> None:
+    sweep = lab.sweep()
+    said = lab.run(sweep)
+    assert sorted(lab.launched()) == sorted(point.folder for point in sweep.points())
+    assert "4 launches, 0 done, 4 to run" in said
+    assert "[4/4]" in said
+    assert "data: file, real" in said
+    assert "4 done, 0 to run" in lab.run(sweep)
+    assert lab.launched() == []
+    assert read_status(lab.results / sweep.name).count("done") == 4
+
+
+def test_more_repeats_and_layouts_run_only_what_is_new(lab: Lab) -> None:
+    lab.run(lab.sweep(nodes=(1,), repeats=1))
+    lab.launched()
+    wider = lab.sweep(nodes=(1, 2), repeats=2)
+    lab.run(wider)
+    assert len(lab.launched()) == 3
+    assert read_status(lab.results / wider.name).count("done") == 4
+
+
+def test_a_sweep_goes_on_until_it_has_as_many_repeats_as_are_enough(lab: Lab) -> None:
+    """Each answer's launches are there before it is asked again, and the study says how many there are in the end."""
+    sweep, asked = lab.sweep(repeats=1), iter((2, 4, 4))
+    seen = []
+
+    def enough(folder: Path) -> int:
+        seen.append(read_status(folder).count("done"))
+        return next(asked)
+
+    lab.run(sweep, enough=enough)
+    assert seen == [2, 4, 8]
+    assert read_study(lab.results / sweep.name).sweep.repeats == 4
+
+
+def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
+    lab.behave(r2="disturbed")
+    sweep = lab.sweep()
+    said = lab.run(sweep)
+    assert "without valid times: 2 of 4 launches, launched once more" in said
+    assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
+    assert read_status(lab.results / sweep.name).count("done") == 4
+    assert len(list(SweepFolder(lab.results / sweep.name).replaced.iterdir())) == 2
+
+
+def test_a_launch_that_was_killed_runs_once_more_at_the_end(lab: Lab) -> None:
+    lab.behave(r2="killed")
+    sweep = lab.sweep(repeats=1)
+    assert "killed or without valid times: 1 of 2 launches, launched once more" in lab.run(sweep)
+    assert sorted(Counter(lab.launched()).values()) == [1, 2]
+    assert read_status(lab.results / sweep.name).count("done") == 2
+
+
+@pytest.mark.parametrize(("nodes", "launched"), [((1, 2), 6), ((2,), 2)])
+def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_command(
+    lab: Lab, nodes: tuple[int, ...], launched: int
+) -> None:
+    """Two of four launches are tried again, in vain; two of two are not: the machine is busy."""
+    lab.behave(r2="busy")
+    sweep = lab.sweep(nodes)
+    lab.run(sweep)
+    assert len(lab.launched()) == launched
+    assert ("; that is most of the sweep, so none runs again" in lab.said) == (nodes == (2,))
+    assert read_status(lab.results / sweep.name).count("invalid") == 2
+    assert "runs again" in lab.run(sweep)
+
+
+def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at before the first launch and after two disturbed ones; what needs less or takes turns goes on."""
+    monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.15)
+    monkeypatch.setattr(local, "patience_s", lambda: 0.15)
+    busy, sweep = (1.0, "yes, process 7"), lab.sweep(repeats=3)
+    looks = iter([busy, (0.0, ""), busy])
+
+    def look(seconds: float) -> tuple[float, str]:
+        time.sleep(0.1)
+        return next(looks, busy)
+
+    monkeypatch.setattr(cpu_contention, "look", look)
+    lab.behave(r1="busy", r2="busy")
+    with pytest.raises(RunError, match=r"4 of 6 launches were not made: other .* \(most of all yes, process 7\)"):
+        lab.run(sweep)
+    assert lab.said.count("waiting up to 0 s") == 2
+    assert len(lab.launched()) == 2
+    lab.run(lab.sweep(nodes=(1,), repeats=3))
+    assert len(lab.launched()) == 3
+
+    in_turns = Submission(request=JobRequest(shape="block"))
+    said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
+    assert said.count("not waiting any longer") == 1
+    assert len(lab.launched()) == 4
+
+
+def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
+    sweep = lab.sweep()
+    lab.run(sweep)
+    lab.launched()
+    deleted, damaged = (lab.results / sweep.name / point.folder for point in sweep.points()[:2])
+    shutil.rmtree(deleted)
+    content = (damaged / "run.json").read_bytes()
+    (damaged / "run.json").write_bytes(content[: len(content) // 2])
+    lab.run(sweep)
+    assert f"runs again: '{damaged}/run.json' is cut or damaged" in lab.said
+    assert sorted(lab.launched()) == sorted((deleted.name, damaged.name))
+
+
+def test_a_launch_without_its_table_of_steps_is_not_done(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    lab.launched()
+    launch = sweep.points()[0].folder
+    (lab.results / sweep.name / launch / "steps.parquet").unlink()
+    lab.run(sweep)
+    assert f"{launch}' has no steps.parquet" in lab.said
+    assert lab.launched() == [launch]
+
+
+def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    sweep = lab.sweep()
+    with pytest.raises(RunError, match=r"^2 of 4 launches failed, whatever finished is kept: see `harness status "):
+        lab.run(sweep)
+    status = read_status(lab.results / sweep.name)
+    assert (status.count("done"), status.count("failed")) == (2, 2)
+    failed = [entry for entry in status.entries if entry.state == "failed"]
+    assert {entry.detail for entry in failed} == {"rank 1: loss is not finite: lower the learning rate"}
+    failure = survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
+    assert failure.exit_code == 1
+    assert "epoch 1/3\ufffd" in failure.tail
+
+
+def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    with pytest.raises(RunError, match=r"^2 of 12 launches failed, 4 were not tried, whatever finished is kept"):
+        lab.run(lab.sweep(repeats=6))
+    assert "2 ranks: failed twice in the same way, so 4 more are not tried" in lab.said
+    assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
+    assert "[8/8]" in lab.said
+
+
+def test_progress_names_the_launch_how_fast_it_was_and_what_is_left(lab: Lab) -> None:
+    said = lab.run(lab.sweep())
+    assert re.search(r"\] 1 rank, launch 2 of 2: 1 s an epoch; took \d+ s", said)
+    assert re.search(r"\] 2 ranks, launch 2 of 2: 1 s an epoch, 1\.00x; took \d+ s", said)
+
+
+def test_time_left_counts_the_start_of_tensorflow_too() -> None:
+    record = make_run()  # 30 s, and 2 s before it
+    pace = Pace([record.point], [record])
+    assert pace.left([record.point]) == 32
+    pace.take(record, 48)
+    assert pace.left([record.point, record.point]) == 80
+
+
+def test_a_later_success_ends_the_failure_whose_cost_stays(lab: Lab) -> None:
+    lab.behave(r2="fail")
+    sweep = lab.sweep()
+    with pytest.raises(RunError):
+        lab.run(sweep)
+    lab.launched()
+    lab.behave()
+    lab.run(sweep)
+    assert len(lab.launched()) == 2
+    loaded = load_sweep(lab.results / sweep.name)
+    assert not loaded.failures and len(loaded.failed) == 2
+    assert all(one.seconds > 0 for one in loaded.failed)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("silent", "exit code 0 without a valid record, the log has no error line"), ("cut", "exit code 0 without")],
+)
+def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> None:
+    lab.behave(r1=behaviour)
+    sweep = lab.sweep(nodes=(1,), repeats=1)
+    with pytest.raises(RunError, match="1 of 1 launches failed"):
+        lab.run(sweep)
+    (entry,) = read_status(lab.results / sweep.name).entries
+    assert entry.state == "failed"
+    assert entry.detail.startswith(reason)
+
+
+def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1, 4), repeats=1)
+    assert "not run: 4 ranks: needs 4 cores, this machine has 2" in lab.run(sweep)
+    assert [entry.reason for entry in read_status(lab.results / sweep.name).skipped] == [
+        "needs 4 cores, this machine has 2"
+    ]
+    with pytest.raises(UserError, match=r"no layout can run: .* needs 4 cores.*OVERSUBSCRIBE=1"):
+        lab.run(lab.sweep(nodes=(4,)))
+    lab.launched()
+    lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))
+    assert len(lab.launched()) == 1
+
+
+def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> None:
+    sweep = lab.sweep()
+    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    assert lab.launched() == []
+    assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
+    lab.run(sweep)
+    assert lab.launched() == [point.folder for point in plan.missing]
+
+
+def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> None:
+    np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
+    sweep = lab.sweep()
+    for start in (run_sweep, write_scripts):
+        with pytest.raises(UserError, match="has one class only"):
+            start(sweep, data_dir=None, results=lab.results)
+        assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
+    assert lab.launched() == []
+
+
+def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an edit, its plan made all launches of before those of other code: no command found any."""
+    sweep = lab.sweep()
+    lab.run(sweep)
+    monkeypatch.setattr("harness.sweep.sweep_command.current", lambda asked: replace(asked, code="an-edit"))
+    write_scripts(sweep, data_dir=None, results=lab.results)
+    assert read_study(lab.results / sweep.name).sweep.code == sweep.code
+    assert read_status(lab.results / sweep.name).count("done") == 4
+
+
+def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    folder = lab.results / sweep.name
+    _, second = sweep.points()
+    shutil.rmtree(folder / second.folder)
+    write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
+    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    assert plan.carried == ()
+    assert [point for group in plan.jobs for point in group.points] == [second]
+
+
+def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
+    sweep = lab.sweep()
+    folder = lab.results / sweep.name
+    with locked(folder):
+        assert is_locked(folder)
+        with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
+            lab.run(sweep)
+    assert (folder / ".lock").exists()
+    assert not is_locked(folder)
+    lab.run(sweep)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether `process` has ended, also where nobody has collected its exit code yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupting_ends_the_launch_and_keeps_what_is_finished(lab: Lab, number: signal.Signals) -> None:
+    with hanging(lab, "hang") as (sweep, rank):
+        (folder,) = lab.results.iterdir()
+        during = read_status(folder)
+        assert during.active
+        assert during.count("running") == 1
+        sweep.send_signal(number)
+        _, errors = sweep.communicate(timeout=_WAIT_S)
+        assert sweep.returncode == 130
+        assert "finished work is kept" in errors
+        assert has_ended(rank)
+    after = read_status(folder)
+    assert not after.active
+    assert (after.count("running"), after.count("failed")) == (0, 0)
+    assert after.count("done") == during.count("done")
+
+
+def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_GRACE_S", 0.5)
+    with hanging(lab, "stubborn") as (sweep, rank):
+        sweep.kill()
+        sweep.wait()
+        assert not has_ended(rank)
+        (folder,) = lab.results.iterdir()
+        assert read_status(folder).count("running") == 0
+        left, *_ = read_running(folder)
+        lab.behave()
+        said = lab.run(read_study(folder).sweep)
+        assert has_ended(rank)
+    assert f"ended {left.point.folder}, which a killed command" in " ".join(said.split())
+    assert read_status(folder).count("done") == 4
+
+
+def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_stays(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=2)
+    lab.run(sweep)
+    folder = lab.results / sweep.name
+    going, dead = sweep.points()
+    (folder / f".{going.folder}.abc").mkdir()
+    left = [folder / f".{dead.folder}.abc/run.json", folder / ".running.json.abc", folder / "jobs/.x.sh.abc"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    tidy(folder, [Running(point=going, job="1", started=datetime.now(UTC))])
+    assert not any(path.exists() for path in left)
+    assert (folder / f".{going.folder}.abc").exists()
+    lab.run(sweep)
+    assert [path.name for path in folder.glob(".*")] == [".lock"]
+    assert read_status(folder).count("done") == 2
+
+
+def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:
+    output = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "E0000 00:00:1795253041.461397    9679 cuda_platform.cc:52] failed call to cuInit\n"
+    )
+    assert first_error(output) is None
+    assert (
+        first_error(output + "bash: mpirun: No such file or directory\n") == "bash: mpirun: No such file or directory"
+    )
+    assert first_error(output + "Traceback\n  error here\nValueError: bad\nmpirun: rank 0 failed") == "ValueError: bad"
+    assert first_error("mpirun: rank 0 failed\nharness: rank 3: disk full") == "rank 3: disk full"
+    crash = "[n1:7] *** Process received signal ***\n[n1:7] Signal: Segmentation fault (11)\n[n1:7] Failing at: 0xe0\n"
+    assert first_error(crash) == "Segmentation fault (11)"
+    stack = "[n1:7] [ 1] /libmpi.so.40(mca_pml+0x95)[0x7f]\n[n1:7] [10] /libmpi.so.40(PMPI_Init_thread+0xbf)[0x7f]"
+    assert first_error(crash + stack) == "Segmentation fault (11) in MPI_Init_thread"
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("dnnn", "unknown MODEL 'dnnn': did you mean 'dnn'"),
+        ("cnn", "MODEL=cnn needs images, but this data set has"),
+        pytest.param(
+            "nosuch:fn", "MODEL=nosuch:fn cannot be imported: No module named 'nosuch'", marks=pytest.mark.slow
+        ),
+        pytest.param("mine:no", "MODEL=mine:no names no function", marks=pytest.mark.slow),
+        pytest.param(
+            "mine:wrong",
+            "MODEL=mine:wrong fails while it is built: ZeroDivisionError: division by zero",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_wrong_model_is_found_before_anything_is_launched(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, model: str, sentence: str
+) -> None:
+    monkeypatch.chdir(lab.folder)
+    (lab.folder / "mine.py").write_text("def wrong(features, classes):\n    return 1 / 0\n")
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        lab.run(build_sweep(replace(lab.workload, model=model), layouts=(Layout(nodes=1),)))
+    assert lab.launched() == []
+
+
+def test_a_launch_that_stops_with_a_checkpoint_is_started_again_until_it_ends(lab: Lab) -> None:
+    lab.behave(r1="stops")
+    sweep = lab.sweep(nodes=(1, 2), repeats=1)
+    said = " ".join(lab.run(sweep).split())
+    one, two = (point.folder for point in sorted(sweep.points(), key=lambda point: point.layout.ranks))
+    assert Counter(lab.launched()) == {one: 3, two: 1}
+    assert "stopped by SIGUSR1 in epoch 2; submitted again" in said and "epoch 3; submitted again" in said
+    status = read_status(lab.results / sweep.name)
+    assert status.count("done") == 2 and not status.count("failed")
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries: int) -> None:
+    lab.behave(r2="recovers")
+    sweep = lab.sweep(nodes=(2,), repeats=1)
+    submission = Submission(request=JobRequest(retries=retries))
+    failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
+    with failed:
+        run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+    assert len(lab.launched()) == 1 + retries
+    kept = [path.name for path in (lab.results / sweep.name / "failures").iterdir()]
+    (point,) = sweep.points()
+    assert kept == [f"{point.folder}-attempt1.json" if retries else f"{point.folder}.json"]
+    assert "a bad node" in next((lab.results / sweep.name / "failures").iterdir()).read_text()
+
+
+def test_what_a_killed_launch_half_wrote_beside_its_checkpoints_goes(lab: Lab) -> None:
+    sweep = lab.sweep(nodes=(1,), repeats=1)
+    (point,) = sweep.points()
+    kept = lab.results / sweep.name / "checkpoints" / point.folder
+    other = kept.with_name("n9x1x1-r0-of-other-code")
+    for folder in (kept, other):
+        folder.mkdir(parents=True)
+        for name in (".000002-000000000.ckpt.x1y2", "000001-000000000.ckpt"):
+            (folder / name).touch()
+    lab.run(sweep)
+    assert [path.name for path in other.iterdir()] == ["000001-000000000.ckpt"]
+    lab.run(sweep)
+    assert not kept.exists()

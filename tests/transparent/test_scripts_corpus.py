@@ -1,0 +1,123 @@
+"""Scripts of the corpus print on ranks what they print alone; the documentation names whatever is refused."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.mpi.launch import run_ranks, warm_python
+from tests.scripts.corpus import scripts
+from tests.scripts.corpus.__main__ import compare
+
+ROOM = Path(__file__).parents[2] / "harness" / "transparent"
+PAGE = (Path(__file__).parents[2] / "docs/own-script.md").read_text()
+SOME = (
+    "fit-validation",
+    "fit-own-loss-sum",
+    "fit-own-metric-f1",
+    "model-position-Adam",
+    "step-clipped",
+    "model-rows-operation",
+    "step-without-call-adversaries",
+    "fit-free-compiled-again",
+    "loop-sum-object-compiled",
+    "loop-global-clip-eager",
+    "take-stop",
+    "free-second-order",
+    "session-old",
+    "session-clipped-tight",
+    "session-gradients-clipped",
+    "session-two-losses",
+    "trap-set-vocabulary",
+    "free-graph-clipped",
+    "take-iterator-inside",
+    "take-same-lines",
+    "trap-state-unseeded",
+    "free-own-statistics",
+    "free-count-eager",
+    "free-numbers-eager",
+    "device-loop-metrics-eager",
+    "fit-own-apply",
+    "session-raw-clipped",
+    "fit-own-metric-inner",
+    "loop-rows-pairs-eager",
+    "loop-rows-masked-compiled",
+    "loop-rows-masked-normalised-eager",
+    "step-rows-negatives",
+    "free-rows-words",
+    "free-rows-on-batch",
+    "session-rows-masked",
+    "loop-healthy-dropout-compiled",
+    "loop-healthy-normalised-eager",
+    "model-series-stateful",
+    "session-optimizer-Adam",
+    "take-arrays-uneven",
+    "free-on-batch-mixed",
+    "free-on-batch-late",
+    "habit-accumulating-step",
+    "session-dropout",
+    "drawn-stateful-generator",
+    "drawn-stateful-step",
+    "drawn-stateful-stacked",
+    "drawn-stateful-outside",
+    "habit-resting-hinge",
+    "drawn-own-numbers",
+    "fit-own-loss-called",
+    "trap-any-order",
+    "model-position-repeated-Adam",
+    "arrays-dropout",
+)
+WHOLE = "every rank computes whole batches"
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_scripts_print_on_two_ranks_what_they_print_alone(tmp_path):
+    known = scripts()
+    verdicts = compare({name: known[name] for name in SOME}, tmp_path, [2])
+    assert len(verdicts) == len(SOME)
+    unlike = {name: said for name, said in verdicts.items() if not said.startswith(("right", "refused: ", "told: "))}
+    assert not unlike
+    whole = {name for name in SOME if WHOLE in (tmp_path / "ranks-2" / name / "err").read_text()}
+    undivided = {"model-series-stateful", "take-iterator-inside", "free-on-batch-mixed", "habit-resting-hinge"}
+    assert whole == undivided | {name for name in SOME if "rows-" in name}
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_random_programs_of_nested_functions_report_on_two_ranks_what_they_report_alone(tmp_path):
+    script = Path(__file__).parents[1] / "scripts" / "nested_programs.py"
+    alone = subprocess.run([warm_python(), script, "0", "6"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    ranks = run_ranks(2, "-m", "harness.transparent", "--batch", "global", "--threads", "2", script, 0, 6, cwd=tmp_path)
+    assert ranks.returncode == 0, ranks.stderr[-3000:]
+    one, two = programs(alone.stdout), programs(ranks.stdout)
+    assert len(one) == 6
+    for seed, numbers in one.items():
+        assert two[seed] == pytest.approx(numbers, rel=1e-3, abs=1e-4), f"program {seed}"
+
+
+def programs(text):
+    """Return what each program reported, by its seed."""
+    found = [json.loads(line.removeprefix("RESULT ")) for line in text.splitlines() if line.startswith("RESULT ")]
+    return {program["seed"]: np.array(program["reported"]) for program in found}
+
+
+def test_the_corpus_is_large_and_most_of_it_runs():
+    known = scripts()
+    refused = [script for script in known.values() if script.refused]
+    assert len(known) >= 200
+    assert len(refused) <= 0.1 * len(known)
+
+
+def test_the_documentation_names_every_refusal_of_the_room():
+    """Each sentence in code, its longest part without names and numbers, stands in its table."""
+    for path in sorted(set(ROOM.glob("*.py")) - {ROOM / "run_settings.py"}):  # whose sentences are of switches
+        for found in re.findall(r"UserError\(\s*((?:f?\"[^\"]*\"\s*)+)\)", path.read_text()):
+            sentence = "".join(re.findall(r"\"([^\"]*)\"", found))
+            part = max(re.split(r"\{[^}]*\}", sentence), key=len).strip()
+            assert part in PAGE, f"{path.name}: {sentence}"

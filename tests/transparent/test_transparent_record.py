@@ -1,0 +1,112 @@
+"""A user's script as a workload: its point, its record, its report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.read_results import load_sweep
+from harness.base.errors import UserError
+from harness.cli import main
+from harness.cli.options import build_workload
+from harness.schema.presets import script_workload
+from harness.schema.record import WeightsRecord, read_run
+from harness.schema.sweep import Layout, Point
+from harness.schema.workload import batch_mode, is_script, script_command
+from tests.labs.factories import make_run, write_report, write_run
+from tests.mpi.launch import PROGRAMS, run_ranks
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
+NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
+
+
+def test_a_script_and_its_arguments_survive_the_round_trip():
+    workload = script_workload(SCRIPT, ["--name", "two words"], sync="weights:3", batch="global")
+    assert is_script(workload)
+    assert script_command(workload) == (SCRIPT, ("--name", "two words"))
+    assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
+    assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
+
+
+def test_settings_that_the_script_settles_are_refused():
+    with pytest.raises(UserError, match="--epochs cannot be combined with --script"):
+        build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
+    with pytest.raises(UserError, match="unknown script batch 'globl': did you mean 'global'"):
+        build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
+
+
+def test_a_script_that_is_not_there_is_told_in_one_sentence():
+    result = CliRunner().invoke(main, ["run", "-n", "2", "absent.py"])
+    assert isinstance(result.exception, UserError)
+    assert "script 'absent.py' is not there" in str(result.exception)
+
+
+@pytest.mark.slow
+def test_launches_that_train_otherwise_than_on_one_rank_are_invalid(tmp_path):
+    """By the final weights or by the loss of an epoch; not where launches on one rank differ too, or there is one."""
+
+    def valid(name, *launches, batch="global"):
+        workload = script_workload(SCRIPT, [], sync="gradients", batch=batch)
+        for repeat, (ranks, length, loss) in enumerate(launches):
+            weights = WeightsRecord(parameters=9, bytes=36, sha256="cd" * 32, identical=True, length=length)
+            run = make_run(Point(workload=workload, layout=Layout(nodes=ranks), repeat=repeat), weights=weights)
+            epochs = tuple(replace(epoch, train_loss=loss) for epoch in run.epochs)
+            write_run(tmp_path / name, replace(run, epochs=epochs))
+        loaded = load_sweep(tmp_path / name)
+        page = write_report(tmp_path / name, tmp_path / "reports").read_text()
+        assert "Epoch by epoch" in page
+        assert ("is not known" in page) == loaded.unwitnessed == (name in ("unseeded", "single", "weights apart"))
+        said = {reason for run in loaded.runs for reason in run.invalid}
+        assert all("otherwise than on one rank: its numbers are up to 10" in reason for reason in said)
+        return [not run.invalid for run in sorted(loaded.runs, key=lambda run: run.point.repeat)]
+
+    alone = [(1, 3.0, 1.0), (1, 3.001, 1.0)]
+    assert valid("alike", *alone, (2, 3.1, 1.04)) == [True] * 3
+    assert valid("weights", *alone, (2, 3.3, 1.0), (2, 3.0, 1.0)) == [True, True, False, True]
+    assert valid("loss", *alone, (2, 3.0, 0.9)) == [True, True, False]
+    assert valid("unseeded", (1, 3.0, 1.0), (1, 3.4, 1.1), (2, 3.0, 2.0)) == [True] * 3
+    assert valid("weights apart", (1, 3.0, 1.0), (1, 3.4, 1.0), (2, 3.0, 2.0)) == [True] * 3
+    assert valid("single", (1, 3.0, 1.0), (2, 3.0, 2.0)) == [True] * 2
+    assert valid("per-rank", *alone, (2, 3.0, 2.0), batch="per-rank") == [True] * 3
+
+
+@pytest.mark.mpi
+def test_records_of_a_script_make_a_report(tmp_path):
+    """One and two ranks: epochs after the first, rows, weights; and the page says what was run."""
+    folder = tmp_path / "study"
+    for ranks in (1, 2):
+        staging = tmp_path / f"run-{ranks}"
+        finished = run_ranks(
+            ranks, "-m", "harness.transparent", "--record", staging, "--threads", 1, SCRIPT, cwd=tmp_path
+        )
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        record = read_run(staging)
+        folder.mkdir(exist_ok=True)
+        staging.rename(folder / record.point.folder)
+        assert [epoch.steps for epoch in record.epochs] == [-(-909 // (48 * ranks))] * 2  # the first of 3 compiles
+        assert sum(rank.rows for rank in record.ranks) == 909
+        assert [ns > 1 for ns in record.core_ns] == [ranks > 1] * 2
+        assert record.weights.length and 1 < record.weights.length < 20
+        assert (record.global_batch, record.weights.parameters) == (48 * ranks, 12 * 32 + 32 + 32 * 2 + 2)
+        assert record.epochs[-1].test_accuracy is not None
+        assert all(seconds > 0 for epoch in record.epochs for seconds in epoch.seconds)
+        assert (record.epochs[0].sync_seconds[0] > 0) == (ranks > 1)
+        first, second = record.epochs
+        assert first.begin_s == 0.0 and second.begin_s is not None and second.begin_s > first.seconds[0]
+    page = write_report(folder, tmp_path / "reports").read_text()
+    assert "fit_arrays.py" in page
+
+
+@pytest.mark.mpi
+def test_event_files_and_monitored_sessions_are_written_by_rank_0(tmp_path):
+    finished = run_ranks(2, "-m", "harness.transparent", PROGRAMS / "events_script.py", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "replicas identical: yes" in finished.stdout
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("LOSSES ")]
+    losses = json.loads(line[7:])
+    assert len(losses) == 12 and losses[-1] < losses[0]
+    assert len(list((tmp_path / "events").iterdir())) == 1
+    assert len(list((tmp_path / "monitored").glob("events.*"))) == 1
+    assert (tmp_path / "monitored" / "checkpoint").is_file()

@@ -1,0 +1,85 @@
+"""The house: the documentation's floors are those that `make lint` holds."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.house import faults, finished, formatted, habits, twice
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_documentation_lists_the_floors_that_lint_holds():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    held = [set(re.findall(r"\w+", layer)) for layer in reversed(layers)]
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| \d+ \| (.*) \|$", page, re.MULTILINE)
+    assert [set(re.findall(r"(?:^|· )`(\w+)`", row)) for row in rows] == held
+
+
+def test_every_room_is_on_a_floor():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rooms = {path.parent.name for path in (ROOT / "harness").glob("*/__init__.py")}
+    rooms |= {path.stem for path in (ROOT / "harness").glob("*.py") if not path.stem.startswith("__")}
+    assert rooms == set(re.findall(r"\w+", " ".join(layers)))
+
+
+@pytest.mark.parametrize(("page", "fewest"), [("where.md", 20), ("vocabulary.md", 15), ("architecture.md", 15)])
+def test_every_place_that_a_page_names_is_there(page, fewest):
+    places = re.findall(r"`(harness/\S+\.py)(?:: (\w+))?`", (ROOT / "docs" / page).read_text())
+    assert len(places) >= fewest
+    for path, symbol in places:
+        tree = ast.parse((ROOT / path).read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        defined |= {name.id for node in tree.body for name in ast.walk(node) if isinstance(name, ast.Name)}
+        assert not symbol or symbol in defined, f"{path} does not define {symbol}"
+
+
+def test_the_vocabulary_gives_every_noun_one_row():
+    rows = re.findall(r"^\| ([a-z ,]+) \| ", (ROOT / "docs/vocabulary.md").read_text(), re.MULTILINE)
+    nouns = [noun for row in rows for noun in row.split(", ") if noun not in ("noun", "verb")]
+    assert len(nouns) == len(set(nouns)) >= 50
+
+
+def test_a_name_stands_for_one_thing():
+    assert list(twice()) == []
+
+
+def test_finished_rooms_keep_the_rules():
+    assert [*formatted(), *faults(finished())] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("first, second, third = 1, 2, 3\n", "parallel assignment"),
+        ("first, second = load(1), load(2)\n", "parallel assignment"),
+        ("word = 'a' if low else 'b' if high else 'c'\n", "chained conditional"),
+        ("rows = [[cell for cell in row] for row in table]\n", "nested comprehension"),
+        ("found = search()\n", "empty name"),
+        ("def load(it):\n    return 1\n", "empty name"),
+        ("if 'no room' in answer:\n    stop()\n", "parsed sentence"),
+        ("if 'limit' in str(error):\n    stop()\n", "parsed sentence"),
+        ("def long():\n" + 50 * "    step()\n", "long function"),
+        (401 * "step()\n", "long module"),
+    ],
+)
+def test_a_habit_that_the_rules_refuse_is_seen(text, kind):
+    assert kind in {seen for seen, _, _ in habits(ROOT / "harness/sweep/planted.py", text)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "first, second = second, first\n",
+        "names = [one.name for one in launches]\n",
+        "if word == 'gradients':\n    stop()\n",
+    ],
+)
+def test_plain_lines_are_allowed(text):
+    assert list(habits(ROOT / "harness/sweep/planted.py", text)) == []
