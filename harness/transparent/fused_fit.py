@@ -73,6 +73,22 @@ class Ended(NamedTuple):
     """The same where a data set has had no further batch."""
 
 
+class TrainFunction:
+    """Keras's compiled train `function`, which also takes steps that have been made already. It holds their loops."""
+
+    def __init__(self, function: Callable[[Any], Any], steps: FusedSteps) -> None:
+        self.steps = steps
+        self._function = function
+
+    def __call__(self, iterator: Any) -> Any:
+        """Return what the last step of an execution reports; raise StopIteration where no batch was left."""
+        if isinstance(iterator, Made):
+            return iterator.logs
+        if isinstance(iterator, Ended):
+            raise StopIteration
+        return self._function(iterator)
+
+
 def batch_watcher(callbacks: Sequence[Any]) -> str:
     """Return what of the script's looks at single batches among `callbacks`, as words; empty where nothing does."""
     hooks = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -285,17 +301,9 @@ class Fusion:
         if step_function.__name__ != "train_step":
             return function
         steps = FusedSteps(trainer, step_function, self._ranks.body, divided=self._ranks.divided)
-
-        def train(iterator: Any) -> Any:
-            if isinstance(iterator, Made):
-                return iterator.logs
-            if isinstance(iterator, Ended):
-                raise StopIteration
-            return function(iterator)
-
-        train.harness_steps = steps  # type: ignore[attr-defined]
-        self._functions[trainer] = weakref.ref(steps), None
-        return train
+        trained = TrainFunction(function, steps)
+        self._functions[trainer] = weakref.ref(trained.steps), None
+        return trained
 
     def _make_train_function(self, original: Callable[..., Any], trainer: Any, force: bool = False) -> Any:
         """Take note of the train function that Keras has made: the script may put another in its place."""
