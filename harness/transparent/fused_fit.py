@@ -110,8 +110,7 @@ def _is_coarse(callback: Any) -> bool:
     if type(callback) in (kinds.ProgbarLogger, kinds.ModelCheckpoint, kinds.BackupAndRestore):
         return True
     if type(callback) is kinds.TensorBoard:
-        whole = (callback.update_freq, callback.write_steps_per_second, callback.profile_batch)
-        return whole == ("epoch", False, 0)
+        return callback.update_freq == "epoch" and not callback.write_steps_per_second and not callback._should_trace
     return False
 
 

@@ -175,7 +175,10 @@ class FusedSteps:
             with self._body(False), lean_update(self._trainer.optimizer):
                 return self._step(data)
 
-        return tf.function(step, reduce_retracing=True, autograph=False, jit_compile=self._trainer.jit_compile)
+        compiled: Callable[[Any], Any] = tf.function(
+            step, reduce_retracing=True, autograph=False, jit_compile=self._trainer.jit_compile
+        )
+        return compiled
 
 
 def _any_length(values: Any) -> tf.TensorSpec:

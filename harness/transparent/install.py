@@ -194,11 +194,18 @@ def fuse_alone(settings: "RunSettings") -> None:
 
     if keras.backend.backend() != "tensorflow":
         return
+    notes: set[str] = set()
+
+    def note(sentence: str) -> None:
+        if sentence not in notes:
+            notes.add(sentence)
+            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+
     ranks = FusingRanks(
         agree=lambda value: value,
         settled=lambda: True,
         body=lambda _: contextlib.nullcontext(),
-        note=lambda sentence: print(f"harness: {sentence}", file=sys.stderr, flush=True),
+        note=note,
         divided=False,
     )
     Fusion(ranks, always=settings.fuse == "always").install()

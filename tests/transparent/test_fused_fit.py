@@ -66,7 +66,7 @@ def test_the_rows_of_an_epoch_come_in_the_order_of_kerass_own_adapter(shuffle):
     expected = adapter.get_tf_dataset()
     arrays = FusedArrays(array_sources(adapter), row_orders(23, 5, shuffle), 23, 5, 0, 1)
     for _ in range(3):
-        order = [int(number) for batch in expected for number in batch[0]]
+        order = [int(number) for batch in expected for number in keras.tree.flatten(batch)[0]]
         arrays.shuffle()
         assert [int(number) for batch in arrays.index_batches() for number in batch] == order
         stretches = [numbers for numbers, _ in arrays.stretches(0, arrays.steps)]
