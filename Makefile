@@ -24,18 +24,21 @@ PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
 RANKS := mpi or e2e
 LONG := slow or cluster or $(RANKS)
 
-# Each is the command of that name; what it is for stands in harness/cli/__init__.py.
-COMMANDS := $(shell sed -n 's/^    "\([a-z]*\)": .*/\1/p' harness/cli/__init__.py)
+# Each is the command of that name. A line of this file has task, name and purpose, with tabs between.
+LIST := harness/cli/commands.tsv
+COMMANDS := $(shell cut -f 2 $(LIST))
 
 .PHONY: help $(COMMANDS) test test-all soak lint docs lock clean
 
 help: ## Show this list.
-	@awk -F '"' '/^    "[a-z]+": \(/ {if ($$4 != task) print "\n" (task = $$4) ":"; printf "make %-9s %s\n", $$2, $$8}' harness/cli/__init__.py
+	@awk -F '\t' '$$1 != task {print "\n" (task = $$1) ":"} {printf "make %-9s %s\n", $$2, $$3}' $(LIST)
 	@echo && echo project:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'make sweep DATASET=mnist NODES=1..2        the first thing to try: a few minutes on 2 cores'
 	@echo 'make sweep DATASET=higgs NODES=1..8 DATA_DIR=folder'
+	@echo
+	@echo 'Where a message says "harness probe --force", that is make probe FORCE=1 or .venv/bin/harness probe --force.'
 	@echo
 	@test -e $(STAMP) || echo 'The settings are listed here once .venv is there: every other target sets it up.'
 	@test ! -e $(STAMP) || $(BIN)/harness make help

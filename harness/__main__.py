@@ -24,12 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:
-        code = 2 if isinstance(error, UserError) else 1
-        if list(arguments[:1]) != [MAKE] or len(arguments) < 2:
-            return _tell(code, str(error))
-        from harness.cli.make import as_make
-
-        return _tell(code, as_make(str(error), arguments[1]))
+        return _tell(2 if isinstance(error, UserError) else 1, str(error))
     except click.ClickException as error:
         error.show()
         return 2

@@ -118,35 +118,44 @@ class WorkloadRow:
 def references(contender: str) -> dict[str, str]:
     """Return what `contender` is compared with, by the table in which it is: ``bare``, ``bound``, ``harness``."""
     ranks = CONTENDERS[contender].ranks
-    found = {"bare": BARE[ranks], "harness": OURS[ranks]} | ({"bound": BOUND} if ranks > 1 else {})
-    return {table: other for table, other in found.items() if other != contender}
+    by_table = {"bare": BARE[ranks], "harness": OURS[ranks]}
+    if ranks > 1:
+        by_table["bound"] = BOUND
+    return {table: reference for table, reference in by_table.items() if reference != contender}
 
 
 def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
     """Return one row for every workload that has a block, in the record's order."""
-    return tuple(
-        _row([block for block in record.blocks if block.workload == workload], record)
-        for workload in record.rows
-        if any(block.workload == workload for block in record.blocks)
-    )
+    rows = []
+    for workload in record.rows:
+        blocks = [block for block in record.blocks if block.workload == workload]
+        if blocks:
+            rows.append(_row(blocks, record))
+    return tuple(rows)
 
 
 def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
     rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
     ratios: dict[str, dict[str, ContenderRatio]] = {}
     for name in rates:
-        pairs = {
-            table: compare(blocks, name, other, judged=not record.forced) for table, other in references(name).items()
-        }
-        ratios[name] = {table: one for table, one in pairs.items() if one is not None}
-    losses = {name: [block.losses[name] for block in blocks if name in block.losses] for name in record.contenders}
+        ratios[name] = {}
+        for table, reference in references(name).items():
+            ratio = compare(blocks, name, reference, judged=not record.forced)
+            if ratio is not None:
+                ratios[name][table] = ratio
+    losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
     return WorkloadRow(
         workload=blocks[0].workload,
         rates=rates,
-        losses={name: fmean(values) for name, values in losses.items() if values},
+        losses=losses,
         ratios=ratios,
         failed={name: why for block in blocks for name, why in block.failed.items()},
     )
+
+
+def _mean_loss(name: str, blocks: Sequence[BenchBlock]) -> float | None:
+    losses = [block.losses[name] for block in blocks if name in block.losses]
+    return fmean(losses) if losses else None
 
 
 def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
@@ -154,9 +163,9 @@ def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
 
     Empty where less than a tenth of the rounds are of either.
     """
-    found = [ns for block in record.blocks for ns in block.core_ns if ns]
-    border = 2 * quantiles(found, n=20)[0] if len(found) > 1 else 0.0
-    far = fmean(ns >= border for ns in found) if border else 0.0
+    measured = [ns for block in record.blocks for ns in block.core_ns if ns]
+    border = 2 * quantiles(measured, n=20)[0] if len(measured) > 1 else 0.0
+    far = fmean(ns >= border for ns in measured) if border else 0.0
     return {"near": (0.0, border), "far": (border, math.inf)} if 0.1 <= far <= 0.9 else {}
 
 
@@ -175,12 +184,26 @@ def compare(
     values = block_ratios(blocks, top, bottom, core_ns)
     if not values:
         return None
-    over = ratio_over_blocks(values)
-    goal, interval, met = GOALS.get((top, bottom)), over.interval if over else None, None
-    if judged and goal is not None and interval is not None:
-        met = True if interval.low >= goal else False if interval.high < goal else None
-    ratio = math.exp(fmean(values))
-    return ContenderRatio(top=top, bottom=bottom, ratio=ratio, interval=interval, blocks=len(values), met=met)
+    over_blocks = ratio_over_blocks(values)
+    interval = over_blocks.interval if over_blocks else None
+    goal = GOALS.get((top, bottom)) if judged else None
+    return ContenderRatio(
+        top=top,
+        bottom=bottom,
+        ratio=math.exp(fmean(values)),
+        interval=interval,
+        blocks=len(values),
+        met=_is_met(goal, interval),
+    )
+
+
+def _is_met(goal: float | None, interval: Interval | None) -> bool | None:
+    """Return whether the whole `interval` reaches the `goal`, None where it cannot be told or there is none."""
+    if goal is None or interval is None:
+        return None
+    if interval.low >= goal:
+        return True
+    return False if interval.high < goal else None
 
 
 def block_ratios(
@@ -193,12 +216,16 @@ def block_ratios(
     work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
     frames = [pd.DataFrame(block.steps, dtype=float) for block in blocks]
     if core_ns is not None:
-        low, high = core_ns
-        kept = [[ns > 0 and low <= ns < high for ns in block.core_ns] for block in blocks]
-        frames = [frame[keep] for frame, keep in zip(frames, kept, strict=True) if sum(keep) >= LEAST_ROUNDS]
+        near = [_rounds_within(block, *core_ns) for block in blocks]
+        frames = [frame[rounds] for frame, rounds in zip(frames, near, strict=True) if sum(rounds) >= LEAST_ROUNDS]
     both = [frame.reindex(columns=[bottom, top]).dropna() for frame in frames]
     logs = [np.log(frame[bottom].to_numpy() / frame[top].to_numpy()) for frame in both]
     return [float(winsorise(ratios).mean()) + work for ratios in logs if len(ratios)]
+
+
+def _rounds_within(block: BenchBlock, low: float, high: float) -> list[bool]:
+    """Return for every round whether its ping-pong took from `low` to below `high` nanoseconds."""
+    return [ns > 0 and low <= ns < high for ns in block.core_ns]
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
@@ -219,6 +246,9 @@ def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str |
 
 def _rate(name: str, blocks: Sequence[BenchBlock]) -> float:
     """Return the rows per second over all ranks: the median of the blocks' medians, 0 without any."""
-    known = [[step for step in block.steps.get(name, ()) if step is not None] for block in blocks]
-    steps = [median(one) for one in known if one]
-    return BATCH_PER_RANK * CONTENDERS[name].ranks / median(steps) if steps else 0.0
+    medians = []
+    for block in blocks:
+        steps = [step for step in block.steps.get(name, ()) if step is not None]
+        if steps:
+            medians.append(median(steps))
+    return BATCH_PER_RANK * CONTENDERS[name].ranks / median(medians) if medians else 0.0

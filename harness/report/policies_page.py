@@ -67,7 +67,7 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     table = sides_table("Sweep", called, goal, note)
     subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
     every = [run for one in loaded for run in one.launched]
-    command = shlex.join(["harness", "report", *folder_names, "--together"])
+    command = shlex.join(["harness", "policies", *folder_names])
     command += f" --target {target:g}" if target is not None else ""
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",

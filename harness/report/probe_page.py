@@ -7,7 +7,7 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.base.own_matplotlib import Axes, ticker
-from harness.probe.probe_store import TunedSetting, fastest_way
+from harness.probe.tuning import TunedSetting, fastest_allreduce
 from harness.report.answer import (
     NOTHING_VALID,
     Answer,
@@ -96,7 +96,7 @@ def best_settings(probe: Probe, workloads: Sequence[str]) -> dict[str, TunedSett
         return {}
     measured = max(size.bytes for cost in probe.by_setting[0].costs for size in cost.sizes)
     sizes = {name: EXPERIMENTS[name].weights_bytes for name in workloads}
-    return {name: fastest_way(probe, size) for name, size in sizes.items() if size <= measured}
+    return {name: fastest_allreduce(probe, size) for name, size in sizes.items() if size <= measured}
 
 
 def settings_table(best: Mapping[str, TunedSetting]) -> Table:

@@ -21,7 +21,7 @@ from harness.analysis.turn_blocks import (
     undisturbed_step_times,
 )
 from harness.analysis.turn_times import read_rounds
-from harness.cli.sweeps import next_repeats
+from harness.cli.repeats_until_narrow import next_repeats
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
 

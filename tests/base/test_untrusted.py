@@ -10,7 +10,7 @@ import pytest
 from harness.__main__ import run
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, publish, write_atomic
-from harness.cli.common import check_secrets
+from harness.cli.secret_arguments import check_secrets
 from harness.schema.record import encode, read_point
 from tests.labs.factories import make_point
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness.base.processes import process_age_s
 from harness.base.user_path import expanded
-from harness.cli.sweeps import sweep
+from harness.cli.command_sweep import sweep
 from harness.schema.sweep_folder import STUDY_FILE
 from tests.labs.factories import make_run
 from tests.mpi.launch import ROOT

@@ -17,9 +17,12 @@ import pytest
 from harness.__main__ import run
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
-from harness.bundle.appendix import BundledSweep, execution_seconds, markdown_table
-from harness.bundle.archive import CRATE, SUMS, check_crate, pack, unpacked, verify_bundle, write_sums
-from harness.bundle.write_bundle import try_wheels, write_crate
+from harness.bundle.appendix import markdown_table
+from harness.bundle.archive import SUMS, pack, unpacked, write_sums
+from harness.bundle.bundled_sweep import BundledSweep, execution_seconds
+from harness.bundle.crate import CRATE, check_crate, write_crate
+from harness.bundle.verification import verify_bundle
+from harness.bundle.wheels import try_wheels
 from tests.labs.factories import epoch_frame, make_launch, make_point, make_run, write_study
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
@@ -66,7 +69,7 @@ def test_the_same_records_make_the_same_bytes_and_the_same_figures(
     assert bundle(place) == 0 and archive(place).read_bytes() == first
     moved = shutil.copy(archive(place), tmp_path / "other-name.tar.gz")
     capsys.readouterr()
-    assert run(["report", "--from", str(moved), "--reports", str(tmp_path / "again")]) == 0
+    assert run(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 0
     said = capsys.readouterr().out
     found = re.search(r"(\d+) of (\d+) files are the bundle's byte for byte", said)
     assert found and found[1] == found[2] and int(found[1]) > 60
@@ -77,7 +80,7 @@ def test_the_same_records_make_the_same_bytes_and_the_same_figures(
         == (inside(place) / "reports" / SWEEP.name / "speedup.svg").read_bytes()
     )
     (tmp_path / "again/other-name/.bundle").unlink()
-    assert run(["report", "--from", str(moved), "--reports", str(tmp_path / "again")]) == 2  # somebody's own now
+    assert run(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 2  # somebody's own now
 
 
 @pytest.mark.slow
@@ -93,7 +96,7 @@ def test_it_has_all_that_a_stranger_needs(place: Path) -> None:
     assert list((folder / "source").glob("harness-*.tar"))
     assert "harness sweep --dataset=mnist" in (folder / "reproduce.sh").read_text()
     smoke = (folder / "smoke.sh").read_text()
-    assert smoke.count("harness reproduce results/") == 1 and "harness report --from" in smoke
+    assert smoke.count("harness reproduce results/") == 1 and "harness bundle redraw" in smoke
 
 
 @pytest.mark.slow
@@ -102,7 +105,7 @@ def test_the_appendix_has_no_empty_field_and_a_command_for_every_figure_and_clai
     assert not re.search(r"\| *\|", text)
     figures = {path.stem for path in (inside(place) / "reports" / SWEEP.name).glob("*.svg")}
     for name in figures:
-        assert re.search(rf"/{name}\.svg \|[^|]+\| harness report --from ", text), name
+        assert re.search(rf"/{name}\.svg \|[^|]+\| harness bundle redraw ", text), name
     for heading in ("Smoke variant: ", "that this artifact does not support", "What it does not show", "Execution"):
         assert heading in text
     assert "20,000 of 60,000 training rows" in text and "| 1.73 | 1.67 to 1.78 |" in text
@@ -140,7 +143,7 @@ def test_verify_takes_a_whole_one_and_names_what_is_wrong(place: Path, tmp_path:
     ):
         changed = repacked(place, tmp_path / str(number), change)
         checks = verify_bundle(changed)
-        assert [check.good for check in checks] == good and any(said in check.found for check in checks), checks
+        assert [check.good for check in checks] == good and any(said in check.finding for check in checks), checks
         assert run(["bundle", "verify", str(changed)]) == 1
 
 
@@ -187,7 +190,7 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, capsys: pyte
         )
     ):
         (tmp_path / f"{number}.tar.gz").write_bytes(content)
-        for words in (["bundle", "verify"], ["report", "--reports", str(tmp_path / "r"), "--from"]):
+        for words in (["bundle", "verify"], ["bundle", "redraw", "--reports", str(tmp_path / "r")]):
             assert run([*words, str(tmp_path / f"{number}.tar.gz")]) == 2, number
             assert "Traceback" not in (said := capsys.readouterr().err) and said
     assert run(["bundle", "verify", str(tmp_path / "none.tar.gz")]) == 2

@@ -26,7 +26,7 @@ from harness.claims.claim_rules import (
     UNKNOWN,
 )
 from harness.claims.judgement import Judgement, judge_claim, studies
-from harness.cli.repeat import claims
+from harness.cli.command_claims import claims
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
@@ -556,7 +556,7 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
         return 1
 
     monkeypatch.setattr("harness.sweep.together.run_together", run_together)
-    monkeypatch.setattr("harness.cli.repeat.usable_cores", lambda: 2)
+    monkeypatch.setattr("harness.cli.command_claims.usable_cores", lambda: 2)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     told = CliRunner().invoke(claims, [*where, "--run", "--budget", "2"])
     assert told.exception is None and ran[:2] == ["adult-dnn", "mnist-cnn"]

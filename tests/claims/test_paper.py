@@ -19,7 +19,7 @@ from harness.claims.judgement import (
     plan,
     rank_counts,
 )
-from harness.cli.repeat import paper
+from harness.cli.command_paper import paper
 from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.paper_sections import PaperStudy, read_experiments
 from harness.report.publish import write_page

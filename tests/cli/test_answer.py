@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from harness.analysis.stats import FEWEST_BLOCKS
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
-from harness.cli.common import WIDTH, answering, print_table
-from harness.cli.make import settings_of
+from harness.cli.answering import WIDTH, answering, print_table
+from harness.cli.command_make import settings_of
 from harness.report.answer import NOTHING_VALID, Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.sweep.study import read_study

@@ -73,3 +73,24 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
         assert run([command]) == 2
         said = capsys.readouterr().err
         assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("policies", "a", "b", "--base", "2"), "--base"),
+        (("bundle", "redraw", "b.tar.gz", "--style", "paper"), "--style"),
+        (("check", "--budget", "5"), "--budget"),
+        (("check", "--scheduler", "local"), "--scheduler"),
+        (("check", "--data-dir", "."), "--data-dir"),
+        (("compare", "a", "b", "--budget", "5"), "--budget"),
+        (("compare", "a", "b", "--epochs", "5"), "--epochs"),
+        (("compare", "a", "b", "--nodes", "2"), "--nodes"),
+        (("claims", "--budget", "5"), "--budget"),
+        (("probe", "--launcher", "mpirun -n 4", "--ranks", "4"), "--ranks"),
+        (("data", "prepare", "imagenet", "--shards", "2", "--output", "x", "--samples", "5"), "--samples"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(arguments, option, capsys):
+    assert run(arguments) == 2
+    assert option in capsys.readouterr().err

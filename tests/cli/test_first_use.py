@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import first_use
-from harness.cli.sweeps import sweep
+from harness.cli.command_sweep import sweep
 from harness.datasets import info, known
 from harness.datasets.downloads import MIRRORS, fetch_at_first_use
 from tests.labs.mnist_files import write_mnist

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
-from harness.cli.make import as_make, command_line, read_overrides, settings_of
+from harness.cli.command_make import command_line, read_overrides, settings_of
 
 ROOT = Path(__file__).parents[2]
 NASTY = "a 'b'  \"c\" $HOME $(X) `false` ; # \\ \\n %\nsecond line\t\n "
@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / "harness/cli").mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)
-    shutil.copy(ROOT / "harness/cli/__init__.py", folder / "harness/cli")
+    shutil.copy(ROOT / "harness/cli/commands.tsv", folder / "harness/cli")
     for name in ("requirements.lock", "pyproject.toml", ".venv/.stamp"):
         (folder / name).touch()
     program = folder / ".venv/bin/harness"
@@ -137,26 +137,6 @@ def test_sweeps_are_named_in_one_way_with_blanks_or_commas() -> None:
         assert words[-2:] == ["--", "one"], target
     assert command_line("compare", {"SWEEP": "one,two three"}) == ["compare", "--", "one", "two", "three"]
     assert command_line("run", {"SCRIPT": "t.py", "ARGUMENTS": "a,b"})[-1] == "a,b"
-
-
-@pytest.mark.parametrize(
-    ("target", "said", "told"),
-    [
-        (
-            "predict",
-            "run `harness probe` first, or give --network ALPHA,BETA",
-            "run `make probe` first, or give NETWORK=ALPHA,BETA",
-        ),
-        ("sweep", "--predict-first needs it", "PREDICT_FIRST=1 needs it"),
-        ("check", "see `harness status one --results there`", "see `make status SWEEP=one RESULTS=there`"),
-        ("check", "save it with `harness baseline save main`", "save it with `make baseline NAME=main`"),
-        ("data", "`harness data fetch mnist --data-dir X`", "`make data ACTION=fetch DATASET=mnist DATA_DIR=X`"),
-        ("status", "`harness sweep --data='my $file' --no-turns`", "`make sweep DATA='my $$file' NO_TURNS=1`"),
-        ("probe", "add --force to measure", "add FORCE=1 to measure"),
-    ],
-)
-def test_a_user_of_make_is_told_its_words(target: str, said: str, told: str) -> None:
-    assert as_make(said, target) == told
 
 
 def test_a_target_that_there_is_not_is_one_sentence(checkout: Path) -> None:

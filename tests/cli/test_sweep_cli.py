@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.sweeps import sweep
+from harness.cli.command_sweep import sweep
 from harness.schema.command_lines import repeat_command
 from harness.sweep.study import read_study
 from tests.labs.factories import make_run, write_run, write_study

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.options import build_layouts, build_submission, build_workload
-from harness.cli.sweeps import sweep as sweep_click
+from harness.cli.command_sweep import sweep as sweep_click
+from harness.cli.launch_options import build_submission
+from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
@@ -111,8 +112,6 @@ def test_status_prints_it_where_something_is_to_be_launched(tmp_path: Path, monk
     write_submission(folder, Submission())
     said = CliRunner().invoke(main, ["status", "study"]).output
     assert "this command launches again what failed, is missing or has no valid times:\n    harness sweep " in said
-    told = CliRunner().invoke(main, ["make", "status", "SWEEP=study"]).output
-    assert "no valid times:\n    make sweep DATASET=" in told and "harness" not in told
 
 
 def test_a_setting_that_a_scheduler_does_not_know_is_refused_as_before() -> None:

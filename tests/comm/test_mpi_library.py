@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli.sweeps import sweep
+from harness.cli.command_sweep import sweep
 from harness.comm.mpi_library import LibraryFault, find_bad_library, find_launcher
-from harness.doctor import PROBLEM, check_mpi, find_mpirun
+from harness.doctor.diagnostic import PROBLEM
+from harness.doctor.mpi_checks import check_mpi, find_mpirun
 
 SAYS = {"mpich": "HYDRA build details:", "openmpi": "mpirun (Open MPI) 4.1.4"}
 
@@ -134,4 +135,4 @@ def test_the_doctor_says_it(install: Callable[..., Path]) -> None:
     install("mpich", "lib/libmpich.so.12", "bin/mpicc")
     lines = list(check_mpi(find_mpirun()))
     (library,) = [line for line in lines if line.topic == "MPI library"]
-    assert library.status == PROBLEM and "libmpich.so.12" in library.found and "--no-binary" in library.fix
+    assert library.status == PROBLEM and "libmpich.so.12" in library.finding and "--no-binary" in library.fix

@@ -9,11 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import doctor as diagnose
 from harness.__main__ import run as command
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
-from harness.doctor import OK, PROBLEM, WARNING, TensorFlow, check_scheduler, ok, problem, warning
+from harness.doctor import all_checks as table
+from harness.doctor.cluster_checks import check_scheduler
+from harness.doctor.diagnostic import OK, PROBLEM, WARNING, ok, problem, warning
+from harness.doctor.machine_checks import check_cache, check_data, check_gpus
+from harness.doctor.mpi_checks import check_match, check_mpi, check_world, find_mpirun
+from harness.doctor.software_checks import TensorFlow, check_compilers, check_package, check_tensorflow
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -33,9 +37,9 @@ def world(size: int, total: float) -> str:
     ],
 )
 def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: str) -> None:
-    check = diagnose.check_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
+    check = check_world(Reply(code=code, out=out, err="warning\nno permission to start\n"))
     assert check.status == status
-    assert words in check.found
+    assert words in check.finding
     assert bool(check.fix) == (status != OK)
 
 
@@ -49,52 +53,52 @@ def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: 
     ],
 )
 def test_library_and_launcher_are_compared(library: str, launcher: str, status: str) -> None:
-    assert diagnose.check_match(library=library, launcher=launcher).status == status
+    assert check_match(library=library, launcher=launcher).status == status
 
 
 def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = diagnose.find_mpirun()
+    found = find_mpirun()
     assert isinstance(found, UserError)
-    checks = list(diagnose.check_mpi(found))
+    checks = list(check_mpi(found))
     launcher = next(check for check in checks if check.topic == "MPI launcher")
     assert launcher.status == PROBLEM
-    assert "mpirun on PATH" in launcher.found
+    assert "mpirun on PATH" in launcher.finding
 
 
 @pytest.mark.mpi
 def test_this_machine_starts_two_ranks() -> None:
-    checks = {check.topic: check for check in diagnose.check_mpi(diagnose.find_mpirun())}
-    assert checks["two ranks"].status == OK, checks["two ranks"].found
-    assert checks["they match"].status == OK, checks["they match"].found
+    checks = {check.topic: check for check in check_mpi(find_mpirun())}
+    assert checks["two ranks"].status == OK, checks["two ranks"].finding
+    assert checks["they match"].status == OK, checks["they match"].finding
 
 
 def test_only_problems_make_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     for worst, code, said in ((warning, 0, "Everything that runs need works."), (problem, 1, "Runs will fail: b.")):
         checks = [ok("a", "x"), worst("b", "y", "z")]
-        monkeypatch.setattr(diagnose, "all_checks", lambda _, checks=checks: iter(checks))
+        monkeypatch.setattr(table, "all_checks", lambda _, checks=checks: iter(checks))
         assert command(["doctor"]) == code
         shown = capsys.readouterr().out
         assert said in shown and "fix: z" in shown
 
 
 def test_a_broken_tensorflow_is_a_problem() -> None:
-    check = diagnose.check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
+    check = check_tensorflow(TensorFlow(error="ImportError: no libfoo"))
     assert check.status == PROBLEM
-    assert "no libfoo" in check.found
-    assert diagnose.check_tensorflow(TensorFlow(seconds=3.0)).status == OK
-    assert diagnose.check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
+    assert "no libfoo" in check.finding
+    assert check_tensorflow(TensorFlow(seconds=3.0)).status == OK
+    assert check_tensorflow(TensorFlow(seconds=90.0)).status == WARNING
 
 
 def test_an_absent_package_names_the_command_that_installs_it() -> None:
-    check = diagnose.check_package("no-such-package-here", "Nothing")
+    check = check_package("no-such-package-here", "Nothing")
     assert (check.status, check.fix) == (PROBLEM, "pip install no-such-package-here")
 
 
 def test_no_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [check.status for check in diagnose.check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
+    assert [check.status for check in check_compilers(tmp_path / "mpirun")] == [WARNING, WARNING]
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -102,28 +106,28 @@ def test_a_gpu_that_tensorflow_does_not_see_is_a_warning(monkeypatch: pytest.Mon
     tool.write_text("#!/bin/sh\necho 'Example GPU, 80 GiB, 550.1'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert diagnose.check_gpus(()).status == WARNING
-    assert diagnose.check_gpus(("Example GPU",)).status == OK
+    assert check_gpus(()).status == WARNING
+    assert check_gpus(("Example GPU",)).status == OK
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert diagnose.check_gpus(()).found == "none"
+    assert check_gpus(()).finding == "none"
 
 
 def test_a_cache_in_the_way_of_a_file_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(blocked))
-    assert diagnose.check_cache().status == PROBLEM
+    assert check_cache().status == PROBLEM
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
-    assert diagnose.check_cache().status == OK
+    assert check_cache().status == OK
 
 
 def test_data_sets_are_looked_for(tmp_path: Path, shared_data: Path) -> None:
-    absent = {check.topic: check.found for check in diagnose.check_data(tmp_path)}
+    absent = {check.topic: check.finding for check in check_data(tmp_path)}
     assert all("stand-in" in found for topic, found in absent.items() if topic != "data folder")
-    present = {check.topic: check.found for check in diagnose.check_data(shared_data)}
+    present = {check.topic: check.finding for check in check_data(shared_data)}
     assert present["data mnist"] == "original files"
     assert "stand-in" in present["data acoustic"]
-    assert next(diagnose.check_data(tmp_path / "gone")).status == PROBLEM
+    assert next(check_data(tmp_path / "gone")).status == PROBLEM
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
@@ -185,7 +189,7 @@ def test_it_names_the_scheduler_the_pmi_and_what_would_be_submitted(
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = {check.topic: check.found for check in check_scheduler()}
+    found = {check.topic: check.finding for check in check_scheduler()}
     assert found["scheduler"].startswith(f"slurm, found {tmp_path}")
     assert found["PMI"] == "mpi=pmix"
     assert "srun --mpi=pmix --nodes=2 --ntasks=2" in found["2 nodes"]

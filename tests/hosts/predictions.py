@@ -28,7 +28,7 @@ from harness.prediction.beyond import NETWORK, beyond
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
 from harness.prediction.step_model import measured_base, predict
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
-from harness.probe.probing import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.presets import resolve

@@ -20,7 +20,10 @@ from harness.sweep.submission import Submission
 from tests.labs.doubles import install
 from tests.labs.sweep_lab import Lab
 
-COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun")
+COMMANDS = (
+    *("sbatch", "squeue", "sinfo", "scancel", "sacct", "scontrol", "srun"),
+    *("qsub", "qstat", "qselect", "qdel", "pbsnodes", "flux"),
+)
 
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))

@@ -7,7 +7,7 @@ prints RESUMED: by sync policy the weights after two epochs, and those of two wh
 import json
 import sys
 
-from harness.cli.train import train
+from harness.cli.command_train import train
 from harness.comm.policies import verify_replicas
 from harness.comm.world import start
 from harness.schema.presets import resolve

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.cli.common import _document
+from harness.cli.answering import _document
 from harness.prediction.beyond import Draws, MeasuredParts
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.step_model import measured_factor, own_times

@@ -13,7 +13,7 @@ from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
 from harness.prediction.forecast import network_reference
 from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds, read_links
-from harness.probe.probing import fit_cost
+from harness.probe.message_fit import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.labs.factories import make_launch, make_provenance, write_report, write_run, write_study

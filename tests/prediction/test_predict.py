@@ -295,7 +295,7 @@ def test_a_prediction_is_kept_and_scored_by_what_came_after(tmp_path: Path) -> N
 
 
 def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> None:
-    from harness.cli.predict import predict as command
+    from harness.cli.command_predict import predict as command
 
     write_base(tmp_path)
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10"]

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.cli.machine import probe as command
-from harness.probe import probe_store, probing
+from harness.cli.command_probe import probe as command
+from harness.probe import probing, tuning
 from harness.probe.measure import MessageSeries, ProbeResult
-from harness.probe.probe_store import fastest_way, newest_probe, read_probe, write_probe
+from harness.probe.message_fit import fit_cost, fit_launches
+from harness.probe.probe_store import newest_probe, read_probe, write_probe
 from harness.probe.probing import (
     algorithm_settings,
-    fit_cost,
-    fit_launches,
     message_sizes,
     parse_settings,
 )
+from harness.probe.tuning import fastest_allreduce, tuned_settings
 from harness.report.probe_page import best_settings, fit_warning, probe_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
@@ -80,7 +80,7 @@ def test_a_bad_fit_is_said() -> None:
 
 def test_the_faster_setting_is_chosen_where_it_is_faster() -> None:
     probe = make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}).probe
-    large, small = fastest_way(probe, EXPERIMENTS["cifar10-cnn"].weights_bytes), fastest_way(probe, 1024)
+    large, small = fastest_allreduce(probe, EXPERIMENTS["cifar10-cnn"].weights_bytes), fastest_allreduce(probe, 1024)
     assert large.environment == {"OMPI_MCA_pml": "other", "HARNESS_REDUCTION": "native"}
     assert large.usual_s / large.seconds == pytest.approx(4, rel=0.1)
     assert small.environment == {} and str(small) == "the defaults"
@@ -121,7 +121,7 @@ def test_of_equal_settings_the_default_stays_and_a_fast_one_is_found(factor: flo
             )
             for number in range(EQUAL)
         )
-        best = fastest_way(replace(probe, by_setting=by_setting), 1024)
+        best = fastest_allreduce(replace(probe, by_setting=by_setting), 1024)
         chosen += best.environment != {}
         assert (best.gain is None) == (best.environment == {}) and (best.gain is None or best.gain.interval.high < 1)
     assert least <= chosen / TRIALS <= most
@@ -167,12 +167,12 @@ def test_a_probe_without_blocks_recommends_the_defaults() -> None:
     text = re.sub(rb',\s*"ratios": \[\]', b"", encode(replace(old, by_setting=by_setting)))
     assert b"ratios" not in text
     kept = decode(text, Probe, Path("probe.json"))
-    assert fastest_way(kept, EXPERIMENTS["cifar10-cnn"].weights_bytes).environment == {}
+    assert fastest_allreduce(kept, EXPERIMENTS["cifar10-cnn"].weights_bytes).environment == {}
 
 
 def test_a_size_beyond_the_probe_is_refused() -> None:
     with pytest.raises(UserError, match="more than the probe's 67,108,864: run `harness probe --largest 70000000`"):
-        fastest_way(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
+        fastest_allreduce(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
 
 
 def test_sizes_are_doublings_and_the_papers_networks() -> None:
@@ -317,9 +317,9 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_store, "describe_machine", lambda gpus: make_provenance().machine)
+    monkeypatch.setattr(tuning, "describe_machine", lambda gpus: make_provenance().machine)
     write_probe(make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}), tmp_path)
-    settings, sentence = probe_store.tuned_settings(make_workload(), tmp_path)
+    settings, sentence = tuned_settings(make_workload(), tmp_path)
     assert settings == (("HARNESS_REDUCTION", "native"), ("OMPI_MCA_pml", "other"))
     assert "on 2 ranks: HARNESS_REDUCTION=native, pml=other" in sentence and "us by default" in sentence
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
@@ -333,4 +333,4 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     )
     assert "export OMPI_MCA_pml=other\n" in job.script.read_text()
     with pytest.raises(UserError, match="TUNED=1 knows how many bytes"):
-        probe_store.tuned_settings(make_workload(dataset="file"), tmp_path)
+        tuned_settings(make_workload(dataset="file"), tmp_path)

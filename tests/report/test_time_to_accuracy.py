@@ -101,7 +101,7 @@ def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_p
 def test_claims_are_judged_by_what_is_there_and_predicted_where_it_is_not(
     policies: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    from harness.cli.repeat import claims as command
+    from harness.cli.command_claims import claims as command
 
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     CliRunner().invoke(command, where, catch_exceptions=False)

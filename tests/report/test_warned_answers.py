@@ -11,7 +11,7 @@ from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.cpu_contention import MET
-from harness.cli.sweeps import report
+from harness.cli.command_report import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
@@ -156,7 +156,7 @@ def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: P
     plant(folder, launches=2)
     write_run(folder, make_launch(2, 0, 1.0, invalid=(BUSY,)))
     found = explain_sweep(folder)
-    answer = explain_answer(found, None, (), "harness explain")
+    answer = explain_answer(found, (), "harness explain")
     assert answer.banners == sweep_warnings(found.loaded, found.scaling)
     said = plain(" ".join(banner.text for banner in answer.banners))
     assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training rows" in said

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.cli.options import parse_counts
+from harness.cli.counts import parse_counts
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.cli.options import parse_counts
+from harness.cli.counts import parse_counts
 from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus, with_instances
 from harness.schema.record import read_run
 from harness.schema.sweep import Layout

@@ -12,12 +12,11 @@ from harness.sweep import submitting
 from harness.sweep.execute import cancel
 from harness.sweep.running import read_running
 from harness.sweep.status import read_status
-from tests.labs.queues import COMMANDS, Queue, sweep
+from tests.labs.queues import Queue, sweep
 from tests.labs.sweep_lab import Lab, wait_for
 
 pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
 
-COMMANDS += ("qsub", "qstat", "qselect", "qdel", "pbsnodes", "flux")
 OFTEN = (("slurm", "jobs"), ("slurm", "nested"), ("pbs", "array"), ("flux", "jobs"))
 SELDOM = (("slurm", "array"), ("pbs", "jobs"), ("pbs", "nested"))
 WAYS = (*OFTEN, *(pytest.param(*way, marks=pytest.mark.slow) for way in SELDOM))

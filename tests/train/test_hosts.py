@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from harness.probe.measure import ProbePlan, ProbeResult
-from harness.probe.probing import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from tests.hosts.lab import Lab, hosts, missing

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.frames import stretch_rate, stretches_around
 from harness.base.errors import UserError
-from harness.cli.train import LOST
+from harness.cli.command_train import LOST
 from harness.comm.elastic_world import Member, assign_slots, failure_text
 from harness.schema.record import read_run
 from harness.schema.sweep import Layout, Point

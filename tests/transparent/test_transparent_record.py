@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.options import build_workload
+from harness.cli.training_options import build_workload
 from harness.schema.presets import script_workload
 from harness.schema.record import WeightsRecord, read_run
 from harness.schema.sweep import Layout, Point

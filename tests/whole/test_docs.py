@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness import datasets
 from harness.cli import main
-from harness.cli.make import TARGETS, command_line, read_overrides, settings_of
+from harness.cli.command_make import TARGETS, command_line, read_overrides, settings_of
 from harness.schema.presets import PRESETS
 from harness.schema.sync import POLICIES
 from tests.labs.additions import TABLE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run
-from harness.cli.make import command_line, read_overrides
+from harness.cli.command_make import command_line, read_overrides
 from tests.labs.caches import own_cache
 from tests.labs.doc_pages import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
 from tests.labs.whole_job import UNSAVED
@@ -33,7 +33,8 @@ LONG = {
     "harness run -n 4 --gpus-per-rank 1": "needs four GPUs; tests/sweep/test_gpus.py has a double of the driver",
     "harness reproduce": "launches again what was recorded",
     "harness bundle": "draws every figure for print; tests/bundle/test_bundle.py writes one",
-    "harness report --from": "needs a bundle; tests/bundle/test_bundle.py draws one again",
+    "harness bundle redraw": "needs a bundle; tests/bundle/test_bundle.py draws one again",
+    "harness policies": "needs sweeps of two policies; tests/report/test_time_to_accuracy.py makes them",
     "harness compare old.py": "trains two scripts in turns",
     "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
@@ -57,7 +58,6 @@ ADDED = {
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
-    "SWEEP OTHER --together": RECORDS.name,
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from harness.cli import main
-from harness.cli.make import settings_of
+from harness.cli.command_make import settings_of
 from harness.schema.option import GROUPS
 from tests.labs.golden import compare
 

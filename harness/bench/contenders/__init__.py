@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """One way to train: its `name` in records, the `title` of its row, and how many `ranks` train, one on each core.
+    """A program that trains: its `name` in records, the `title` of its row, how many `ranks` train, one on each core.
 
     `script` is its file in this folder. It is a `module` of the harness, or one that imports nothing of the harness and
     is run from a copy by `python`; under `transparent` it is run, unmodified, by ``harness run``. Without one it is the
@@ -78,8 +78,10 @@ class Contender:
     options: tuple[str, ...] = ()
 
 
-BARE, BOUND, OURS = {1: "bare-1", 2: "bare"}, "bound", {1: "ours-1", 2: "gradients"}
-"""What the others are compared with, by their ranks."""
+# What the others are compared with; by their ranks.
+BARE = {1: "bare-1", 2: "bare"}
+OURS = {1: "ours-1", 2: "gradients"}
+BOUND = "bound"
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
@@ -143,20 +145,27 @@ def choose_contenders(
         if name not in CONTENDERS:
             raise unknown("CONTENDERS", name, CONTENDERS)
     wanted = {*names, *(BARE[CONTENDERS[name].ranks] for name in names)} or set(CONTENDERS)
-    found, left_out = [], {}
-    for name, one in CONTENDERS.items():
-        if name in pythons:
-            python = shutil.which(pythons[name]) or pythons[name]  # its mpirun lies beside the program itself
-            one = replace(one, python=python, package="")
+    chosen = []
+    left_out = {}
+    for name, contender in CONTENDERS.items():
         if name not in wanted:
             continue
-        if one.package and find_spec(one.package) is None:
-            option = {"ddp": "TORCH_PYTHON"}.get(name, f"{name.upper()}_PYTHON")
-            left_out[name] = (
-                f"{one.title} is left out: {one.package} is not installed; give {option}=PATH of a Python with it"
-            )
-        elif one.ranks > cores:
-            left_out[name] = f"{one.title} is left out: it needs {one.ranks} cores, this machine has {cores}"
+        if name in pythons:
+            python = shutil.which(pythons[name]) or pythons[name]  # its mpirun lies beside the program itself
+            contender = replace(contender, python=python, package="")
+        reason = _why_left_out(contender, cores)
+        if reason:
+            left_out[name] = f"{contender.title} is left out: {reason}"
         else:
-            found.append(one)
-    return found, left_out
+            chosen.append(contender)
+    return chosen, left_out
+
+
+def _why_left_out(contender: Contender, cores: int) -> str:
+    """Return why `contender` cannot run here, empty if it can."""
+    if contender.package and find_spec(contender.package) is None:
+        option = {"ddp": "TORCH_PYTHON"}.get(contender.name, f"{contender.name.upper()}_PYTHON")
+        return f"{contender.package} is not installed; give {option}=PATH of a Python with it"
+    if contender.ranks > cores:
+        return f"it needs {contender.ranks} cores, this machine has {cores}"
+    return ""

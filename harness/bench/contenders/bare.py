@@ -6,10 +6,10 @@ FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels]
 [rows], and network.json, a Keras model with logits as output. Every rank trains on an equal part of the rows by plain
 gradient descent, BATCH at a time and in the order in which they are, in one compiled loop on one thread, again and
 again; the ranks do not communicate. With ``allreduce`` as many bytes as the gradients have are summed by MPI_Allreduce,
-in place, once for every step, behind the steps of each turn: the bound for synchronous training.
+in place, once for every step, after the steps of each turn: the bound for synchronous training.
 
 Rank 0 prints the mean loss of the first epoch. What lies beside this script as turns.py (harness/base) lets it train in
-turns; without a block it trains for ever.
+turns; without a block it trains without end.
 """
 
 import sys
@@ -51,7 +51,11 @@ def main() -> None:
     """Train as the command line asks."""
     from mpi4py import MPI  # starts MPI
 
-    folder, batch, seed, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    folder = Path(sys.argv[1])
+    batch = int(sys.argv[2])
+    seed = int(sys.argv[3])
+    rate = float(sys.argv[4])
+    sums_gradients = sys.argv[5:] == ["allreduce"]
     world = MPI.COMM_WORLD
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -59,22 +63,20 @@ def main() -> None:
     keras.utils.set_random_seed(seed)
     rows, labels = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("rows", "labels"))
     steps = len(rows) // world.size // batch
-    own = slice(world.rank * steps * batch, (world.rank + 1) * steps * batch)
-    inputs = tf.constant(rows[own].reshape(steps, batch, *rows.shape[1:]))
-    targets = tf.constant(labels[own].reshape(steps, batch))
+    share = slice(world.rank * steps * batch, (world.rank + 1) * steps * batch)
+    inputs = tf.constant(rows[share].reshape(steps, batch, *rows.shape[1:]))
+    targets = tf.constant(labels[share].reshape(steps, batch))
     model = keras.models.model_from_json((folder / "network.json").read_text())
     gradients = np.zeros(sum(variable.shape.num_elements() for variable in model.trainable_variables), np.float32)
-    train, sums, turns = (
-        compile_steps(model, inputs, targets, rate),
-        sys.argv[5:] == ["allreduce"],
-        join(world.rank, world.size),
-    )
-    done, total = 0, 0.0
+    train = compile_steps(model, inputs, targets, rate)
+    turns = join(world.rank, world.size)
+    done = 0
+    total = 0.0
     while True:
         most = steps - done if done < steps else 2**20
         count = turns.ahead(most) if turns else most
         total += float(train(tf.constant(done % steps), tf.constant(count)))
-        for _ in range(count if sums else 0):
+        for _ in range(count if sums_gradients else 0):
             world.Allreduce(MPI.IN_PLACE, gradients)
         done += count
         if done == steps:

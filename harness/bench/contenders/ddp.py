@@ -8,7 +8,7 @@ equal part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuf
 thread, epoch after epoch.
 
 Rank 0 prints the version, and the mean loss of the first epoch, after which all ranks must have the same weights. What
-lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains for ever.
+lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains without end.
 """
 
 import hashlib
@@ -31,19 +31,19 @@ def build(layers: list[dict[str, Any]], inputs: torch.Tensor) -> nn.Sequential:
 
     `inputs`, float32 [rows, *features] with the channels of images first, give it its shape.
     """
-    made: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for layer in layers:
         kind = layer["kind"]
         if kind == "dense":
-            made.append(nn.LazyLinear(layer["units"]))
+            modules.append(nn.LazyLinear(layer["units"]))
         elif kind == "convolution":
-            made.append(nn.LazyConv2d(layer["units"], layer["size"], padding="same"))
+            modules.append(nn.LazyConv2d(layer["units"], layer["size"], padding="same"))
         elif kind == "pooling":
-            made.append(nn.MaxPool2d(layer["size"]))
+            modules.append(nn.MaxPool2d(layer["size"]))
         else:
-            made.append(nn.Flatten())
-        made += [activation() for activation in _ACTIVATIONS[layer.get("activation", "linear")]]
-    network = nn.Sequential(*made)
+            modules.append(nn.Flatten())
+        modules += [activation() for activation in _ACTIVATIONS[layer.get("activation", "linear")]]
+    network = nn.Sequential(*modules)
     network(inputs)
     return network
 
@@ -55,21 +55,27 @@ def _number(*names: str) -> int:
 
 def main() -> None:
     """Train as the command line asks."""
-    folder, batch, seed, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-    rank, size = _number("OMPI_COMM_WORLD_RANK", "PMI_RANK"), _number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    folder = Path(sys.argv[1])
+    batch = int(sys.argv[2])
+    seed = int(sys.argv[3])
+    rate = float(sys.argv[4])
+    rank = _number("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    size = _number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     distributed.init_process_group("gloo", init_method=(folder / "meet").as_uri(), rank=rank, world_size=size)
     rows, labels = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("rows", "labels"))
-    own = slice(rank * len(rows) // size, (rank + 1) * len(rows) // size)
-    x = np.array(rows[own])
+    share = slice(rank * len(rows) // size, (rank + 1) * len(rows) // size)
+    x = np.array(rows[share])
     if x.ndim == 4:
         x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))  # PyTorch's images have their channels first
-    inputs, targets = torch.from_numpy(x), torch.from_numpy(np.array(labels[own])).long()
+    inputs = torch.from_numpy(x)
+    targets = torch.from_numpy(np.array(labels[share])).long()
     layers = json.loads((folder / "layers.json").read_text())
     network = nn.parallel.DistributedDataParallel(build(layers, inputs[:1]))
     optimizer = torch.optim.SGD(network.parameters(), lr=rate)
-    turns, told = join(rank, size), False
+    turns = join(rank, size)
+    first_epoch = True
     while True:
         losses = []
         for chosen in torch.randperm(len(x)).split(batch):
@@ -82,12 +88,12 @@ def main() -> None:
                 turns.step()
         if turns:
             turns.leave()
-        if not told:
-            tell(rank, size, network, torch.stack(losses).mean())
-            told = True
+        if first_epoch:
+            report_epoch(rank, size, network, torch.stack(losses).mean())
+            first_epoch = False
 
 
-def tell(rank: int, size: int, network: nn.Module, mean: torch.Tensor) -> None:
+def report_epoch(rank: int, size: int, network: nn.Module, mean: torch.Tensor) -> None:
     """Compare all ranks' weights, and print the loss, whose `mean` each has of its own rows."""
     distributed.all_reduce(mean)
     weights = b"".join(weights.detach().numpy().tobytes() for weights in network.parameters())

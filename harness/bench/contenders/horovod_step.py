@@ -10,7 +10,7 @@ all gradients of a step in one group, and plain gradient descent follows.
 
 Rank 0 prints the versions, and the mean loss of the first epoch, after which all ranks must have the same weights. What
 lies beside this script as turns.py (harness/base) lets it train in turns; without a block, or where ``harness run``
-passes them, it trains for ever.
+passes them, it trains without end.
 """
 
 import hashlib
@@ -28,24 +28,27 @@ from turns import join  # standard library only
 
 def build(layers: "list[dict[str, Any]]", shape: "tuple[int, ...]") -> tf.keras.Model:
     """Return the network, with logits as output, that `layers` describe, for rows of that shape."""
-    made: list[tf.keras.layers.Layer] = []
+    keras_layers: list[tf.keras.layers.Layer] = []
     for layer in layers:
         kind = layer["kind"]
         if kind == "dense":
-            made.append(tf.keras.layers.Dense(layer["units"], activation=layer["activation"]))
+            keras_layers.append(tf.keras.layers.Dense(layer["units"], activation=layer["activation"]))
         elif kind == "convolution":
             words = {"padding": "same", "activation": layer["activation"]}
-            made.append(tf.keras.layers.Conv2D(layer["units"], layer["size"], **words))
+            keras_layers.append(tf.keras.layers.Conv2D(layer["units"], layer["size"], **words))
         elif kind == "pooling":
-            made.append(tf.keras.layers.MaxPooling2D(layer["size"]))
+            keras_layers.append(tf.keras.layers.MaxPooling2D(layer["size"]))
         else:
-            made.append(tf.keras.layers.Flatten())
-    return tf.keras.Sequential([tf.keras.Input(shape), *made])
+            keras_layers.append(tf.keras.layers.Flatten())
+    return tf.keras.Sequential([tf.keras.Input(shape), *keras_layers])
 
 
 def main() -> None:
     """Train as the command line asks."""
-    folder, batch, seed, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    folder = Path(sys.argv[1])
+    batch = int(sys.argv[2])
+    seed = int(sys.argv[3])
+    rate = float(sys.argv[4])
     hvd.init()
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -53,9 +56,9 @@ def main() -> None:
     tf.keras.utils.set_random_seed(seed)
     rows, labels = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("rows", "labels"))
     steps = len(rows) // hvd.size() // batch
-    own = slice(hvd.rank() * steps * batch, (hvd.rank() + 1) * steps * batch)
-    inputs = tf.constant(rows[own].reshape(steps, batch, *rows.shape[1:]))
-    targets = tf.constant(labels[own].reshape(steps, batch))
+    share = slice(hvd.rank() * steps * batch, (hvd.rank() + 1) * steps * batch)
+    inputs = tf.constant(rows[share].reshape(steps, batch, *rows.shape[1:]))
+    targets = tf.constant(labels[share].reshape(steps, batch))
     model = build(json.loads((folder / "layers.json").read_text()), rows.shape[1:])
     hvd.broadcast_variables(model.variables, root_rank=0)
     weights = model.trainable_variables
@@ -74,27 +77,29 @@ def main() -> None:
             total += loss
         return total
 
-    turns, done, total = join(hvd.rank(), hvd.size()), 0, 0.0
+    turns = join(hvd.rank(), hvd.size())
+    done = 0
+    total = 0.0
     while True:
         most = steps - done if done < steps else 2**20
         count = turns.ahead(most) if turns else most
         total += float(train(tf.constant(done % steps), tf.constant(count)))
         done += count
         if done == steps:
-            tell(weights, total / steps)
+            report_epoch(weights, total / steps)
         if turns:
             turns.step(count)
 
 
-def tell(weights: "list[tf.Variable]", loss: float) -> None:
+def report_epoch(weights: "list[tf.Variable]", loss: float) -> None:
     """Compare all ranks' weights, and print the loss, which each has of its own rows."""
     digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights)).hexdigest()
-    every = hvd.allgather_object((digest, loss))
-    if len({digest for digest, _ in every}) > 1:
+    of_ranks = hvd.allgather_object((digest, loss))
+    if len({digest for digest, _ in of_ranks}) > 1:
         sys.exit("ranks have different weights: they were not synchronised")
     if hvd.rank() == 0:
         print(f"with Horovod {horovod.__version__}, TensorFlow {tf.__version__}")
-        print(f"epoch 1  train loss {sum(loss for _, loss in every) / len(every):.4f}", flush=True)
+        print(f"epoch 1  train loss {sum(loss for _, loss in of_ranks) / len(of_ranks):.4f}", flush=True)
 
 
 if __name__ == "__main__":

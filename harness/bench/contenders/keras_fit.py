@@ -9,14 +9,15 @@ from harness.bench.contenders.script import build_network, one_thread, read_task
 def main() -> None:
     """Train as the command line asks, until the block ends."""
     task = read_task()
-    own = turns.join(0, 1) if turns.current() is None else None  # under `harness run` its optimizer's step passes
+    # Under `harness run` its optimizer's step passes the turns on.
+    my_turns = turns.join(0, 1) if turns.current() is None else None
     one_thread()
     import keras
 
-    class Told(keras.callbacks.Callback):
+    class FirstLoss(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            if own:
-                own.leave()
+            if my_turns:
+                my_turns.leave()
             if epoch == 0 and logs:
                 print(f"epoch 1  train loss {float(logs['loss']):.4f}", flush=True)
 
@@ -26,18 +27,18 @@ def main() -> None:
         optimizer=keras.optimizers.SGD(task.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    if own:
+    if my_turns:
         model.make_train_function()
         step = model.train_function
 
         def in_turns(iterator: Any) -> Any:
             logs = step(iterator)
-            own.step()
+            my_turns.step()
             return logs
 
         model.train_function = in_turns
     # verbose=0 spares Keras the cost of its progress bar; everything else is as it comes.
-    model.fit(x, y, batch_size=task.batch_per_rank, epochs=task.workload().epochs, verbose=0, callbacks=[Told()])
+    model.fit(x, y, batch_size=task.batch_per_rank, epochs=task.workload().epochs, verbose=0, callbacks=[FirstLoss()])
 
 
 if __name__ == "__main__":

@@ -111,8 +111,12 @@ def describe_layer(layer: "keras.Layer") -> dict[str, Any]:
         case keras.layers.Dense():
             return {"kind": "dense", "units": layer.units, "activation": layer.activation.__name__}
         case keras.layers.Conv2D(padding="same", strides=(1, 1)):
-            size, activation = layer.kernel_size[0], layer.activation.__name__
-            return {"kind": "convolution", "units": layer.filters, "size": size, "activation": activation}
+            return {
+                "kind": "convolution",
+                "units": layer.filters,
+                "size": layer.kernel_size[0],
+                "activation": layer.activation.__name__,
+            }
         case keras.layers.MaxPooling2D():
             return {"kind": "pooling", "size": layer.pool_size[0]}
         case keras.layers.Reshape() | keras.layers.Flatten():

@@ -40,7 +40,9 @@ def mirrored() -> None:
     Keras 3's ``fit`` fails under this strategy, so this is the loop of TensorFlow's guide "Custom training loop with
     Keras and MultiWorkerMirroredStrategy": one compiled step that takes its batch from the distributed iterator.
     """
-    task, addresses, rank = read_task(), read_addresses(), read_rank()
+    task = read_task()
+    addresses = read_addresses()
+    rank = read_rank()
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}})
     one_thread()
     import tensorflow as tf
@@ -84,7 +86,9 @@ def served() -> None:
     updates are asynchronous, a gradient is applied to weights that other workers have changed since. The coordinator
     takes the turns: where it schedules nothing, the others have nothing to do.
     """
-    task, rank, (coordinator, server, *workers) = read_task(), read_rank(), read_addresses()
+    task = read_task()
+    rank = read_rank()
+    coordinator, server, *workers = read_addresses()
     cluster = {"chief": [coordinator], "ps": [server], "worker": workers}
     role, number = (("chief", 0), ("ps", 0), ("worker", rank - 2))[min(rank, 2)]
     if role == "worker":
@@ -117,8 +121,10 @@ def _coordinate(
     with strategy.scope():
         model = build_network(task)
     make_steps = _compile_steps(strategy, task, model)
-    turns, epoch = join(0, 1), task.rows // task.batch_per_rank // workers
-    done, total = 0, 0.0
+    turns = join(0, 1)
+    epoch = task.rows // task.batch_per_rank // workers  # steps of every worker
+    done = 0
+    total = 0.0
     while True:
         most = epoch - done if done < epoch else 2**20
         count = turns.ahead(most) if turns else most

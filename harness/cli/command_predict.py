@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
+from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.provenance import describe_machine
-from harness.cli.common import answering, defaulted, folder_options, given_command, network_option, print_table
-from harness.cli.options import parse_counts
+from harness.cli.answering import answering, print_table
+from harness.cli.common_options import context_options, defaulted, given_command, network_option, refuse_given
+from harness.cli.counts import parse_counts
+from harness.cli.network import find_network
 from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
     from harness.prediction.forecast import PredictedCurve
-    from harness.prediction.network_cost import Uncertain
 
 _FAR = "1..1024*2"
 
@@ -36,9 +36,9 @@ _FAR = "1..1024*2"
     metavar="FILE",
     help="Write the measured points for Extra-P, and no more.",
 )
-@folder_options
+@context_options("results", "reports")
 @answering
-def predict(names: tuple[str, ...], results: Path, reports: Path, extrap: Path | None, **options: Any) -> Answer:
+def predict(names: tuple[str, ...], context: Context, extrap: Path | None, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
@@ -48,31 +48,14 @@ def predict(names: tuple[str, ...], results: Path, reports: Path, extrap: Path |
     reads (`extrap --text FILE`), which fits its own models to them.
     """
     if extrap is not None:
-        return _export(names, results, extrap)
-    answer = _curves(names, results, options)
-    for block in (block for section in answer.sections for block in section.blocks):
+        return _export(names, context.results, extrap)
+    answer = _curves(names, context.results, options)
+    for block in [block for section in answer.sections for block in section.blocks]:
         if isinstance(block, Prose):
             click.echo(block.text)
         elif isinstance(block, Table) and answer.table and block.title != answer.table.title:
             print_table(block.headings, block.rows)
     return answer
-
-
-def find_network(
-    network: str | None, results: Path, node: str | None = None, ranks_per_node: int = 1
-) -> "tuple[Uncertain, str] | None":
-    """Return the links that predictions use, and a sentence: those given, else this machine's newest probe, or None.
-
-    Raises:
-        UserError: what was given is not a network.
-    """
-    from harness.prediction.network_cost import probe_links, read_links
-    from harness.probe.probe_store import newest_probe
-
-    if network is not None:
-        return read_links(network, node, ranks_per_node)
-    found = newest_probe(results, describe_machine(gpus=()).fingerprint)
-    return probe_links(found, ranks_per_node) if found else None
 
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
@@ -81,27 +64,28 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
 
-    per_node, algorithm = options["ranks_per_node"], options["algorithm"]
+    per_node = options["ranks_per_node"]
+    algorithm = options["algorithm"]
     counts = [count * per_node for count in parse_counts("NODES", options["nodes"] or _FAR)]
     network = find_network(options["network"], results, options["node"], per_node)
     if network is None:
         raise UserError("a prediction needs a network: run `harness probe` first, or give --network ALPHA,BETA")
-    links, said = network
-    found: list[PredictedCurve] = []
+    links, origin = network
+    curves: list[PredictedCurve] = []
     banners: list[Banner] = []
     for name in names or EXPERIMENTS:
         choice = choose_sweep(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
             click.echo(choice.sentence(name))
             syncs = options["syncs"] or ("",)
-            found += [predict_curve(choice.loaded, counts, links, algorithm, sync) for sync in syncs]
+            curves += [predict_curve(choice.loaded, counts, links, algorithm, sync) for sync in syncs]
             banners += sweep_warnings(choice.loaded)
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
-    if not found:
+    if not curves:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
-    click.echo(f"Network: {said}; allreduce: {algorithm}.")
-    answer = prediction_answer(found, said, algorithm, given_command())
+    click.echo(f"Network: {origin}; allreduce: {algorithm}.")
+    answer = prediction_answer(curves, origin, algorithm, given_command())
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))
 
 
@@ -110,7 +94,10 @@ def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
     from harness.analysis.read_results import choose_sweep
     from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
 
-    _refuse_beside_extrap()
+    refuse_given(
+        "--extrap writes what was measured and predicts nothing",
+        *("nodes", "ranks_per_node", "network", "node", "syncs", "algorithm"),
+    )
     if len(names) != 1:
         raise UserError("--extrap writes the points of one workload: name it, such as --workload mnist-dnn")
     (name,) = names
@@ -133,12 +120,3 @@ def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
         banners=[warning] if few else [],
         command=given_command(),
     )
-
-
-def _refuse_beside_extrap() -> None:
-    """Raise a UserError if options of a prediction stand beside ``--extrap``, which predicts nothing."""
-    context = click.get_current_context()
-    for name in ("nodes", "ranks_per_node", "network", "node", "syncs", "algorithm"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = "--sync" if name == "syncs" else f"--{name.replace('_', '-')}"
-            raise UserError(f"--extrap writes what was measured and predicts nothing: leave out {option}")

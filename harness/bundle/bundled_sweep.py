@@ -1,0 +1,101 @@
+"""What a bundle says of each sweep: its answer, its command, its limits, and which launches are cheap to repeat."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import Loaded
+from harness.analysis.scaling import scale
+from harness.report.sweep_facts import banners
+from harness.report.sweep_page import headline
+from harness.schema.record import RunRecord
+from harness.why.known_causes import diagnose_sweep
+
+SMOKE_MINUTES = 30.0
+_PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundledSweep:
+    """One sweep of a bundle. `command` gives its launches, `limits` are sentences on what they do not show.
+
+    `figures` are the titles of its figures by file without the ending, below the bundle. `analysis_s` is what drawing
+    its report takes, in seconds.
+    """
+
+    name: str
+    answer: str
+    command: str
+    loaded: Loaded
+    analysis_s: float
+    figures: dict[str, str]
+    limits: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The launches that statements rest on: the valid ones, else all."""
+        return self.loaded.valid or self.loaded.runs
+
+    @property
+    def cheapest(self) -> RunRecord:
+        """The launch that takes the least time, one with valid times if there is one."""
+        return min(self.runs, key=lambda run: (run.wall_seconds, run.point.folder))
+
+
+def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, root: Path) -> BundledSweep:
+    """Return what is to be said of the sweep `loaded`, whose drawn `page` (a folder) lies below `root`."""
+    assert loaded.study is not None, f"{loaded.folder} was checked to be a sweep"
+    launches = launch_frame(loaded.runs, loaded.epochs)
+    limits = [
+        *(banner.text for banner in banners(loaded.valid or loaded.runs, launches)),
+        *(f"{diagnosis.cause.capitalize()}: {diagnosis.evidence}" for diagnosis in diagnose_sweep(loaded)),
+        *(f"{skipped.layout} was not run: {skipped.reason}." for skipped in loaded.study.skipped),
+        *(f"A launch of {failure.point.layout} failed: {failure.reason}." for failure in loaded.failures),
+    ]
+    invalid = [f"{run.point.layout}, launch {run.point.repeat + 1}" for run in loaded.runs if run.invalid]
+    if invalid:
+        share = f"{len(invalid)} of {len(loaded.runs)} launches"
+        limits.append(f"{share} have no valid times and are in no statistic: {'; '.join(invalid)}.")
+    figures = {}
+    for path in sorted(page.glob("*.svg")):
+        title = re.search(r"<dc:title>(.*?)</dc:title>", path.read_text(encoding="utf-8"), re.DOTALL)
+        figures[path.with_suffix("").relative_to(root).as_posix()] = title[1] if title else path.stem
+    return BundledSweep(
+        name=loaded.folder.name,
+        answer=headline(loaded, scale(launches)).replace("\u00a0", " "),
+        command=command,
+        loaded=loaded,
+        analysis_s=analysis_s,
+        figures=figures,
+        limits=tuple(limits),
+    )
+
+
+def smoke(sweeps: Sequence[BundledSweep]) -> tuple[tuple[BundledSweep, ...], float]:
+    """Return the sweeps whose cheapest launch fits into `SMOKE_MINUTES` beside all reports, and their minutes.
+
+    The cheapest come first; what takes too long is left out.
+    """
+    minutes = sum(sweep.analysis_s for sweep in sweeps) / 60
+    chosen = []
+    for sweep in sorted(sweeps, key=lambda sweep: sweep.cheapest.wall_seconds):
+        launch_minutes = sweep.cheapest.wall_seconds / 60
+        if minutes + launch_minutes <= SMOKE_MINUTES:
+            minutes += launch_minutes
+            chosen.append(sweep)
+    return tuple(chosen), minutes
+
+
+def execution_seconds(runs: Sequence[RunRecord]) -> float:
+    """Return the seconds in which launches were under way, those at the same time counted once, short pauses too."""
+    total = timedelta()
+    counted_until = None
+    for begin, end in sorted((run.ended - timedelta(seconds=run.wall_seconds), run.ended) for run in runs):
+        if counted_until is None or begin - counted_until > _PAUSE:
+            counted_until = begin
+        total += max(timedelta(), end - counted_until)
+        counted_until = max(counted_until, end)
+    return total.total_seconds()

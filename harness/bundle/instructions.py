@@ -1,0 +1,59 @@
+"""What a stranger reads and runs in a bundle: its README, the short variant, everything again."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.base import __version__
+from harness.bundle.bundled_sweep import BundledSweep, smoke
+from harness.bundle.manifest import RECORDS
+from harness.bundle.wheels import LOCK
+
+_AGAIN = "--results again/results --reports again/reports"
+_SMOKE = "The short variant: the bundle checked, its figures drawn, a launch of each sweep again."
+_EVERYTHING = "Everything again: the launches and the report of each sweep, then the claims."
+_HEADER = "#!/bin/sh\n# {purpose}\n# Real data: HARNESS_DATA_DIR names the folder with the original files.\n"
+_README = """# {name}
+
+Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
+
+- `appendix.md`: artifact description and evaluation; begin there.
+- `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
+- `smoke.sh BUNDLE`: the short variant; `{workflow}`: everything again.
+- `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`, `ro-crate-metadata.json`.
+
+`harness bundle verify` and `harness bundle redraw` take the archive itself.
+"""
+WORKFLOW = "reproduce.sh"
+
+
+def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep]) -> None:
+    """Write README.md and both scripts of the archive `bundle`, whose files lie in `root`."""
+    count = f"{len(sweeps)} sweeps" if len(sweeps) > 1 else f"the sweep {sweeps[0].name}"
+    readme = _README.format(name=bundle, count=count, version=__version__, workflow=WORKFLOW, lock=LOCK)
+    (root / "README.md").write_text(readme, encoding="utf-8")
+    _write_script(root / "smoke.sh", _SMOKE, _smoke_lines(bundle, sweeps))
+    _write_script(root / WORKFLOW, _EVERYTHING, _workflow_lines(sweeps))
+
+
+def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:
+    path.write_text(_HEADER.format(purpose=purpose) + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _smoke_lines(bundle: str, sweeps: Sequence[BundledSweep]) -> list[str]:
+    chosen, _ = smoke(sweeps)
+    launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
+    return [
+        "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
+        "failed=0",
+        'harness bundle verify "$bundle" || failed=1',
+        'harness bundle redraw "$bundle" --reports rebuilt || failed=1',
+        *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
+        "exit $failed",
+    ]
+
+
+def _workflow_lines(sweeps: Sequence[BundledSweep]) -> list[str]:
+    commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
+    # In a folder of its own: beside the bundle's records the same launches count as finished.
+    return ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]

@@ -1,0 +1,145 @@
+"""How a command ends: with a table, one sentence with its interval, the page's path; or with one JSON document."""
+
+import contextlib
+import functools
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from harness.base.errors import RunError
+from harness.base.files import write_atomic
+from harness.cli.common_options import with_options
+from harness.report.answer import Answer, Cell, markdown, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 80  # columns of a terminal that nobody has widened
+_LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
+_NUMBER = re.compile(r"$|–|\W?[\d.,]+(?!\w)")  # with or without a unit, an interval; or that there is none
+_COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
+
+
+def answering(function: Callable[..., Answer]) -> Callable[..., int]:
+    """Let the function of a click command end with the answer that it returns; add ``--json`` and ``--quiet``.
+
+    An answer that has a place among the reports and no page yet is written there, and as Markdown for ``--markdown``.
+    With ``--json`` standard output has one document and nothing else: all that is said meanwhile goes to standard
+    error. With ``--quiet`` it is not said; warnings go to standard error, the sentence alone to standard output.
+    """
+
+    @functools.wraps(function)
+    def command(*arguments: Any, as_json: bool, quiet: bool, summary: Path | None = None, **options: Any) -> int:
+        with contextlib.ExitStack() as stack:  # standard output stays free for the answer
+            if as_json:
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+            elif quiet:
+                nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            answer = function(*arguments, **options)
+            if summary:
+                write_atomic(summary, markdown(answer))
+            if answer.place and not answer.page:
+                from harness.report.publish import SCREEN, write_page
+
+                answer = write_page(answer, options["context"].reports, style=options.get("style", SCREEN))
+        if as_json:
+            click.echo(_document(answer))
+        elif quiet:
+            for banner in answer.banners:
+                click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
+            click.echo(plain(answer.sentence))
+        else:
+            _print_answer(answer)
+        if answer.problem:
+            raise RunError(answer.problem)
+        return answer.code
+
+    return with_options(
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document, all else on standard error."),
+        click.option(
+            "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
+        ),
+    )(command)
+
+
+def _document(answer: Answer) -> str:
+    screen = {
+        "question": answer.question,
+        "answer": plain(answer.sentence),
+        "warnings": [plain(banner.text) for banner in answer.banners],
+        "numbers": {tile.name: f"{plain(tile.value)} ({plain(tile.detail)})" for tile in answer.tiles},
+        "facts": {fact.name: plain(fact.value) for fact in answer.facts},
+        "notes": answer.notes,
+        "command": answer.command,
+        "page": str(answer.page or ""),
+        "problem": answer.problem,
+    }
+    members = {name: value for name, value in screen.items() if value or name == "answer"} | dict(answer.data)
+    content = msgspec.json.encode(members, enc_hook=_json_value)
+    return msgspec.json.format(content, indent=1).decode()
+
+
+def _json_value(value: Any) -> Any:
+    """Return what is not JSON as JSON: a number of NumPy's as a number, a path as text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _print_answer(answer: Answer) -> None:
+    console = _console(WIDTH)
+    for note in answer.notes:
+        click.echo(note)
+    if answer.table and answer.table.rows:
+        narrow = [number for number in range(len(answer.table.headings)) if number not in answer.table.wide]
+        rows = []
+        for row in answer.table.rows:
+            rows.append([row[number] for number in narrow])
+        print_table([answer.table.headings[number] for number in narrow], rows, console=console)
+    for banner in answer.banners:
+        _print_paragraph(console, f"{banner.kind}: {banner.text}", "yellow")
+    if answer.sentence:
+        _print_paragraph(console, answer.sentence, "bold")
+    if answer.page:
+        click.echo(answer.page)
+
+
+def _console(width: int) -> "Console":
+    """Return standard output for rich text, with `width` columns where it is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = width
+    return console
+
+
+def _print_paragraph(console: "Console", text: str, style: str) -> None:
+    width = min(WIDTH, console.width)
+    filled = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    console.print(plain(filled), markup=False, style=style, soft_wrap=True)
+
+
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, console: "Console | None" = None
+) -> None:
+    """Print a table: columns of numbers to the right, verdicts in colour."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    if console is None:
+        console = _console(_LIST_WIDTH)
+    table = Table(box=SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, heading in enumerate(headings):
+        numeric = all(_NUMBER.match(str(row[number])) for row in rows)
+        table.add_column(heading.replace("\n", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
+    console.print(table)

@@ -1,0 +1,84 @@
+"""``harness baseline``: what to check against."""
+
+import click
+
+from harness.base.context import Context
+from harness.cli.answering import print_table
+from harness.cli.common_options import context_options, sweep_argument
+from harness.cli.naming import find_measurement
+
+
+@click.group(name="baseline")
+def baseline() -> None:
+    """Keep, list and show baselines: files in results/baselines that a person can review and commit."""
+
+
+@baseline.command(name="save")
+@click.argument("name")
+@sweep_argument
+@click.option("--note", default="", help="One sentence for whoever reads it later.")
+@click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
+@context_options("results", "baselines")
+def save(name: str, sweep: str | None, note: str, replace: bool, context: Context) -> None:
+    """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
+
+    SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches.
+    """
+    from harness.regression.baselines import save_baseline
+
+    measurement = find_measurement(sweep, results=context.results, baselines=None)
+    click.echo(save_baseline(measurement, name, context.baselines, note=note, replace_it=replace))
+
+
+@baseline.command(name="list")
+@context_options("baselines")
+def list_all(context: Context) -> None:
+    """List every baseline: workload, layouts, launches, commit, machine."""
+    from harness.analysis.numbers import moment
+    from harness.regression.baselines import machine_line, read_baselines
+
+    rows = []
+    for saved in read_baselines(context.baselines):
+        measurement = saved.measurement
+        ranks = ",".join(str(layout.ranks) for layout in measurement.layouts)
+        fewest = str(min(len(measurement.of(layout)) for layout in measurement.layouts))
+        facts = (ranks, fewest, measurement.state, moment(saved.saved), machine_line(measurement.machine))
+        rows.append((saved.name, measurement.workload.name, *facts))
+    if not rows:
+        click.echo(f"no baseline in '{context.baselines}': save one with `harness baseline save NAME`")
+        return
+    print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
+
+
+@baseline.command(name="show")
+@click.argument("name")
+@context_options("baselines")
+def show(name: str, context: Context) -> None:
+    """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
+    from harness.analysis.numbers import moment
+    from harness.regression.baselines import find_baseline, machine_line
+    from harness.regression.checks import quantity_value, samples
+
+    saved = find_baseline(name, context.baselines)
+    measurement = saved.measurement
+    rows = [
+        (
+            sample.quantity,
+            str(sample.layout.ranks) if sample.layout else "all",
+            quantity_value(sample.quantity, sample.value),
+            str(len(sample.costs)),
+        )
+        for sample in samples(measurement, measurement, measurement.layouts)
+    ]
+    print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
+    workload = measurement.workload
+    software = measurement.software
+    facts = {
+        "Saved": f"{moment(saved.saved)} UTC" + (f": {saved.note}" if saved.note else ""),
+        "Commit": measurement.state,
+        "Machine": machine_line(measurement.machine),
+        "Training": f"{workload.name}, {workload.preset}, {measurement.scaling} scaling, {measurement.data_id}",
+        "Versions": f"TensorFlow {software.tensorflow}, {software.mpi_library}, Python {software.python}",
+    }
+    for title, fact in facts.items():
+        click.echo(f"{title}: {fact}")

@@ -1,0 +1,68 @@
+"""``harness bench``: the harness beside its alternatives."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.context import Context
+from harness.base.hostlock import HostLock
+from harness.base.processes import interruptible
+from harness.cli.answering import answering
+from harness.cli.common_options import context_options, defaulted, names_in
+from harness.report.answer import Answer, document
+
+if TYPE_CHECKING:
+    from harness.bench.blocks import BenchSettings
+
+
+@click.command(name="bench")
+@click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--contenders", default="", help="Some contenders, such as bare,raw-sums,gradients [default: all].")
+@click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
+@click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
+@click.option("--blocks", type=int, help="Starts of all contenders [default: what 15 minutes hold, at least 3].")
+@click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
+@click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
+@defaulted("--limit", "limit_s", type=int, default=180, help="Seconds that others wait for one.")
+@defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
+@context_options("reports")
+@answering
+def bench(
+    workloads: str,
+    contenders: str,
+    horovod_python: str | None,
+    torch_python: str | None,
+    context: Context,
+    **options: Any,
+) -> Answer:
+    """Measure the harness beside a bare loop, Keras fit, MultiWorkerMirroredStrategy and other alternatives.
+
+    Every contender trains the same networks on the same synthetic rows, one core per rank, in turns of tenths of a
+    second. All of it takes about 15 minutes, in which the machine should do nothing else.
+    """
+    from harness.bench.blocks import BenchSettings
+
+    pythons = {"horovod": horovod_python, "ddp": torch_python}
+    settings = BenchSettings(
+        workloads=names_in(workloads),
+        contenders=names_in(contenders),
+        pythons={name: path for name, path in pythons.items() if path},
+        **options,
+    )
+    answer = write_bench(settings, context)
+    click.echo(f"\n{document(answer)}")
+    return answer
+
+
+def write_bench(settings: "BenchSettings", context: Context, place: str = "bench") -> Answer:
+    """Run the bench and write ``REPORTS/<place>`` after every block; return what it says at the end."""
+    from harness.bench.blocks import run_bench
+    from harness.report.bench_page import bench_answer
+    from harness.report.publish import write_page
+
+    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", context.say) as handles:
+        for record in run_bench(settings, context.say, handles):
+            answer = write_page(replace(bench_answer(record), place=place), context.reports)
+    return answer

@@ -1,0 +1,101 @@
+"""``harness bundle``: sweeps in one archive that a stranger can check and repeat."""
+
+from pathlib import Path
+
+import click
+
+from harness.base.context import Context
+from harness.base.errors import UserError
+from harness.base.user_path import UserPath
+from harness.cli.answering import answering
+from harness.cli.common_options import context_options
+from harness.cli.naming import find_sweep
+from harness.report.answer import Answer, Table
+from harness.schema.sweep import digest
+
+WRITE = "write"
+
+
+class _WriteUnlessNamed(click.Group):
+    """A group whose first word is a sweep's name, unless it is one of its commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names_command = args and args[0] in (*self.commands, *ctx.help_option_names)
+        return super().parse_args(ctx, args if names_command else [WRITE, *args])
+
+
+@click.group(name="bundle", cls=_WriteUnlessNamed)
+def bundle() -> None:
+    """Put sweeps into one archive for strangers, or check one: `harness bundle SWEEP...`."""
+
+
+@bundle.command(name=WRITE)
+@click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
+@click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
+@click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
+@context_options("results", "reports")
+@answering
+def write(sweep: tuple[str, ...], output: Path | None, offline: bool, context: Context) -> Answer:
+    """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
+    from harness.bundle.write_bundle import write_bundle
+
+    folders = [find_sweep(name, context.results) for name in sweep or (None,)]
+    names = [folder.resolve().name for folder in folders]
+    stem = names[0] if len(names) == 1 else f"{len(names)}-sweeps-{digest(sorted(names))[:8]}"
+    target = output or context.reports / "bundles" / f"{stem}.tar.gz"
+    if not target.name.endswith(".tar.gz"):
+        raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
+    if offline:
+        click.echo("fetching, trying and packing wheels of every package: about 0.9 GB, and meanwhile 3 GB in TMPDIR")
+    archive = write_bundle(folders, target, offline=offline)
+    sweeps = "sweep" if len(names) == 1 else "sweeps"
+    size = archive.stat().st_size / 1e6
+    return Answer(
+        sentence=f"{len(names)} {sweeps} in one archive of {size:.1f} MB; `harness bundle verify` checks it on any "
+        "machine.",
+        page=archive,
+    )
+
+
+@bundle.command(name="verify")
+@click.argument("file", type=UserPath())
+@answering
+def verify(file: Path) -> Answer:
+    """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""
+    from harness.bundle.verification import verify_bundle
+
+    checks = verify_bundle(file)
+    bad = [check for check in checks if not check.good]
+    return Answer(
+        sentence=f"{file.name} is {'damaged: ' + bad[0].finding if bad else 'whole'}.",
+        table=Table(
+            title="",
+            headings=("Checked", "Right", "Found"),
+            rows=[(check.what, "yes" if check.good else "no", check.finding) for check in checks],
+        ),
+        data={"checks": [{"what": check.what, "found": check.finding, "good": check.good} for check in checks]},
+        code=1 if bad else 0,
+    )
+
+
+@bundle.command(name="redraw")
+@click.argument("file", type=UserPath())
+@context_options("reports")
+@answering
+def redraw(file: Path, context: Context) -> Answer:
+    """Draw the pages of the bundle FILE again and compare. Exit code 1: a file is not the bundle's byte for byte."""
+    from harness.bundle.manifest import drawn_with
+    from harness.bundle.redrawing import redraw_bundle
+
+    redrawn = redraw_bundle(file, context.reports / file.name.removesuffix(".tar.gz"))
+    same = len(redrawn.files) - len(redrawn.different)
+    sentence = f"{same} of {len(redrawn.files)} files are the bundle's byte for byte"
+    if redrawn.different and drawn_with() != redrawn.drawn_with:
+        sentence += f"; drawn there with {redrawn.drawn_with}, here with {drawn_with()}"
+    return Answer(
+        sentence=f"{sentence}.",
+        table=Table(title="", headings=("Different",), rows=[(name,) for name in redrawn.different]),
+        data={"files": len(redrawn.files), "different": redrawn.different, "pages": redrawn.pages},
+        page=redrawn.pages[0],
+        code=1 if redrawn.different else 0,
+    )

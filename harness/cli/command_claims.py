@@ -1,0 +1,94 @@
+"""``harness claims``: the papers' published numbers, judged by the launches that are here."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.base.context import Context
+from harness.base.cores import usable_cores
+from harness.base.errors import RunError, UserError
+from harness.cli.answering import answering
+from harness.cli.common_options import budget_option, context_options, defaulted, given_command, refuse_given
+from harness.cli.first_use import fetch_small_set
+from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge, judged_answer
+from harness.cli.launch_options import refuse_elsewhere
+from harness.report.answer import Answer
+
+if TYPE_CHECKING:
+    from harness.claims.judgement import ClaimStudy, Judgement
+
+
+@click.command(name="claims")
+@click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
+@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@budget_option
+@context_options("data_dir", "results", "reports")
+@answering
+def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
+    """Judge every claim of the papers by the sweeps in the results that ask its question.
+
+    It lists which claims this machine can judge, and about what that costs. With --run it makes just those launches,
+    within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
+    here stand above the claims. The last line is the path of the page.
+    """
+    from harness.claims.judgement import studies
+    from harness.report.claims_page import studies_table
+
+    if not run:
+        refuse_given("without --run nothing is trained", "scheduler", "budget")
+    judged = judge(context)
+    for name in ("mnist", "adult", "cifar10") if run else ():
+        fetch_small_set(name, context.data_dir)
+    planned = studies(judged.published.claims, usable_cores(), context.data_dir, prepare=run)
+    for row in studies_table(planned, judged.judgements, judged.evidence).rows:
+        click.echo("; ".join(map(str, row)))
+    if run:
+        refuse_elsewhere(scheduler)
+        _run_studies(planned, judged.judgements, 60 * budget, context)
+        judged = judge(context)
+    return judged_answer(judged, context, given_command(), planned=planned)
+
+
+def _run_studies(
+    planned: "Sequence[ClaimStudy]", judgements: "Sequence[Judgement]", budget_s: float, context: Context
+) -> None:
+    """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
+    begin = time.monotonic()
+    for study in planned:
+        outcome = _why_not_run(study, judgements, begin, budget_s) or _run_study(study, context)
+        minutes = (time.monotonic() - begin) / 60
+        context.say(f"{study.title}: {outcome}; {minutes:.1f} minutes so far")
+
+
+def _why_not_run(study: "ClaimStudy", judgements: "Sequence[Judgement]", begin: float, budget_s: float) -> str:
+    """Return why `study` is left out of a command that began at `begin`, empty if it is run."""
+    if study.lacks:
+        return f"needs {study.lacks}"
+    if not study.left(judgements):
+        return "decided by what ran"
+    if time.monotonic() - begin + 60 * study.minutes > budget_s:
+        return f"left to the next command: more than what is left of {budget_s / 60:g} minutes"
+    return ""
+
+
+def _run_study(study: "ClaimStudy", context: Context) -> str:
+    """Make the launches of `study`, or the bench if it has none, and return what came of it."""
+    from harness.bench.blocks import BenchSettings
+    from harness.claims.judgement import BENCHED
+    from harness.cli.command_bench import write_bench
+    from harness.sweep.site import JobRequest
+    from harness.sweep.submission import Submission
+    from harness.sweep.together import run_together
+
+    try:
+        if not study.sweeps:
+            settings = BenchSettings(workloads=BENCHED, contenders=("gradients", SERVERS), blocks=3)
+            write_bench(settings, context, CLAIMS_BENCH)
+            return "done"
+        submission = Submission(request=JobRequest(shape="block"))
+        missing = run_together(study.sweeps, data_dir=context.data_dir, results=context.results, submission=submission)
+    except (RunError, UserError) as error:  # the others go on
+        return str(error)
+    return f"{missing} launches failed, or have no valid times" if missing else "done"

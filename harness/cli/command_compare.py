@@ -1,0 +1,102 @@
+"""``harness compare``: sweeps, commits, machines, presets, sync policies; or two scripts or models in turns."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.context import Context
+from harness.base.errors import UserError
+from harness.cli.answering import answering
+from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
+from harness.cli.first_use import fetch_for
+from harness.cli.launch_options import refuse_elsewhere
+from harness.cli.naming import find_measurement
+from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
+from harness.report.answer import Answer
+
+if TYPE_CHECKING:
+    from harness.regression.opponents import Version
+
+
+@click.command(name="compare", cls=GroupedCommand)
+@click.argument("sweep", nargs=-1, metavar="A B [C]...")
+@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Difference, in %.")
+@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@budget_option
+@workload_options
+@layout_options
+@context_options("results", "baselines", "reports", "data_dir")
+@answering
+def compare(
+    sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
+) -> Answer:
+    """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
+
+    They may differ in commit, machine, preset, sync policy or anything else that leaves the rows of an epoch
+    the same; what differs is listed. A difference below --practical is none.
+
+    Where A and B are two scripts (.py) or two models (package.module:function) of yours, they train in turns on this
+    machine until it is sure. Workload and layouts are given as for `harness sweep`. The last line is the page's path.
+    """
+    programs = [name for name in sweep if name.endswith(".py") or (":" in name and not Path(name).exists())]
+    if len(sweep) < 2 or (programs and (len(sweep) > 2 or len(programs) < 2)):
+        wanted = "two scripts or models" if programs else "two or more of sweep, baseline, SWEEP@COMMIT or launch"
+        is_mixed = programs and len(programs) < len(sweep)
+        raise UserError(f"compare needs {wanted}, not {'one and something else' if is_mixed else len(sweep)}")
+    if programs:
+        refuse_elsewhere(scheduler)
+        return _in_turns(sweep, practical / 100, 60 * budget, context, options)
+    reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
+    refuse_given(reason, "budget", "scheduler", "data_dir", *options)
+    return _side_by_side(sweep, practical / 100, context)
+
+
+def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) -> Answer:
+    from harness.regression.baselines import without
+    from harness.regression.checks import compare_measurements
+    from harness.report.compare_page import comparison_answer
+
+    first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sides)
+    compared = [first]
+    rows = []
+    left_out = []
+    for side, measurement in zip(sides[1:], others, strict=True):
+        distinct = without(measurement, first)
+        if not distinct.launches:
+            raise UserError(f"'{side}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
+        compared.append(distinct)
+        rows.append(compare_measurements(first, distinct, practical=practical))
+        left_out.append(len(measurement.launches) - len(distinct.launches))
+    command = shlex.join(["harness", "compare", *sides])
+    return comparison_answer(sides, compared, rows, left_out, command)
+
+
+def _in_turns(
+    sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
+) -> Answer:
+    from harness.regression.opponents import Opponents, checks_folder, decide
+    from harness.report.compare_page import check_answer
+
+    old, new = (_version(name, context.data_dir, options) for name in sides)
+    folder = checks_folder(context.results)
+    opponents = Opponents(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
+    result = decide(opponents, practical=practical, say=context.say)
+    answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
+    return replace(answer, code=0)
+
+
+def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":
+    """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
+    from harness.regression.opponents import Version
+    from harness.sweep.plan import build_sweep
+    from harness.sweep.submission import Submission
+
+    program = {"script": Path(name)} if name.endswith(".py") else {"model": name}
+    workload = build_workload(options | program)
+    layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
+    fetch_for(workload, data_dir)
+    sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=data_dir)
+    return Version(name=name, sweep=sweep)

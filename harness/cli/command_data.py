@@ -1,0 +1,190 @@
+"""``harness data``: list, fetch, verify, prepare and describe data sets, and clean their cache."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import datasets
+from harness.base.context import Context
+from harness.base.errors import UserError
+from harness.base.files import cache_folder, discard
+from harness.base.user_path import UserPath, expanded
+from harness.cli.answering import print_table
+from harness.cli.common_options import context_options, defaulted, refuse_given, with_options
+from harness.cli.first_use import transfer_bars
+from harness.datasets.dataset import Download
+from harness.datasets.downloads import fetch as fetch_originals
+from harness.datasets.image_files import write_shards
+from harness.datasets.own_file import SUFFIXES
+from harness.datasets.prepare import prepared_folder
+from harness.datasets.prepare import verify as check_data
+from harness.schema.workload import DATA_KINDS, IMAGENET, Workload
+
+# The cache's folders, and what they hold.
+_CACHED = {
+    "prepared": "prepared data",
+    "images": "indexes of images and synthetic JPEGs",
+    "sha256": "hashes of files",
+    "data": "downloads",
+}
+
+
+of_set = with_options(click.argument("dataset", metavar="NAME"), context_options("data_dir"))
+
+
+@click.group()
+def data() -> None:
+    """List, fetch, verify, prepare and describe data sets, and clean their cache.
+
+    NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
+    """
+
+
+@data.command("list")
+@context_options("data_dir")
+def list_sets(context: Context) -> None:
+    """Show every data set and what of it is here."""
+    folder = datasets.data_folder(context.data_dir)
+    rows = []
+    for name in datasets.names():
+        facts = datasets.info(name)
+        originals = facts.find(folder)
+        files = {*originals.train, *originals.test}
+        here = "no"
+        if not originals.missing:
+            here = f"{len(files)} files" if len(files) > 1 else files.pop().name
+        counts = (
+            f"{facts.train_rows:,}",
+            f"{facts.test_rows:,}",
+            "x".join(map(str, facts.features)),
+            str(facts.classes),
+        )
+        rows.append((name, *counts, facts.default_model, here))
+    click.echo(f"data in {folder}")
+    print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
+    click.echo(
+        "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
+        "originals: make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
+    )
+
+
+@data.command()
+@of_set
+@click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
+def fetch(dataset: str, context: Context, mirror: str | None) -> None:
+    """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
+    datasets.info(dataset)
+    with transfer_bars() as progress:
+        files = fetch_originals(dataset, context.data_dir or cache_folder() / "data", mirror, progress)
+    for path in files:
+        click.echo(f"{path}  {path.stat().st_size:,} bytes")
+
+
+@data.command()
+@of_set
+def verify(dataset: str, context: Context) -> None:
+    """Read the real data of NAME and compare rows, classes and ranges with what is published."""
+    source = datasets.locate(_workload(dataset, "real"), context.data_dir)
+    prepared = datasets.prepare(source)
+    checks = check_data(source, prepared)
+    for check in checks:
+        mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
+        click.echo(f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else ""))
+    if prepared.record.note:
+        click.echo(f"note: {prepared.record.note}")
+    wrong = [check.what for check in checks if check.agrees is False]
+    if wrong:
+        raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
+
+
+@data.command()
+@of_set
+@defaulted("--data-kind", type=click.Choice(DATA_KINDS), default="auto")
+@click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
+)
+@click.option("--output", type=UserPath(), help="ImageNet: the folder of the TFRecord files.")
+def prepare(
+    dataset: str, context: Context, data_kind: str, samples: int | None, shards: int | None, output: Path | None
+) -> None:
+    """Write the memory-mapped cache of NAME, which every rank opens.
+
+    ImageNet's images stay where they are: each is decoded once, and what cannot be is named.
+    """
+    if shards or output:
+        if dataset != IMAGENET or shards is None or output is None:
+            raise UserError("--shards N and --output FOLDER are given together, and for imagenet only")
+        refuse_given("--shards writes the real images of imagenet", "data_kind", "samples")
+        source = datasets.locate(_workload(dataset, "real"), context.data_dir)
+        train, test = write_shards(source.train, source.test, output, shards)
+        click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
+        return
+    source = datasets.locate(_workload(dataset, data_kind, samples), context.data_dir)
+    was_prepared = prepared_folder(source).exists()
+    begin = time.perf_counter()
+    prepared = datasets.prepare(source)
+    seconds = time.perf_counter() - begin
+    record = prepared.record
+    sentences = datasets.own_file_lines(record) or (record.note,)
+    for line in filter(None, sentences):
+        click.echo(line)
+    size = sum(path.stat().st_size for path in prepared.folder.iterdir())
+    rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
+    state = "was prepared before" if was_prepared else f"prepared in {seconds:.2f} s"
+    click.echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
+
+
+@data.command()
+@of_set
+def info(dataset: str, context: Context) -> None:
+    """Show everything known about NAME."""
+    workload = _workload(dataset, "auto")
+    facts = datasets.info(workload.dataset)
+    source = datasets.locate(workload, context.data_dir)
+    lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}
+    if facts.train_rows:
+        lines |= {"train rows": f"{facts.train_rows:,}", "test rows": f"{facts.test_rows:,}"}
+        lines |= {"features": "x".join(map(str, facts.features)), "stored as": facts.dtype, "classes": facts.classes}
+        lines |= {"test part": "own files" if facts.separate_test else "the last rows of the one file"}
+    if facts.stand_in:
+        lines |= {"stand-in": f"{facts.stand_in.rows:,} rows unless --samples says otherwise"}
+    lines |= {"standardised by": facts.standardise, "default model": facts.default_model}
+    lines |= {"original": "\n".join(_address(file) for file in facts.downloads)}
+    lines |= {"files here": "\n".join(map(str, source.files)), "used": source.kind, "note": source.note}
+    folder = prepared_folder(source)
+    lines |= {"data id": source.data_id, "prepared": f"yes, in {folder}" if folder.exists() else "not yet"}
+    for key, value in lines.items():
+        for number, part in enumerate(str(value).splitlines()):
+            click.echo(f"{key if number == 0 else '':<16} {part}")
+
+
+@data.command()
+@click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
+def clean(downloads: bool) -> None:
+    """Empty the cache of what is made again when it is needed; nothing may be training."""
+    for part, what in _CACHED.items():
+        if part != "data" or downloads:
+            click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
+
+
+def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
+    """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
+    path = expanded(name)
+    is_file = name not in datasets.names() and path.suffix.lower() in SUFFIXES
+    dataset = datasets.choose(None, str(path)) if is_file else datasets.choose(name, None)
+    return Workload(
+        dataset=dataset,
+        model=datasets.info(dataset).default_model,
+        batch_per_rank=1,
+        data=kind,
+        samples=samples,
+        data_file=str(path.resolve()) if is_file else None,
+    )
+
+
+def _address(file: Download) -> str:
+    size = f"{file.bytes:,} bytes" if file.bytes else "size not published"
+    return f"{file.url}  {size}  {f'sha256 {file.sha256}' if file.sha256 else 'hash pinned on first use'}"

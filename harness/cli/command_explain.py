@@ -1,0 +1,45 @@
+"""``harness explain``: why a sweep does not scale."""
+
+import shlex
+
+import click
+
+from harness.base.context import Context
+from harness.cli.answering import answering, print_table
+from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
+from harness.cli.naming import find_sweep
+from harness.report.answer import Answer
+
+_MOST_POINTS = 4  # in a terminal
+_MOST_FINDINGS = 5
+
+
+@click.command()
+@sweep_argument
+@base_option
+@style_option
+@context_options("results", "reports")
+@answering
+def explain(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
+    """Say why SWEEP (the newest if none is named) does not scale.
+
+    Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
+    ideal time, by cause. The last line is the page's path.
+    """
+    from harness.report.explain_page import explain_answer, tree_table
+    from harness.why.known_causes import diagnose_sweep
+    from harness.why.overheads import explain_sweep
+
+    folder = find_sweep(sweep, context.results)
+    explanation = explain_sweep(folder, base)
+    for sentence in explanation.loaded.damaged:
+        click.echo(f"left out: {sentence}", err=True)
+    print_table(*tree_table(explanation.efficiencies, most=_MOST_POINTS))
+    click.echo(explanation.network)
+    findings = diagnose_sweep(explanation.loaded)
+    for finding in findings[:_MOST_FINDINGS]:
+        click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
+    if len(findings) > _MOST_FINDINGS:
+        click.echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
+    command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
+    return explain_answer(explanation, findings, command)

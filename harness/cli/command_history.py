@@ -1,0 +1,29 @@
+"""``harness history``: one study over commits, and where it changed."""
+
+import click
+
+from harness.base.context import Context
+from harness.base.user_path import UserPath
+from harness.cli.answering import answering
+from harness.cli.common_options import context_options, sweep_argument
+from harness.cli.naming import find_measurement
+from harness.report.answer import Answer
+
+
+@click.command(name="history")
+@sweep_argument
+@click.option("--markdown", "summary", type=UserPath(), help="Write the result for a pull request.")
+@context_options("results", "baselines", "reports")
+@answering
+def history(sweep: str | None, context: Context) -> Answer:
+    """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
+
+    The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
+    all sweeps in --results and from the baselines. The last line is the page's path.
+    """
+    from harness.regression.baselines import measurements_of
+    from harness.regression.history import history_of
+    from harness.report.history_page import history_answer
+
+    study = find_measurement(sweep, results=context.results, baselines=context.baselines)
+    return history_answer(history_of(measurements_of(study, results=context.results, baselines=context.baselines)))

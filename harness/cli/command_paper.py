@@ -1,0 +1,185 @@
+"""``harness paper``: the papers' experiments at the core counts that this machine has."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.context import Context
+from harness.base.cores import usable_cores
+from harness.base.errors import RunError, unknown
+from harness.base.files import resource
+from harness.cli.answering import answering
+from harness.cli.common_options import GroupedCommand, context_options, given_command, names_in
+from harness.cli.first_use import fetch_small_set
+from harness.cli.judged_claims import judge, judged_answer
+from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.training_options import build_layouts, layout_options
+from harness.report.answer import Answer, Table
+from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, read_published
+from harness.schema.presets import PRESETS
+from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep_folder import SweepFolder
+
+if TYPE_CHECKING:
+    from harness.report.paper_sections import PaperStudy
+    from harness.sweep.submission import Submission
+
+Launch = Callable[[Sweep], Path]
+Together = Callable[[Sequence[Sweep]], int]
+
+
+@click.command(name="paper", cls=GroupedCommand)
+@click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
+@click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), help="Launches in turns; 3 give intervals [default: 3, with --full 6]."
+)
+@click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
+@click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
+@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches.")
+@layout_options
+@click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
+@batch_options
+@context_options("data_dir", "results", "reports")
+@answering
+def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
+    """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
+
+    On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
+    are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
+    The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
+    """
+    from harness.report.paper_sections import PAPER
+    from harness.sweep.execute import run_sweep
+    from harness.sweep.together import run_together
+
+    published = read_published(resource(CLAIMS_FILE))
+    names = names_in(workloads or "") or tuple(EXPERIMENTS)
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise unknown("WORKLOADS", name, EXPERIMENTS)
+    submission, reason = build_submission(options)
+    layouts = _layouts(options, submission, published.of(PAPER))
+    for name in names:
+        fetch_small_set(EXPERIMENTS[name].dataset, context.data_dir)
+    # All plans first: a wrong setting or a damaged file ends the command before anything runs.
+    plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
+    if submission.scheduler != "local" or options["scheduler"] != "auto":
+        click.echo(reason)
+    folders: dict[str, Any] = {"data_dir": context.data_dir, "results": context.results, "submission": submission}
+    launch = partial(run_sweep, **folders, approve=approval(options))
+    together = partial(run_together, **folders) if submission.scheduler == "local" else None
+    studies = _run_all(plans, launch, together, context)
+    answer = judged_answer(judge(context), context, given_command(), ran=studies)
+    return _of_experiments(answer, names, studies, context)
+
+
+def _plan(
+    name: str, layouts: tuple[Layout, ...], scheduler: str, data_dir: Path | None, options: dict[str, Any]
+) -> tuple[Sweep, ...]:
+    """Return the sweeps of the experiment `name`, as large as the command line's `options` ask for."""
+    from harness.claims.judgement import PRESET, ExperimentSize, plan
+
+    sweeps = plan(
+        EXPERIMENTS[name],
+        layouts=layouts,
+        preset=options["preset"] or PRESET,
+        size=ExperimentSize(
+            full=options["full"], repeats=options["repeats"], epochs=options["epochs"], samples=options["samples"]
+        ),
+        data_dir=data_dir,
+        oversubscribe=options["oversubscribe"],
+    )
+    return tuple(replace(sweep, scheduler=scheduler) for sweep in sweeps)
+
+
+def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[PaperStudy]", context: Context) -> Answer:
+    """Return the claims' `answer` with the table of the experiments called `names` alone, and what failed in them."""
+    from harness.report.claims_page import FOLDER
+    from harness.report.publish import PAGE
+
+    failed = [study.experiment for study in studies if study.problem]
+    problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
+    table = next(block for block in answer.sections[0].blocks if isinstance(block, Table))
+    rows = [row for row in table.rows if str(row[0]) in names]
+    experiments = [{"name": str(name), "measured": list(map(str, measured))} for name, *measured in rows]
+    return replace(
+        answer,
+        table=replace(table, rows=rows, title="", note=""),
+        data={"experiments": experiments, "claims": context.reports / FOLDER / PAGE},
+        problem=problem if failed else "",
+    )
+
+
+def _run_all(
+    plans: Mapping[str, Sequence[Sweep]], launch: Launch, together: Together | None, context: Context
+) -> "list[PaperStudy]":
+    """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
+    from harness.analysis import numbers
+    from harness.report.paper_sections import PaperStudy
+    from harness.report.sweep_page import report_sweep
+    from harness.sweep.plan import format_seconds
+
+    studies = []
+    begin = time.monotonic()
+    done = 0
+    total = sum(map(_launches, plans.values()))
+    for number, (name, sweeps) in enumerate(plans.items(), start=1):
+        workload = sweeps[0].workload
+        cut = f"{workload.samples:,} rows, {numbers.plural(workload.epochs, 'epoch')}"
+        left = ""
+        if done:
+            left = f"; about {format_seconds((time.monotonic() - begin) / done * (total - done))} left of all"
+        context.say(f"experiment {number} of {len(plans)}: {name}, {cut}{left}")
+        problem = _run(sweeps, launch, together)
+        folders = tuple(context.results / sweep.name for sweep in sweeps)
+        if SweepFolder(folders[0]).has_records:
+            report_sweep(folders[0], context.reports)
+        studies.append(PaperStudy(experiment=name, folders=folders, problem=problem))
+        done += _launches(sweeps)
+    return studies
+
+
+def _launches(sweeps: Sequence[Sweep]) -> int:
+    return sum(sweep.repeats * len(sweep.layouts) for sweep in sweeps)
+
+
+def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence[Claim]) -> tuple[Layout, ...]:
+    """Return the layouts that can run; on one machine, if none are asked for, also at the rank counts of `claims`.
+
+    A line says what cannot run. Where nothing can, all are returned: running them is refused with the reason.
+    """
+    from harness.claims.judgement import rank_counts
+    from harness.sweep.plan import divide
+
+    asked = dict(options)
+    if submission.scheduler == "local" and not any(options[name] for name in ("nodes", "cores", "gpus")):
+        asked["nodes"] = ",".join(map(str, rank_counts(usable_cores(), claims)))
+    layouts, refused = build_layouts(asked, submission)
+    scheduler = submission.open(oversubscribe=options["oversubscribe"])
+    runnable, skipped = divide(layouts, scheduler.refusal)
+    for sentence in (*refused, *(f"{skip.layout}: {skip.reason}" for skip in skipped)):
+        click.echo(f"not run: {sentence}")
+    return runnable or layouts
+
+
+def _run(sweeps: Sequence[Sweep], launch: Launch, together: Together | None) -> str:
+    """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
+
+    `together` trains them all in turns: on this machine, not in a queue.
+    """
+    if together is not None:
+        missing = together(sweeps)
+        return f"{missing} of {_launches(sweeps)} launches failed, or have no valid times" if missing else ""
+    problems = []
+    for sweep in sweeps:
+        try:
+            launch(sweep)
+        except RunError as error:
+            problems.append(str(error))
+    return "; ".join(dict.fromkeys(problems))

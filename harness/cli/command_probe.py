@@ -1,0 +1,61 @@
+"""``harness probe``: what communication costs on this machine."""
+
+from typing import Any
+
+import click
+
+from harness.base.context import Context
+from harness.base.errors import unknown
+from harness.base.processes import interruptible
+from harness.cli.answering import answering, print_table
+from harness.cli.common_options import context_options, defaulted, refuse_given
+from harness.report.answer import Answer
+from harness.schema.claim import EXPERIMENTS
+
+
+@click.command(name="probe")
+@defaulted("--ranks", type=int, default=2, help="Ranks on this machine, one per core.")
+@click.option("--launcher", help="Start the ranks with this instead, such as 'mpirun -n 4 --host a:2,b:2' or 'srun'.")
+@click.option("--mca", multiple=True, metavar="'NAME=VALUE ...'", help="Compare this setting of Open MPI; repeatable.")
+@click.option("--algorithms", is_flag=True, help="Compare Open MPI's allreduce algorithms and components.")
+@click.option("--workload", "workloads", multiple=True, help="Print the best setting of this one only, as mnist-dnn.")
+@defaulted("--largest", type=int, default=64 * 2**20, help="Bytes of the largest message.")
+@defaulted(
+    "--launches", type=click.IntRange(min=1), default=6, help="Blocks, which have a launch of every setting; 6 or more."
+)
+@defaulted("--samples", type=click.IntRange(min=6), default=25, help="Samples of every size.")
+@defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
+@defaulted(
+    "--limit",
+    "limit_s",
+    type=float,
+    default=180.0,
+    help="Seconds that a launch may take; a block of several that many times.",
+)
+@click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
+@context_options("results", "reports")
+@answering
+def probe(
+    mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], context: Context, **options: Any
+) -> Answer:
+    """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.
+
+    The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
+    """
+    from harness.probe.probe_store import write_probe
+    from harness.probe.probing import ProbeSettings, algorithm_settings, parse_settings, run_probe
+    from harness.report.probe_page import best_settings, probe_answer, settings_table
+
+    for name in workloads:
+        if name not in EXPERIMENTS:
+            raise unknown("WORKLOAD", name, EXPERIMENTS)
+    settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
+    if options["launcher"]:
+        refuse_given("--launcher says how many ranks there are", "ranks")
+    with interruptible():
+        measured = run_probe(ProbeSettings(settings=settings, **options), context.say)
+    folder = write_probe(measured, context.results)
+    best = best_settings(measured.probe, workloads or tuple(EXPERIMENTS))
+    if best:
+        print_table(settings_table(best).headings, settings_table(best).rows)
+    return probe_answer(measured.probe, folder, best)

@@ -1,0 +1,30 @@
+"""``harness report``: the page of a sweep, from its records."""
+
+from dataclasses import replace
+
+import click
+
+from harness.base.context import Context
+from harness.cli.answering import answering
+from harness.cli.common_options import base_option, context_options, style_option
+from harness.cli.naming import find_sweep
+from harness.report.answer import Answer, plain
+
+
+@click.command()
+@click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
+@context_options("results", "reports")
+@base_option
+@style_option
+@answering
+def report(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+    """Draw the report of each SWEEP from its records, of the newest if none is named."""
+    from harness.report.sweep_page import report_sweep
+
+    folders = [find_sweep(name, context.results) for name in sweep or (None,)]
+    answers = [report_sweep(folder, context.reports, base=base, style=style) for folder in folders]
+    for answer in answers[:-1]:
+        warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
+        click.echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")
+    pages = [answer.page for answer in answers]
+    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0)

@@ -1,0 +1,63 @@
+"""``harness reproduce``: recorded launches, made again and compared."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.context import Context
+from harness.cli.answering import answering
+from harness.cli.common_options import GroupedCommand, context_options
+from harness.cli.launch_options import batch_options, build_submission
+from harness.cli.naming import find_recorded
+from harness.report.answer import Answer, Table
+
+if TYPE_CHECKING:
+    from harness.bundle.repetition import ReproducedQuantity
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("name", metavar="LAUNCH|SWEEP|FILE")
+@click.option(
+    "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."
+)
+@context_options("results", "data_dir")
+@batch_options
+@answering
+def reproduce(name: str, same_layout: bool, context: Context, **options: Any) -> Answer:
+    """Repeat LAUNCH from its record, of a SWEEP one launch of each layout, and compare.
+
+    Only the record is used: settings, seed, layout and data are the recorded ones. What it depends on (source,
+    versions, machine) is compared first. Weights must be the same bit for bit where all that decides them is the same,
+    the loss must be within 2 %, the epoch's time within 95 % of repetitions on the same machine. Exit code 0: all
+    that could be compared is reproduced; 1: something is not; 3: nothing could be compared.
+    """
+    from harness.bundle import repetition
+
+    folder = find_recorded(name, context.results)
+    submission, _ = build_submission(options)
+    lines: list[ReproducedQuantity] = []
+    rows = []
+    for original in repetition.recorded(folder):
+        old = original.run
+        again = repetition.plan_repetition(old, context.data_dir, here=not same_layout)
+        new = repetition.repeat_launch(again, data_dir=context.data_dir, results=context.results, submission=submission)
+        for line in repetition.environment(old, new):
+            click.echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
+        for line in repetition.results_of(old, new, original.same_layout):
+            verdict = f"{line.verdict}: {line.remark}" if line.remark else line.verdict
+            lines.append(line)
+            rows.append((str(old.point.layout.ranks), line.quantity, line.recorded, line.now, verdict))
+    return Answer(
+        sentence=repetition.overall_verdict(lines),
+        table=Table(title="", headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"), rows=rows),
+        data={"lines": lines},
+        code=_exit_code({line.verdict for line in lines}),
+    )
+
+
+def _exit_code(verdicts: set[str]) -> int:
+    from harness.bundle import repetition
+
+    if repetition.DIFFERENT in verdicts:
+        return 1
+    return 3 if verdicts == {repetition.NOT_COMPARED} else 0

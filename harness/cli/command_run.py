@@ -1,0 +1,123 @@
+"""``harness run``: a script of the user's, unmodified, on many ranks."""
+
+import contextlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.cores import usable_cores
+from harness.base.errors import UserError
+from harness.base.hostlock import HostLock
+from harness.base.processes import thread_limits
+from harness.cli.answering import answering
+from harness.cli.common_options import check_mpi, defaulted
+from harness.cli.rank_processes import rank_input, rank_output, run_ranks
+from harness.cli.secret_arguments import check_secrets
+from harness.report.answer import Answer, Banner, Table
+from harness.schema.record import read_run
+from harness.schema.sweep import Layout
+from harness.schema.sweep_folder import LaunchFolder
+from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
+
+if TYPE_CHECKING:
+    from harness.sweep.launch_command import LaunchCommand
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores, or GPUs].")
+@defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")
+@run_options
+@answering
+def run(
+    ranks: int | None, threads: int, gpus_per_rank: int, script: Path, arguments: tuple[str, ...], **options: Any
+) -> Answer:
+    """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
+
+    Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
+    the same is `mpirun -n P python -m harness.transparent SCRIPT`. `horovodrun -np P python SCRIPT` of a script written
+    for Horovod is `harness run -n P SCRIPT`: it divides its rows itself.
+    """
+    RunSettings(**options)
+    if not script.is_file():
+        raise UserError(f"script '{script}' is not there: give the path of a Python file")
+    check_mpi()
+    from harness.comm.gpus import visible_gpus
+    from harness.sweep.allocation import cores_here, current_allocation, other_nodes
+    from harness.sweep.job_state import State
+    from harness.sweep.schedulers import open_scheduler
+
+    allocation = current_allocation()
+    devices = len(visible_gpus()) if gpus_per_rank else cores_here(allocation) // max(1, threads)
+    count = ranks if ranks is not None else max(1, devices)
+    layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
+    if notice := other_nodes(allocation, layout, script):
+        click.echo(f"harness: {notice}", err=True)
+    if layout.cores > usable_cores():
+        click.echo(
+            f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
+        )
+    scheduler = open_scheduler("local", oversubscribe=True)
+    settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
+    command = _command(scheduler.launcher(layout), script, arguments, settings)
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
+    with contextlib.ExitStack() as stack:
+        handles: tuple[int, ...] = ()
+        if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
+            check_secrets(arguments)
+            lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
+            handles = stack.enter_context(lock)
+        begin = time.monotonic()
+        environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
+        code = run_ranks(command, environment, output=rank_output(), handles=handles)
+    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
+    return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
+
+
+def _command(
+    launcher: "LaunchCommand", script: Path, arguments: Sequence[str], settings: Mapping[str, object]
+) -> list[str]:
+    """Return the words that start the ranks: the launcher's, ours with its `settings`, the script's."""
+    from harness.sweep.launch_command import can_survive, tolerant
+
+    text = script.read_bytes()
+    if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
+        launcher = tolerant(launcher)
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value is not None]
+    return [*launcher.words, sys.executable, "-m", "harness.transparent", *words, str(script), *arguments]
+
+
+def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
+    """Return what is known of the run: its time, and its epochs where it left a `record`."""
+    from harness.analysis import numbers
+
+    ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
+    sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
+    data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
+    if code or record is None or not LaunchFolder(record).is_recorded:
+        return Answer(sentence=f"{sentence}.", data=data, code=code)
+    launch = read_run(record)
+    times = [max(epoch.seconds) for epoch in launch.epochs]
+    sentence += f", {numbers.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
+    return Answer(
+        banners=[Banner(kind="warning", text=f"Its times are not valid: {reason}.") for reason in launch.invalid],
+        sentence=f"{sentence}`harness sweep --script {script} --repeats 6` measures one.",
+        table=Table(
+            title="",
+            headings=("Epoch", "Time", "Training loss", "Test accuracy"),
+            rows=[
+                (
+                    str(epoch.epoch + 1),
+                    numbers.seconds(seconds),
+                    *map(numbers.significant, (epoch.train_loss, epoch.test_accuracy)),
+                )
+                for epoch, seconds in zip(launch.epochs, times, strict=True)
+            ],
+        ),
+        data=data | {"record": record, "invalid": launch.invalid, "epochs": launch.epochs},
+    )

@@ -1,0 +1,91 @@
+"""``harness status``: how far a sweep is, from any terminal."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.base.context import Context
+from harness.cli.answering import answering
+from harness.cli.common_options import context_options, sweep_argument
+from harness.cli.naming import find_sweeps
+from harness.report.answer import Answer
+from harness.schema.sweep_folder import SweepFolder
+
+if TYPE_CHECKING:
+    from harness.sweep.status import LaunchStatus, Status
+
+_TAIL_LINES = 3  # of the log of a failed launch
+
+
+@click.command()
+@sweep_argument
+@context_options("results")
+@answering
+def status(sweep: str | None, context: Context) -> Answer:
+    """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
+    from harness.sweep.status import read_status
+
+    statuses = []
+    for folder in find_sweeps(sweep, context.results):
+        statuses.append(read_status(folder))
+        _print(statuses[-1], folder, in_full=sweep is not None)
+    counts = {status.name: _states(status) for status in statuses}
+    return Answer(sentence="", data={"counts": counts, "sweeps": statuses})
+
+
+def _states(status: "Status") -> Counter[str]:
+    return Counter(entry.state for entry in status.entries)
+
+
+def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
+    """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
+    from harness.sweep.plan import format_seconds
+
+    states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
+    counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
+    counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
+    left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
+    at_work = status.active or status.count("queued", "running")
+    click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
+    if not in_full and not at_work and status.count("done") == len(status.entries) and not status.skipped:
+        return
+    for entry, repeats in _group_entries(status.entries):
+        detail = f": {entry.detail}" if entry.detail else ""
+        click.echo(f"  {entry.state:8} {entry.point.layout}, {repeats}{detail}")
+        if entry.state == "failed":
+            for line in entry.tail.splitlines()[-_TAIL_LINES:]:
+                click.echo(f"           | {line}")
+            click.echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
+    for skipped in status.skipped:
+        click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
+    if status.active or not status.command:
+        return
+    if status.count("ended", "queued", "running"):
+        click.echo("  no command waits for these launches; this one takes them in and launches what is missing:")
+    elif status.to_launch:
+        click.echo("  this command launches again what failed, is missing or has no valid times:")
+    else:
+        return
+    for line in status.command.splitlines():
+        click.echo(f"    {line}")
+
+
+def _group_entries(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":
+    """Return one entry for all of the same layout and state with the same detail, and which launches in words."""
+    groups: dict[object, list[LaunchStatus]] = {}
+    for entry in entries:
+        log = entry.point.folder if entry.state == "failed" else ""  # each of them has a log
+        groups.setdefault((entry.point.layout, entry.state, entry.detail, log), []).append(entry)
+    return [(group[0], _launch_numbers(group)) for group in groups.values()]
+
+
+def _launch_numbers(entries: "Iterable[LaunchStatus]") -> str:
+    numbers = sorted(entry.point.repeat + 1 for entry in entries)
+    if len(numbers) == 1:
+        return f"launch {numbers[0]}"
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"launches {numbers[0]} to {numbers[-1]}"
+    return f"launches {', '.join(map(str, numbers))}"

@@ -1,0 +1,170 @@
+"""``harness sweep``, the main job: plan, launch, collect and report a scaling study."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.context import Context
+from harness.base.errors import RunError, UserError
+from harness.cli.answering import answering
+from harness.cli.common_options import GroupedCommand, check_mpi, context_options, spread, written
+from harness.cli.first_use import fetch_for
+from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.network import find_network
+from harness.cli.repeats_until_narrow import until_narrow
+from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
+from harness.report.answer import Answer
+from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep_folder import SweepFolder
+from harness.schema.workload import Workload
+
+if TYPE_CHECKING:
+    from harness.prediction.network_cost import Uncertain
+    from harness.sweep.submission import Submission
+    from harness.sweep.sweep_command import SweepPlan
+
+
+@click.command(name="sweep", cls=GroupedCommand)
+@workload_options
+@layout_options
+@spread(
+    "--repeats",
+    common=True,
+    type=int,
+    help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
+    "until the speedup's interval is within 2 % or 6 minutes are over].",
+)
+@spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
+@spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
+@spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
+@written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
+@written("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
+@written(
+    "--network",
+    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
+)
+@batch_options
+@context_options("results", "reports", "data_dir")
+@answering
+def sweep(dry_run: bool, context: Context, **options: Any) -> Answer:
+    """Plan, launch, collect and report a scaling study; the last line is the report's path.
+
+    On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
+    command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
+    input; 3: launches ran, and the times of none are valid.
+    """
+    from harness.sweep.execute import write_scripts
+
+    workload = build_workload(options)
+    submission, reason = build_submission(options)
+    sweep, refused = _build(workload, submission, context, options)
+    network = find_network(options["network"], context.results) if options["network"] else None
+    if submission.scheduler != "local" or options["scheduler"] != "auto":
+        click.echo(reason)
+    for sentence in refused:
+        click.echo(f"not run: {sentence}")
+    if options["predict_first"]:
+        _predict_first(sweep, network, context)
+    if dry_run:
+        return _planned(write_scripts(sweep, data_dir=context.data_dir, results=context.results, submission=submission))
+    return _run(sweep, submission, network, context, options)
+
+
+def _build(
+    workload: Workload, submission: "Submission", context: Context, options: dict[str, Any]
+) -> "tuple[Sweep, tuple[str, ...]]":
+    """Return the sweep of `workload` that the command line describes, and why combinations of its lists cannot be."""
+    from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
+    from harness.sweep.plan import build_sweep
+
+    layouts, refused = build_layouts(options, submission)
+    if not options["container"]:
+        check_mpi()
+    fetch_for(workload, context.data_dir)
+    repeats = options["repeats"]
+    if repeats is None:
+        repeats = FEWEST_BLOCKS if _in_turns_here(submission) else NEEDED
+    settings: tuple[tuple[str, str], ...] = ()
+    if options["tuned"]:
+        from harness.probe.tuning import tuned_settings
+
+        settings, sentence = tuned_settings(workload, context.results)
+        click.echo(sentence)
+    sweep = build_sweep(
+        workload,
+        layouts=layouts,
+        data_dir=context.data_dir,
+        settings=settings,
+        scheduler=submission.scheduler,
+        repeats=repeats,
+        scaling=options["scaling"],
+        oversubscribe=options["oversubscribe"],
+    )
+    return sweep, refused
+
+
+def _in_turns_here(submission: "Submission") -> bool:
+    """Say whether all layouts of a repeat train in turns on this machine."""
+    return submission.scheduler == "local" and submission.request.shape == "block"
+
+
+def _predict_first(sweep: "Sweep", network: "tuple[Uncertain, str] | None", context: Context) -> None:
+    """Store a prediction of `sweep` before its first launch, by `network` or else by the newest probe."""
+    from harness.prediction.forecast import predict_first
+
+    network = network or find_network(None, context.results)
+    if network is None:
+        raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
+    click.echo(f"prediction: {predict_first(sweep, context.results, *network)}")
+
+
+def _run(
+    sweep: "Sweep",
+    submission: "Submission",
+    network: "tuple[Uncertain, str] | None",
+    context: Context,
+    options: dict[str, Any],
+) -> Answer:
+    """Launch what is missing of `sweep` and report it; the answer's problem says what failed.
+
+    Raises:
+        RunError: no launch has a record.
+    """
+    from harness.report.sweep_page import report_sweep
+    from harness.sweep.execute import run_sweep
+
+    enough = until_narrow() if _in_turns_here(submission) and options["repeats"] is None else None
+    folder = context.results / sweep.name
+    problem = ""
+    try:
+        run_sweep(
+            sweep,
+            data_dir=context.data_dir,
+            results=context.results,
+            submission=submission,
+            approve=approval(options),
+            enough=enough,
+        )
+    except RunError as error:
+        if not SweepFolder(folder).has_records:  # all of them failed
+            raise
+        problem = str(error)
+    return replace(report_sweep(folder, context.reports, network=network, keep=True), problem=problem)
+
+
+def _planned(plan: "SweepPlan") -> Answer:
+    from harness.analysis.numbers import plural
+    from harness.sweep.progress import Pace
+
+    name = Pace(plan.points).name
+    launches: list[tuple[Point, ...]] = []
+    for job in plan.jobs:
+        launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
+    for number, points in enumerate(launches, start=1):
+        cores = max(point.layout.cores for point in points)
+        click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
+    scripts = SweepFolder(plan.folder).jobs
+    return Answer(
+        sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
+    )

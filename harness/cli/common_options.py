@@ -1,0 +1,195 @@
+"""Options and arguments that several commands have, each declared once."""
+
+import functools
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+from click.core import ParameterSource
+
+from harness.base.context import Context
+from harness.base.errors import UserError
+from harness.base.user_path import UserPath
+from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
+
+
+class GroupedOption(click.Option):
+    """An option that help shows below the heading `group`, the `common` ones first."""
+
+    def __init__(self, *names: Any, group: str = "", common: bool = False, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.group = group
+        self.common = common
+
+
+class GroupedCommand(click.Command):
+    """A command of many options: its help has a section for each group of them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a group at the end."""
+        for group in (*GROUPS, ""):
+            options = [option for option in self.get_params(ctx) if getattr(option, "group", "") == group]
+            options.sort(key=lambda option: not getattr(option, "common", False))
+            records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(group or "Options"):
+                    formatter.write_dl(records)
+
+
+def setting(*names: str, group: str, **settings: Any) -> Option:
+    """Return the decorator of a click option below the heading `group`."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+# An option below the heading of what is trained, how it is spread, where it runs, what is written.
+what = partial(setting, group=WHAT)
+spread = partial(setting, group=SPREAD)
+where = partial(setting, group=WHERE)
+written = partial(setting, group=WRITTEN)
+
+
+def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
+    path = Path(default) if default else None
+    return setting(name, group=group, type=UserPath(), default=path, show_default=bool(default), help=text, **settings)
+
+
+def _data_dir(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    """Say that DATA_DIR of the environment, which many programs have, is not taken."""
+    ignored = os.environ.get("DATA_DIR")
+    if value is None and ignored:
+        text = f"harness: DATA_DIR={ignored} of the environment is not used"
+        click.echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
+    return value
+
+
+_FOLDER_OPTIONS = {
+    "results": _folder("--results", "results", "Folder of records.", WRITTEN, common=True),
+    "reports": _folder("--reports", "reports", "Folder of reports.", WRITTEN, common=True),
+    "baselines": _folder("--baselines", "results/baselines", "Folder of baselines.", WRITTEN),
+    "data_dir": _folder(
+        "--data-dir", None, "Folder with the original files.", WHAT, envvar="HARNESS_DATA_DIR", callback=_data_dir
+    ),
+}
+
+
+def context_options(*names: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of the folders called `names`, which arrive in a parameter `context`.
+
+    `names` are fields of `Context`; the others have their defaults.
+    """
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def command(*arguments: Any, **options: Any) -> Any:
+            folders = {name: options.pop(name) for name in names}
+            return function(*arguments, context=Context(say=click.echo, **folders), **options)
+
+        return with_options(*(_FOLDER_OPTIONS[name] for name in names))(command)  # type: ignore[return-value]
+
+    return decorate
+
+
+network_option = click.option(
+    "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
+)
+# An option whose help names its default.
+defaulted = partial(click.option, show_default=True)
+style_option = defaulted(
+    "--style",
+    type=click.Choice(("screen", "paper")),
+    default="screen",
+    help="paper: also PDF figures of one column and of two.",
+)
+base_option = click.option(
+    "--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest]."
+)
+budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0, help="Minutes to measure.")
+sweep_argument = click.argument("sweep", required=False)
+
+
+def check_mpi() -> None:
+    """Refuse a site's MPI library that mpi4py cannot load before anything starts, or say that it may be so.
+
+    Raises:
+        UserError: no launch can work, or there is no launcher.
+    """
+    from harness.comm.mpi_library import find_bad_library
+
+    bad = find_bad_library()
+    if bad is not None and bad.certain:
+        raise UserError(str(bad))
+    if bad is not None:
+        click.echo(f"harness: {bad}", err=True)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def given_command() -> str:
+    """Return the running command with the options that were given on its command line."""
+    context = click.get_current_context()
+    words = ["harness", context.info_name or ""]
+    for option in context.command.params:
+        name = option.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name in context.params:
+            value = context.params[name]
+            for part in value if isinstance(value, tuple) else (value,):
+                words.append(option.opts[0])
+                if part is not True:
+                    words.append(str(part))
+    return shlex.join(words)
+
+
+def with_options(*options: Option) -> Callable[[Command], Command]:
+    """Return a decorator that adds `options` to a click command, in their order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def field_options(kind: type, group: str, values: Mapping[str, str] | None = None) -> list[Option]:
+    """Return a click option for each field of the dataclass `kind` that users set; one that is not given is None.
+
+    They are below the heading `group` where a field has none of its own. `values` has what may be written for fields
+    whose choices the dataclass does not know.
+    """
+    click_options = []
+    for field, asked in options(kind):
+        flag = f"--{asked.name or field.name.replace('_', '-')}"
+        facts: dict[str, Any] = {"group": asked.group or group, "common": asked.common, "help": asked.help}
+        typed, *more = [part for part in get_args(field.type) or (field.type,) if part is not type(None)]
+        if typed is bool:
+            off = asked.opposite or f"no-{flag[2:]}"
+            click_options.append(setting(f"{flag}/--{off}", field.name, default=None, **facts))
+        else:
+            metavar = (values or {}).get(field.name) or asked.metavar or None
+            click_options.append(setting(flag, field.name, type=typed, metavar=metavar, multiple=bool(more), **facts))
+    return click_options
+
+
+def refuse_given(reason: str, *names: str) -> None:
+    """Refuse options of the running command that were given on its command line and would do nothing.
+
+    `reason` is the first half of the sentence, `names` are those of their parameters.
+
+    Raises:
+        UserError: naming the option.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UserError(f"{reason}: leave out {option.opts[0]}")

@@ -1,0 +1,169 @@
+"""The options of the batch system, how launches are started by them, and who is asked before they cost much."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.user_path import expanded
+from harness.cli.common_options import field_options, where, with_options
+from harness.schema.option import WHERE
+from harness.sweep.schedulers import known_schedulers
+from harness.sweep.site import JobRequest
+
+if TYPE_CHECKING:
+    from harness.sweep.job_cost import NodeHours
+    from harness.sweep.submission import Submission
+
+
+batch_options = with_options(
+    where(
+        "--scheduler",
+        common=True,
+        default="auto",
+        show_default=True,
+        help=f"auto (what is there), {', '.join(known_schedulers())}.",
+    ),
+    where(
+        "--site", common=True, help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here."
+    ),
+    where(
+        "--nested",
+        is_flag=True,
+        help="One allocation of the largest size for each repeat; the smaller points run inside.",
+    ),
+    where(
+        "--turns/--no-turns",
+        common=True,
+        default=None,
+        help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns on "
+        "this machine and with NESTED=1].",
+    ),
+    where("--array", is_flag=True, help="One job array for each layout, not a job for each launch."),
+    *field_options(JobRequest, WHERE),
+    where("--template", help="Your own job script template, instead of jobs/templates."),
+    where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
+    where("--yes", is_flag=True, help="Do not ask."),
+)
+
+
+def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
+    """Return how launches are started, and one sentence that says why there.
+
+    Raises:
+        UserError: a setting is wrong, or needs a batch system where there is none.
+    """
+    from harness.sweep.schedulers import choose, scheduler_class
+    from harness.sweep.site import find_site
+    from harness.sweep.submission import Submission
+
+    options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
+    site = find_site(options["site"])
+    scheduler, reason = choose(options["scheduler"], site)
+    if options["nested"] and options["array"]:
+        raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
+    request = _build_request(options, scheduler_class(scheduler).suitable(site.request))
+    no_turns = _why_no_turns(scheduler, request, options["template"])
+    if options["turns"] and no_turns:
+        raise UserError(f"TURNS=1 cannot be: {no_turns}")
+    if options["turns"] is not False and not no_turns:
+        request = replace(request, shape="block")
+    submission = Submission(
+        scheduler=scheduler,
+        site=site,
+        request=request,
+        template=_existing_template(options["template"]),
+        site_file=_site_as_named(options["site"]),
+    )
+    return submission, reason
+
+
+def _build_request(options: dict[str, Any], usual: JobRequest) -> JobRequest:
+    """Return what jobs ask for: the `usual` request of the site, changed by the command line's `options`."""
+    names = {field.name for field in fields(JobRequest)}
+    changes = {name: value for name, value in options.items() if name in names and value not in (None, ())}
+    image = options["container"]
+    if image and "://" not in image:
+        if not Path(image).is_file():
+            raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
+        changes["container"] = str(Path(image).resolve())
+    if options["nested"]:
+        changes["shape"] = "nested"
+    elif options["array"]:
+        changes["shape"] = "array"
+    return replace(usual, **changes)
+
+
+def _why_no_turns(scheduler: str, request: JobRequest, template: str | None) -> str:
+    """Return why the launches of a repeat cannot take turns, empty if they can."""
+    from harness.sweep.schedulers import scheduler_class
+
+    if "block" not in scheduler_class(scheduler).shapes:
+        return f"SCHEDULER={scheduler} has none"
+    if template:
+        return "a TEMPLATE of yours starts launches one by one"
+    if request.requeue or request.signal_s:
+        return "REQUEUE and SIGNAL are for launches that follow each other"
+    shapes = ("jobs", "block") if scheduler == "local" else ("nested", "block")
+    if request.shape not in shapes:
+        return "launches of jobs of their own follow each other, ask for NESTED=1"
+    return ""
+
+
+def _existing_template(template: str | None) -> str | None:
+    if template is None:
+        return None
+    if not Path(template).is_file():
+        raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
+    return str(Path(template).resolve())
+
+
+def _site_as_named(name: str | None) -> str | None:
+    """Return the site's file that `name` means, else the name."""
+    from harness.sweep.site import site_file
+
+    file = site_file(name) if name else None
+    return str(file) if file else name
+
+
+def _path(text: str | None) -> str | None:
+    """Return the path that a user's `text` means if it begins with ``~``, else the text, which may be a name."""
+    return str(expanded(text)) if text and text.startswith("~") else text
+
+
+def refuse_elsewhere(scheduler: str) -> None:
+    """Refuse to train in turns where the `scheduler` that was asked for has the nodes: that is done on this machine.
+
+    Raises:
+        UserError: another scheduler than that of this machine was named or found.
+    """
+    from harness.sweep.schedulers import choose
+    from harness.sweep.site import find_site
+
+    chosen, _ = choose(scheduler, find_site(None))
+    if chosen != "local":
+        raise UserError(
+            f"both versions train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "
+            "SCHEDULER=local inside a job of your own"
+        )
+
+
+def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
+    """Return what asks the user before a sweep that costs more than ``--max-node-hours``."""
+
+    def approve(cost: "NodeHours") -> None:
+        limit = options["max_node_hours"]
+        if options["yes"] or cost.likely <= limit:
+            return
+        if not sys.stdin.isatty():
+            raise UserError(
+                f"this sweep may cost {cost.likely:.1f} node-hours, more than MAX_NODE_HOURS={limit:g}: "
+                "lower WALLTIME=, NODES= or REPEATS=, raise the limit, or say YES=1"
+            )
+        click.confirm(f"{cost.likely:.1f} node-hours are more than {limit:g}: submit all the same?", abort=True)
+
+    return approve

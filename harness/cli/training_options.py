@@ -1,0 +1,120 @@
+"""The options of a workload and of its layouts, the same for every command that trains."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from harness.base.errors import UserError, unknown
+from harness.base.user_path import UserPath, expanded
+from harness.cli.common_options import Command, field_options, spread, what, with_options
+from harness.cli.counts import MOST_COUNTS, parse_counts
+from harness.cli.secret_arguments import check_secrets
+from harness.cli.words import split_words
+from harness.schema.option import HOW
+from harness.schema.option import options as schema_options
+from harness.schema.presets import PRESETS, resolve, script_workload
+from harness.schema.sweep import Layout
+from harness.schema.workload import Workload
+
+if TYPE_CHECKING:
+    from harness.sweep.submission import Submission
+
+
+_SCRIPT = (
+    what("--script", type=UserPath(), help="A TensorFlow script of your own; see `harness run`."),
+    what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
+    what("--script-batch", default="per-rank", metavar="per-rank|global", help="Its batch: of each rank, or of all."),
+)
+
+
+def workload_options(command: Command) -> Command:
+    """Add the options of a workload, one for each of its fields and of a script to a click command."""
+    from harness import datasets
+
+    registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
+    return with_options(*field_options(Workload, HOW, registered), *_SCRIPT)(command)
+
+
+def build_workload(options: dict[str, Any]) -> Workload:
+    """Return the workload that the command line's `options` describe; unset ones come from the preset.
+
+    Raises:
+        UserError: not exactly one of a data set, a data file and a script is given, or a setting is wrong.
+    """
+    from harness import datasets
+
+    settings: dict[str, Any] = {field.name: options.get(field.name) for field, _ in schema_options(Workload)}
+    if options.get("script"):
+        return _build_script(options, settings)
+    data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
+    settings["dataset"] = datasets.choose(settings["dataset"], data_file)
+    settings["model"] = settings["model"] or datasets.info(settings["dataset"]).default_model
+    settings["preset"] = settings["preset"] or "default"
+    return resolve(**settings | {"data_file": data_file})
+
+
+def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload:
+    """Return the workload of a user's script, which settles everything but the sync policy by itself."""
+    batches = ("per-rank", "global")
+    if options["script_batch"] not in batches:
+        raise unknown("script batch", options["script_batch"], batches)
+    for name, value in settings.items():
+        if value is not None and name not in ("sync", "note"):
+            raise UserError(
+                f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
+                "give it what it needs with --script-arguments"
+            )
+    arguments = split_words("SCRIPT_ARGUMENTS", options["script_arguments"])
+    check_secrets(arguments)
+    return script_workload(
+        options["script"],
+        arguments,
+        sync=settings["sync"] or "gradients",
+        batch=options["script_batch"],
+        note=settings["note"],
+    )
+
+
+_COUNTS = "1..8, 1..64*2 (doublings) or 1,2,4"
+layout_options = with_options(
+    spread("--nodes", common=True, help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
+    spread("--cores", help="Cores over all nodes, instead of nodes."),
+    spread("--gpus", help="GPUs over all nodes, one for each rank."),
+    spread(
+        "--ranks-per-node", common=True, help="MPI ranks on a node, one count or several [default: 1, or a full node]."
+    ),
+    spread("--threads", common=True, default="1", show_default=True, help="Cores, and TensorFlow threads, of a rank."),
+    spread("--zip", "zipped", is_flag=True, help="Take the lists one by one, not every combination."),
+    spread("--shares", help="Unequal parts of the rows, one per rank: 2:1:1."),
+)
+
+
+def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+    """Return the layouts that the command line's `options` describe, and why other combinations cannot be.
+
+    Raises:
+        UserError: a count is wrong, or no combination can be.
+    """
+    from harness.sweep.plan import Axes, combine, parse_shares
+
+    counts = {
+        name: parse_counts(name.upper(), options[name]) if options[name] else ()
+        for name in ("nodes", "cores", "gpus", "ranks_per_node", "threads")
+    }
+    combinations = 1 if options["zipped"] else math.prod(len(values) or 1 for values in counts.values())
+    if combinations > MOST_COUNTS:
+        raise UserError(
+            f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say ZIP=1"
+        )
+    limit = None
+    if not counts["nodes"]:
+        limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
+    if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
+        if limit is None:
+            submission.open(oversubscribe=options["oversubscribe"]).check()  # perhaps there is none
+            raise UserError("NODES= is needed: how many nodes there are is not known here")
+        most = limit.nodes or 1
+        if submission.scheduler == "local":  # on one machine its cores stand for nodes
+            most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])))
+        counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
+    shares = parse_shares(options["shares"]) if options["shares"] else None
+    return combine(Axes(**counts, zipped=options["zipped"]), limit, shares)

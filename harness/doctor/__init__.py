@@ -1,0 +1,1 @@
+"""Which MPI, TensorFlow, cores, compiler and GPUs are here, and what is wrong with them."""
