@@ -169,7 +169,7 @@ def judge(launch: Launch, record: Path, found: Found, code: int | None, alone: R
         seconds = loss.noticed.timestamp() - when
         (found.stop_notice_s if stop else late).append(seconds)
         if seconds > SLOW_S and not stop:
-            print(f"  noticed after {seconds:.1f} s, by '{loss.how}': {loss}")
+            print(f"  noticed after {seconds:.1f} s, by '{loss.reason}': {loss}")
         found.recovery_s.append(loss.recovery_s)
         found.redone += loss.redone
         found.outlived += 1

@@ -1,4 +1,4 @@
-"""Records as tables: one row per launch, one row per launch and epoch; the parts of their time, and a slow rank."""
+"""Records as tables: one row per launch, one row per launch and epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.stats import sessions
-from harness.analysis.turn_blocks import TurnBlock
-from harness.schema.record import FailedRank, RunRecord, Stretch
+from harness.analysis.comparison import in_layout_order
+from harness.analysis.sessions import sessions
+from harness.analysis.turn_blocks import BlockTimes
+from harness.schema.record import RunRecord
 from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
@@ -34,8 +35,8 @@ def outliers(seconds: ArrayLike) -> NDArray[np.bool_]:
         return np.zeros(len(values), dtype=bool)
     low, high = np.percentile(values, [25, 75])
     reach = _FENCE * (high - low)
-    found: NDArray[np.bool_] = (values < low - reach) | (values > high + reach)
-    return found
+    is_outlier: NDArray[np.bool_] = (values < low - reach) | (values > high + reach)
+    return is_outlier
 
 
 METRICS = ("train_loss", "test_loss", "test_accuracy", "test_auc")
@@ -50,27 +51,25 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     """Return one row per launch and epoch, in the order of `runs` (at least one), from their `epoch_columns`.
 
     Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
-    `stats.sessions`), epoch; seconds = maximum over ranks of the epoch's training time; sync_seconds, its parts
+    `sessions.sessions`), epoch; seconds = maximum over ranks of the epoch's training time; sync_seconds, its parts
     skew_seconds and wire_seconds, and input_seconds = means over ranks; parted = whether the record has the parts (else
     all counts as wire, see `sweep_facts.doubts`); trained_s and rows_seen = totals up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
 
     `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns, and adds
     recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, with what others took of the
-    machine; turn_block, the launch's `turn_blocks.TurnBlock`.
+    machine; turn_block, the launch's `turn_blocks.BlockTimes`.
     """
     counts = [len(part["epoch"]) for part in parts]
-    whose = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
-    return pd.DataFrame(
+    launches = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
+    columns = {}
+    for name, value in launches[0].items():
         # Texts are objects, which are not copied when repeated.
-        {
-            name: np.repeat(
-                np.array([one[name] for one in whose], dtype=object if isinstance(value, str) else None), counts
-            )
-            for name, value in whose[0].items()
-        }
-        | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    )
+        kind = object if isinstance(value, str) else None
+        columns[name] = np.repeat(np.array([launch[name] for launch in launches], dtype=kind), counts)
+    for name in parts[0]:
+        columns[name] = np.concatenate([part[name] for part in parts])
+    return pd.DataFrame(columns)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,15 +101,23 @@ def epoch_times(run: RunRecord) -> EpochTimes:
 def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
     """Return what differs between a launch's rows of the `epoch_frame`, arrays of as many values as it has epochs."""
     epochs = run.epochs
-    seconds, sync, skew = times.seconds.max(axis=1), times.sync.mean(axis=1), times.skew.mean(axis=1)
-    parts = (sync, skew, sync - skew, times.input.mean(axis=1))
-    return (
-        {"epoch": np.array([epoch.epoch for epoch in epochs]), "seconds": seconds}
-        | dict(zip(PARTS, parts, strict=True))
-        | {"parted": times.parted}
-        | {"trained_s": seconds.cumsum(), "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1)}
-        | {name: np.array([getattr(epoch, name) for epoch in epochs], dtype=float) for name in METRICS}
-    )
+    seconds = times.seconds.max(axis=1)
+    sync = times.sync.mean(axis=1)
+    skew = times.skew.mean(axis=1)
+    columns = {
+        "epoch": np.array([epoch.epoch for epoch in epochs]),
+        "seconds": seconds,
+        "sync_seconds": sync,
+        "skew_seconds": skew,
+        "wire_seconds": sync - skew,
+        "input_seconds": times.input.mean(axis=1),
+        "parted": times.parted,
+        "trained_s": seconds.cumsum(),
+        "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1),
+    }
+    for name in METRICS:
+        columns[name] = np.array([getattr(epoch, name) for epoch in epochs], dtype=float)
+    return columns
 
 
 def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float64]:
@@ -144,9 +151,8 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     timed["trained_input_s"] = groups["input_seconds"].sum()
     timed["epochs"] = groups.size()
     timed["parted"] = groups["parted"].all()
-    facts = pd.DataFrame([_facts(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]).set_index(
-        "run", drop=False
-    )
+    rows = [_facts(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
+    facts = pd.DataFrame(rows).set_index("run", drop=False)
     ends = groups[list(METRICS)].last()
     # `last` skips NaN: right for an epoch without evaluation, wrong for a loss that was no longer finite.
     ends["train_loss"] = epochs.drop_duplicates("run", keep="last").set_index("run")["train_loss"]
@@ -172,7 +178,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
 def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which launches trained in a block without a time on undisturbed cores, where others have one."""
     disturbed = np.array(
-        [isinstance(block, TurnBlock) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
+        [isinstance(block, BlockTimes) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
     )
     every_block = bool(disturbed[frame["valid"]].all())
     return disturbed & (not every_block)
@@ -200,15 +206,15 @@ def final_frame(launches: pd.DataFrame) -> pd.DataFrame:
 
     The last epoch, not the best one: choosing by the test rows would flatter.
     """
-    valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
+    valid = in_layout_order(launches[launches["valid"]])
     return _group_medians(valid, ["layout", "ranks"], ["epochs", "trained_s"])
 
 
 def _group_medians(valid: pd.DataFrame, keys: list[str], columns: list[str]) -> pd.DataFrame:
     groups = valid.groupby(keys, sort=False)
+    metrics = groups[list(METRICS)]
     frame = groups[[*columns, *METRICS]].median()
-    lows, highs = groups[list(METRICS)].min(), groups[list(METRICS)].max()
-    frame = frame.join(lows.add_suffix("_low")).join(highs.add_suffix("_high"))
+    frame = frame.join(metrics.min().add_suffix("_low")).join(metrics.max().add_suffix("_high"))
     frame.insert(0, "launches", groups.size())
     return frame.reset_index()
 
@@ -226,7 +232,8 @@ def _sessions(runs: Sequence[RunRecord]) -> list[Session]:
     """Return from when to when the session lasted in which each of `runs` was launched."""
     times = [(run.started, run.ended) for run in runs]
     numbers = sessions(times)
-    first, last = dict[int, datetime](), dict[int, datetime]()
+    first: dict[int, datetime] = {}
+    last: dict[int, datetime] = {}
     for number, (begin, end) in zip(numbers, times, strict=True):
         first[number] = min(begin, first.get(number, begin))
         last[number] = max(end, last.get(number, end))
@@ -246,9 +253,13 @@ def _identity(run: RunRecord, session: Session) -> dict[str, Any]:
     }
 
 
+def _slowest_rank_seconds(run: RunRecord, name: str) -> float:
+    return max(float(getattr(rank, name)) for rank in run.ranks)
+
+
 def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
     layout = run.point.layout
-    one_off = {name: max(float(getattr(rank, name)) for rank in run.ranks) for name in ONE_OFF}
+    one_off = {name: _slowest_rank_seconds(run, name) for name in ONE_OFF}
     imported = one_off["import_s"] if is_script(run.point.workload) else 0.0  # a script's record begins before it
     return (
         _identity(run, session)
@@ -269,149 +280,4 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }
         | one_off
-    )
-
-
-def stretch_rate(run: RunRecord, stretch: Stretch) -> float:
-    """Return the rows a second that `stretch` of `run` trained, evaluation not counted; NaN where that is not known."""
-    rows = _first_rows(run, stretch.first + stretch.steps) - _first_rows(run, stretch.first)
-    return rows / stretch.training_s if stretch.training_s > 0 else float("nan")
-
-
-def stretches_around(run: RunRecord, loss: FailedRank) -> tuple[Stretch | None, Stretch | None]:
-    """Return the stretches of `run` before and after a rank failed, None where no step was made."""
-    before = [each for each in run.stretches if each.started <= loss.noticed]
-    after = [each for each in run.stretches if each.started > loss.noticed]
-    return before[-1] if before else None, after[0] if after else None
-
-
-def _first_rows(run: RunRecord, steps: int) -> int:
-    """Return how many rows the first `steps` steps of a launch have trained."""
-    epochs, rest = divmod(steps, run.steps_per_epoch)
-    whole = min(sum(rank.rows for rank in run.ranks), run.steps_per_epoch * run.global_batch)
-    return epochs * whole + rest * run.global_batch
-
-
-def steps_repeated(losses: Sequence[FailedRank]) -> int:
-    """Return the steps repeated; ranks that failed at once share them."""
-    return sum({(loss.noticed, loss.epoch, loss.step): loss.redone for loss in losses}.values())
-
-
-Array = NDArray[np.float64]
-_EPOCH = {
-    "compute_seconds": "computation",
-    "input_seconds": "input",
-    "skew_seconds": "waiting (skew)",
-    "wire_seconds": "allreduce (wire)",
-}
-_LAUNCH = {
-    "import_s": "import",
-    "load_s": "load",
-    "distribute_s": "distribute",
-    "compile_s": "compile",
-    "trained_compute_s": "computation",
-    "trained_input_s": "input",
-    "trained_sync_s": "synchronisation",
-    "evaluate_s": "evaluation",
-    "overhead_s": "rest",
-}
-EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES = tuple(_EPOCH), tuple(_LAUNCH), _EPOCH | _LAUNCH
-SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
-_WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlowRank:
-    """A rank that the others of its launch waited for.
-
-    `ratio` is its computation over the median of the others', `waited` the mean part of an epoch that they waited
-    for the last rank.
-    """
-
-    run: str
-    rank: int
-    host: str
-    ranks: int
-    ratio: float
-    waited: float
-
-
-def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per layout with valid launches: the parts of its median time, in seconds.
-
-    Parts that are medians each would not sum to the median: they are means over the middle half of the launches
-    (`median_launches`), by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the
-    parts of an epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
-    computation is the rest of the slowest rank's epoch. The training parts of a launch are totals over its epochs,
-    `overhead_s` is what is in no other part.
-    """
-    valid = launches[launches["valid"]].sort_values(["ranks", "nodes", "threads"], kind="stable")
-    parted = with_launch_parts(valid)
-    parted["whole"] = parted[list(LAUNCH_PARTS)].sum(axis=1)
-    rows = []
-    for layout, group in parted.groupby("layout", sort=False):
-        row: dict[str, object] = {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
-        for whole, parts in (("seconds", EPOCH_PARTS), ("whole", LAUNCH_PARTS)):
-            _, middle = median_launches(group, np.arange(len(group))[None], parts, whole)
-            row |= dict(zip(parts, map(float, middle[0]), strict=True))
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
-    rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
-    return launches.assign(trained_compute_s=rest)
-
-
-def median_launches(
-    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
-) -> tuple[Array, Array]:
-    """Return `whole` [draws], a median, and the `columns` [draws, columns] of every draw [draws, launches].
-
-    The columns are means over the middle half of the launches by `whole`, for the parts of one launch are noise, made
-    to be parts of the median.
-    """
-    seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
-    order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
-    count = drawn.shape[1]
-    middle = order[:, count // 4 : count - count // 4]
-    median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
-    return median, _parts_of(median, seconds, parts, middle)
-
-
-def mean_launches(
-    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
-) -> tuple[Array, Array]:
-    """Return what `median_launches` does, of geometric means: of launches in turns, whose times are over blocks."""
-    seconds, parts = group[whole].to_numpy(), group[list(columns)].to_numpy()
-    mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))
-    return mean, _parts_of(mean, seconds, parts, drawn)
-
-
-def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:
-    """Return the means of `parts` [launches, columns] over the drawn `launches` [draws, launches], parts of `whole`."""
-    means = np.stack([part[launches].mean(axis=1) for part in parts.T], axis=1)
-    scaled: Array = means * (whole / seconds[launches].mean(axis=1))[:, None]
-    return scaled
-
-
-def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
-    """Return the slowest rank of a launch where its computation is well above that of the others, else None.
-
-    Computation is the epoch without input and synchronisation calls; totals over the epochs count. A rank is named when
-    it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
-    """
-    if len(run.ranks) < 2 or not times.parted.all():
-        return None
-    seconds, skew = times.seconds.sum(axis=0), times.skew.sum(axis=0)
-    compute = seconds - times.input.sum(axis=0) - times.sync.sum(axis=0)
-    worst = int(compute.argmax())
-    others = np.delete(np.arange(len(compute)), worst)
-    ratio = float(compute[worst] / np.median(compute[others]))
-    waited = float(skew[others].mean() / seconds.max())
-    if ratio < SLOW or waited < _WAITED:
-        return None
-    return SlowRank(
-        run=run.point.folder, rank=worst, host=run.ranks[worst].host, ranks=len(run.ranks), ratio=ratio, waited=waited
     )

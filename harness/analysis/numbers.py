@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 
 NONE = "–"
 _S = "\u00a0"  # a number and its unit stay on one line
@@ -64,8 +64,9 @@ def ranks(value: int) -> str:
 
 def plural(value: int, noun: str) -> str:
     """Return `value` with its noun: ``1 launch``, ``3 launches``, ``2 ranks``."""
-    ending = "" if value == 1 else "es" if noun.endswith("nch") else "s"
-    return f"{value:,}{_S}{noun}{ending}"
+    if value == 1:
+        return f"{value:,}{_S}{noun}"
+    return f"{value:,}{_S}{noun}{'es' if noun.endswith('nch') else 's'}"
 
 
 def span(low: float, high: float, unit: str = "") -> str:
@@ -88,7 +89,8 @@ def seconds_span(interval: Interval | None) -> str:
     """Return the interval of a duration, each end with its unit where they differ: ``98.1 to 102 ms``."""
     if interval is None:
         return NONE
-    low, high = seconds(interval.low), seconds(interval.high)
+    low = seconds(interval.low)
+    high = seconds(interval.high)
     value, _, unit = low.partition(_S)
     return f"{value if _S not in unit and high.partition(_S)[2] == unit else low} to {high}"
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.read_results import Calls
+from harness.analysis.sync_calls import Calls
 from harness.base.errors import UserError
 from harness.schema.record import EpochRecord, RankRecord, RunRecord
 
@@ -38,8 +38,8 @@ class Slice:
     inside: tuple["Slice", ...] = ()
 
 
-def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] | None = None) -> Iterator[Event]:
-    """Yield the events of the launch `run`, whose calls are `epochs`; of the epochs numbered in `shown` (all if None).
+def trace_events(run: RunRecord, epochs: Sequence[Calls], wanted: Sequence[int] | None = None) -> Iterator[Event]:
+    """Yield the events of the launch `run`, whose calls are `epochs`; of the epochs numbered in `wanted` (all if None).
 
     What is known as a duration only is placed where it must have been and says so (`placed`): set-up ends where the
     first epoch begins, a step's input begins it. An arrow leads from the last rank that came to an allreduce to
@@ -48,12 +48,9 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
     Raises:
         UserError: there is no such epoch, or there are too many events for a viewer.
     """
-    chosen = _choose(epochs, shown)
+    chosen = _choose(epochs, wanted)
     starts = _starts(run)
-    placed = [
-        replace(calls, **{name: getattr(calls, name) + start for name in ("begin", "end", "entry", "exit")})
-        for calls, start in zip(epochs, starts, strict=True)
-    ]
+    placed = [_shifted(calls, start) for calls, start in zip(epochs, starts, strict=True)]
     yield from _names(run)
     yield from _launch_track(run, starts)
     for rank in run.ranks:
@@ -72,6 +69,13 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], shown: Sequence[int] |
         yield from _arrows(run, placed[number], ids)
 
 
+def _shifted(calls: Calls, start: float) -> Calls:
+    """Return `calls`, whose times count from their epoch's begin, with times from the trace's: it began at `start`."""
+    return replace(
+        calls, begin=calls.begin + start, end=calls.end + start, entry=calls.entry + start, exit=calls.exit + start
+    )
+
+
 def trace_file(run: RunRecord, events: Iterator[Event]) -> bytes:
     """Return the `events` of `run` as a whole file: JSON, compressed with gzip, the same for the same events."""
     about = {"launch": run.point.folder, "started": run.started.isoformat(), "invalid": list(run.invalid)}
@@ -80,11 +84,11 @@ def trace_file(run: RunRecord, events: Iterator[Event]) -> bytes:
     return gzip.compress(f'{head},"traceEvents":[\n{lines}\n]}}\n'.encode(), compresslevel=6, mtime=0)
 
 
-def _choose(epochs: Sequence[Calls], shown: Sequence[int] | None) -> list[int]:
+def _choose(epochs: Sequence[Calls], wanted: Sequence[int] | None) -> list[int]:
     """Return the numbers of the epochs to be drawn, from 0."""
-    if shown is not None and not set(shown) <= set(range(len(epochs))):
-        raise UserError(f"--epochs {max(shown) + 1} is out of range: the launch has epochs 1 to {len(epochs)}")
-    chosen = sorted(set(range(len(epochs)) if shown is None else shown))
+    if wanted is not None and not set(wanted) <= set(range(len(epochs))):
+        raise UserError(f"--epochs {max(wanted) + 1} is out of range: the launch has epochs 1 to {len(epochs)}")
+    chosen = sorted(set(range(len(epochs)) if wanted is None else wanted))
     count = sum(epochs[number].entry.size for number in chosen) * _PER_CALL
     if count > MOST_EVENTS:
         most = max(1, MOST_EVENTS * len(chosen) // count)
@@ -97,7 +101,7 @@ def _starts(run: RunRecord) -> list[float]:
 
     Where the record does not say, an epoch begins when the one before has ended and been evaluated.
     """
-    first = max(sum(float(getattr(rank, name)) for name in _SET_UP) for rank in run.ranks)
+    first = max(_set_up_seconds(rank) for rank in run.ranks)
     begins = [epoch.begin_s for epoch in run.epochs]
     if None not in begins:
         return [first + float(at or 0.0) for at in begins]
@@ -111,10 +115,15 @@ def _evaluation_seconds(run: RunRecord) -> list[float]:
     return [rank.evaluate_s / times for rank in run.ranks]
 
 
+def _set_up_seconds(rank: RankRecord) -> float:
+    return sum(float(getattr(rank, name)) for name in _SET_UP)
+
+
 def _set_up(rank: RankRecord, until: float) -> Slice:
     """Return the rank's time before the first epoch; what is known of it ends there."""
-    parts, at = list[Slice](), until - sum(float(getattr(rank, name)) for name in _SET_UP)
-    begin = at
+    parts: list[Slice] = []
+    begin = until - _set_up_seconds(rank)
+    at = begin
     for name in _SET_UP:
         seconds = float(getattr(rank, name))
         if seconds > 0:
@@ -124,24 +133,27 @@ def _set_up(rank: RankRecord, until: float) -> Slice:
 
 
 def _evaluation(run: RunRecord, rank: RankRecord, begin: float, until: float) -> Slice:
-    """Return the evaluation behind an epoch that ended at `begin`; the rank began the next one at `until`."""
+    """Return the evaluation after an epoch that ended at `begin`; the rank began the next one at `until`."""
     end = max(begin, min(begin + _evaluation_seconds(run)[rank.rank], until))
     return Slice(name="evaluation", begin=begin, end=end, args={"placed": "mean of all, behind the epoch"})
 
 
 def _epoch(record: EpochRecord, calls: Calls, rank: RankRecord) -> Slice:
     at = rank.rank
-    begin, left, before = float(calls.begin[at]), float(calls.begin[at]), -1
+    begin = float(calls.begin[at])
+    left = begin
+    step_before = -1
     inside = []
-    drawn = (record.input_seconds[at] if record.input_seconds else 0.0) - float(calls.input[:, at].sum())
-    if drawn > 0:
-        left = min(begin + drawn, float(calls.entry[0, at] if len(calls.entry) else calls.end[at]))
+    drawing_s = (record.input_seconds[at] if record.input_seconds else 0.0) - float(calls.input[:, at].sum())
+    if drawing_s > 0:
+        left = min(begin + drawing_s, float(calls.entry[0, at] if len(calls.entry) else calls.end[at]))
         inside.append(Slice(name="input: order of rows", begin=begin, end=left, args={"placed": "first"}))
     last = calls.entry.argmax(axis=1)
     for number, step in enumerate(calls.step.tolist()):
-        words = f"step {step + 1}" if step == before + 1 else f"steps {before + 2} to {step + 1}"
+        words = f"step {step + 1}" if step == step_before + 1 else f"steps {step_before + 2} to {step + 1}"
         inside.append(_step(words, calls, number, (at, int(last[number])), left, rank.clock_error_s))
-        left, before = inside[-1].end, step
+        left = inside[-1].end
+        step_before = step
     args: Event = {"steps": record.steps, "train_loss": record.train_loss, "test_accuracy": record.test_accuracy}
     end = max(float(calls.end[at]), left)
     return Slice(name=f"epoch {record.epoch + 1}", begin=begin, end=end, args=args, inside=tuple(inside))
@@ -165,8 +177,8 @@ def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: flo
         placed = {"placed": "at the step's start"}
         inside.insert(0, Slice(name="input", begin=left, end=min(left + waited, entry), args=placed))
     normalised = float(calls.statistics[number, rank])
-    own: Event = {"batch_normalisation_us": _us(normalised)} if normalised > 0 else {}
-    return Slice(name=words, begin=left, end=out, args=own, inside=tuple(inside))
+    step_args: Event = {"batch_normalisation_us": _us(normalised)} if normalised > 0 else {}
+    return Slice(name=words, begin=left, end=out, args=step_args, inside=tuple(inside))
 
 
 def _us(seconds: float) -> float:
@@ -174,16 +186,16 @@ def _us(seconds: float) -> float:
     return round(1e6 * seconds, 3)
 
 
-def _events(one: Slice, process: int) -> Iterator[Event]:
+def _events(stretch: Slice, process: int) -> Iterator[Event]:
     """Yield the begin of a slice, all that is inside, and its end."""
     place = {"pid": process, "tid": _TRAINING}
-    begin: Event = {"ph": "B", "name": one.name, "ts": _us(one.begin), **place}
-    if one.args:
-        begin["args"] = one.args
+    begin: Event = {"ph": "B", "name": stretch.name, "ts": _us(stretch.begin), **place}
+    if stretch.args:
+        begin["args"] = stretch.args
     yield begin
-    for part in one.inside:
+    for part in stretch.inside:
         yield from _events(part, process)
-    yield {"ph": "E", "ts": _us(one.end), **place}
+    yield {"ph": "E", "ts": _us(stretch.end), **place}
 
 
 def _arrows(run: RunRecord, calls: Calls, ids: Iterator[int]) -> Iterator[Event]:

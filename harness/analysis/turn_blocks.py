@@ -28,7 +28,7 @@ _SPEEDUP_TAIL = 0.025  # noise of many ranks is more one-sided than that of one:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TurnBlock:
+class BlockTimes:
     """Times of a block's launches, by the names of their folders (`Point.folder`), in seconds per step.
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
@@ -53,7 +53,7 @@ class TurnBlock:
         return launch in (self.undisturbed or self.as_it_ran)
 
 
-def read_turn_block(turns: pd.DataFrame) -> TurnBlock:
+def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
     """Return the times of a block of like launches from its `turns`.
 
     `turns` has the columns of `harness.sweep.turn_block.BlockEnd`, a row at least, and names launches by their folders.
@@ -62,7 +62,7 @@ def read_turn_block(turns: pd.DataFrame) -> TurnBlock:
     base = str(rank_counts.sort_values(kind="stable").index[0])
     calm = undisturbed_rounds(turns)
     calm_rounds = calm["round"].nunique()
-    return TurnBlock(
+    return BlockTimes(
         base=base,
         as_it_ran=mean_step_times(turns),
         undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},
@@ -132,13 +132,14 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
     mean of its logarithms. Empty where a launch has no whole turn in `LEAST_ROUNDS` of the rounds.
     """
     whole = _whole_turns(calm)
-    base_turns = whole[whole["launch"] == base]
+    turns_of_launch = dict(iter(whole.groupby("launch", sort=False)))
+    base_turns = turns_of_launch.get(base, whole.iloc[:0])
     if base_turns["round"].nunique() < LEAST_ROUNDS:
         return {}
     base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
     times = {base: math.exp(base_log)}
     for launch in calm["launch"].unique():
-        ratios = log_ratios(calm, base, launch).to_numpy()
+        ratios = _log_ratios(base_turns, turns_of_launch.get(launch, whole.iloc[:0]))
         if len(ratios) < LEAST_ROUNDS:
             return {}
         if launch != base:
@@ -170,19 +171,15 @@ def winsorise(values: Array, tail: float = 0.1) -> Array:
     return clipped
 
 
-def log_ratios(calm: pd.DataFrame, first: str, second: str) -> pd.Series:
-    """Return by round the logarithm of the step time of `first` over that of `second`, each averaged over its cores.
+def _log_ratios(base_turns: pd.DataFrame, turns: pd.DataFrame) -> Array:
+    """Return the logarithm of the base's step time over a launch's in each round in which that had a whole turn.
 
-    Of the undisturbed rounds `calm` in which `second` had a whole turn; empty where one of the two had none.
+    Both are whole turns of undisturbed rounds, at least one of the base, whose time is averaged over its cores.
     """
-    whole = _whole_turns(calm)
-    first_turns = whole[whole["launch"] == first]
-    second_turns = whole[whole["launch"] == second].set_index("round").sort_index()
-    if first_turns.empty:
-        return pd.Series(dtype=float)
-    first_logs = base_log_times(first_turns, second_turns.index.to_numpy())
-    second_logs = np.log((second_turns["seconds"] / second_turns["steps"]).to_numpy())
-    return pd.Series(first_logs - second_logs, index=second_turns.index)
+    by_round = turns.sort_values("round")
+    base_logs = base_log_times(base_turns, by_round["round"].to_numpy())
+    logs: Array = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
+    return base_logs - logs
 
 
 def slowest_core_excess(base_turns: pd.DataFrame) -> float | None:

@@ -115,7 +115,7 @@ class Turns:
     and then those that are timed; it ends at a pass of `step`. Between turns the rank waits in a read of its socket.
     `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits. A turn is made on the cores
     that it names. `core_ns` is called on all ranks as one begins, and returns how far apart their cores are
-    (`harness.comm.grouped_sums.core_distance`).
+    (`harness.comm.core_ping.core_distance`).
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:

@@ -10,7 +10,7 @@ from statistics import fmean, median, quantiles
 import numpy as np
 import pandas as pd
 
-from harness.analysis.stats import Interval, ratio_over_blocks
+from harness.analysis.inference import Interval, ratio_over_blocks
 from harness.analysis.turn_blocks import LEAST_ROUNDS, winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
@@ -33,7 +33,7 @@ class BenchBlock:
 
     `steps` are the seconds of a step in every round, by contender, of the slowest rank; None where its turn was
     disturbed or there was none. `core_ns` are those of a ping-pong between the two ranks' cores in every round, 0 where
-    no contender measured it (see `comm.grouped_sums.core_distance`). `losses` are the mean training losses of the
+    no contender measured it (see `comm.core_ping.core_distance`). `losses` are the mean training losses of the
     first epoch of those that came to its end. `failed` says why a contender has no rounds; `details` are facts for the
     page.
     """

@@ -11,7 +11,7 @@ from harness.analysis.scaling import scale
 from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, execution_seconds, smoke
 from harness.bundle.repetition import LOSS_BOUND
 from harness.bundle.source_code import BundledCode
-from harness.claims.claim_rules import CONFIRMED
+from harness.claims.claim_finding import CONFIRMED
 from harness.claims.judgement import Judgement
 from harness.report.answer import Fact
 from harness.report.claims_page import published_words
@@ -195,7 +195,7 @@ def _claims(judgements: Sequence[Judgement]) -> list[str]:
         finding = judgement.finding
         row = (f"Paper {claim.paper}, {claim.experiment or 'all'}: {claim.text}", published_words(claim))
         if finding.outcome == CONFIRMED:
-            confirmed.append((*row, finding.said, "harness claims --results results"))
+            confirmed.append((*row, finding.reason, "harness claims --results results"))
         else:
             others.append((*row, str(finding)))
     supported = "None of the papers' claims is confirmed by these records."

@@ -11,7 +11,7 @@ import psutil
 from scipy import stats
 
 from harness.analysis.numbers import percent
-from harness.analysis.stats import SESSION_SPREAD
+from harness.analysis.sessions import SESSION_SPREAD
 from harness.base.errors import UserError
 from harness.datasets import locate
 from harness.schema.record import RunRecord, read_run
@@ -155,7 +155,7 @@ def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ())
     """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sessions (`analysis.stats.SESSION_SPREAD`) give the interval that the time must lie in.
+    sessions (`analysis.sessions.SESSION_SPREAD`) give the interval that the time must lie in.
     """
     changed = [name for name, was, now, matters in _facts(old, new) if was != now and "weights" in matters]
     return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))

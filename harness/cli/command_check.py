@@ -27,8 +27,8 @@ from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
-    from harness.regression.baselines import Measurement
     from harness.regression.checks import Check
+    from harness.regression.measurement import Measurement
 
 
 @click.command(name="check", cls=GroupedCommand)
@@ -77,8 +77,9 @@ def check(
 
 def _compare(sweep: str | None, against: str | None, practical: float, context: Context) -> "Check":
     """Return the check of launches that are there."""
-    from harness.regression.baselines import check_comparable, default_reference, read_baselines, without
+    from harness.regression.baselines import check_comparable, default_reference, read_baselines
     from harness.regression.checks import check_launches
+    from harness.regression.measurement import without
 
     named = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
     references = [named] if named else [saved.measurement for saved in read_baselines(context.baselines)]
@@ -98,8 +99,9 @@ def _compare(sweep: str | None, against: str | None, practical: float, context: 
 def _measure(sweep: str | None, against: str | None, practical: float, budget_s: float, context: Context) -> "Check":
     """Return the check of the code as it is now against the reference's commit, in turns."""
     from harness.datasets import locate
-    from harness.regression.baselines import check_machine, default_reference, kept_baselines
-    from harness.regression.opponents import Opponents, Version, checkout, checks_folder, decide, why_no_checkout
+    from harness.regression.baselines import check_machine, default_reference, saved_measurements
+    from harness.regression.version_checkout import Version, checkout, why_no_checkout
+    from harness.regression.version_duel import VersionDuel, checks_folder, decide
 
     if against is not None:
         reference = find_measurement(against, results=context.results, baselines=context.baselines)
@@ -107,7 +109,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
         current = find_measurement(sweep, results=context.results, baselines=context.baselines)
         reference = default_reference(current, context.baselines)
     else:
-        reference = kept_baselines(context.baselines)[0]
+        reference = saved_measurements(context.baselines)[0]
     reason = why_no_checkout(reference.software)
     if reason:
         raise UserError(
@@ -131,13 +133,13 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
     with checkout(commit) as tree:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)
-        opponents = Opponents(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-        return decide(opponents, practical=practical, say=context.say)
+        duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
+        return decide(duel, practical=practical, say=context.say)
 
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
     """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
 
     for reference in references:
         wanted = (reference.workload, reference.scaling, reference.data_id)

@@ -17,7 +17,8 @@ from harness.cli.launch_options import refuse_elsewhere
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
-    from harness.claims.judgement import ClaimStudy, Judgement
+    from harness.claims.claim_studies import ClaimStudy
+    from harness.claims.judgement import Judgement
 
 
 @click.command(name="claims")
@@ -33,7 +34,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.claims.judgement import studies
+    from harness.claims.claim_studies import studies
     from harness.report.claims_page import studies_table
 
     if not run:
@@ -41,7 +42,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
     judged = judge(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
-    planned = studies(judged.published.claims, usable_cores(), context.data_dir, prepare=run)
+    planned = studies(judged.published.claims, usable_cores(), context.data_dir)
     for row in studies_table(planned, judged.judgements, judged.evidence).rows:
         click.echo("; ".join(map(str, row)))
     if run:
@@ -76,7 +77,7 @@ def _why_not_run(study: "ClaimStudy", judgements: "Sequence[Judgement]", begin: 
 def _run_study(study: "ClaimStudy", context: Context) -> str:
     """Make the launches of `study`, or the bench if it has none, and return what came of it."""
     from harness.bench.blocks import BenchSettings
-    from harness.claims.judgement import BENCHED
+    from harness.claims.claim_studies import BENCHED
     from harness.cli.command_bench import write_bench
     from harness.sweep.site import JobRequest
     from harness.sweep.submission import Submission

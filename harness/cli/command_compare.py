@@ -18,7 +18,7 @@ from harness.cli.training_options import build_layouts, build_workload, layout_o
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
-    from harness.regression.opponents import Version
+    from harness.regression.version_checkout import Version
 
 
 @click.command(name="compare", cls=GroupedCommand)
@@ -55,8 +55,8 @@ def compare(
 
 
 def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) -> Answer:
-    from harness.regression.baselines import without
     from harness.regression.checks import compare_measurements
+    from harness.regression.measurement import without
     from harness.report.compare_page import comparison_answer
 
     first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sides)
@@ -77,20 +77,20 @@ def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) ->
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.opponents import Opponents, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, decide
     from harness.report.compare_page import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)
-    opponents = Opponents(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-    result = decide(opponents, practical=practical, say=context.say)
+    duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
+    result = decide(duel, practical=practical, say=context.say)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return replace(answer, code=0)
 
 
 def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
-    from harness.regression.opponents import Version
+    from harness.regression.version_checkout import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission import Submission
 

@@ -14,12 +14,12 @@ from harness.base.user_path import UserPath, expanded
 from harness.cli.answering import print_table
 from harness.cli.common_options import context_options, defaulted, refuse_given, with_options
 from harness.cli.first_use import transfer_bars
+from harness.datasets.data_checks import verify as check_data
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import fetch as fetch_originals
-from harness.datasets.image_files import write_shards
+from harness.datasets.image_shards import write_shards
 from harness.datasets.own_file import SUFFIXES
 from harness.datasets.prepare import prepared_folder
-from harness.datasets.prepare import verify as check_data
 from harness.schema.workload import DATA_KINDS, IMAGENET, Workload
 
 # The cache's folders, and what they hold.
@@ -91,7 +91,7 @@ def verify(dataset: str, context: Context) -> None:
     checks = check_data(source, prepared)
     for check in checks:
         mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
-        click.echo(f"{mark:<6} {check.what}: {check.found}" + (f"  ({check.expected})" if check.expected else ""))
+        click.echo(f"{mark:<6} {check.what}: {check.measured}" + (f"  ({check.expected})" if check.expected else ""))
     if prepared.record.note:
         click.echo(f"note: {prepared.record.note}")
     wrong = [check.what for check in checks if check.agrees is False]

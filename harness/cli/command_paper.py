@@ -83,7 +83,7 @@ def _plan(
     name: str, layouts: tuple[Layout, ...], scheduler: str, data_dir: Path | None, options: dict[str, Any]
 ) -> tuple[Sweep, ...]:
     """Return the sweeps of the experiment `name`, as large as the command line's `options` ask for."""
-    from harness.claims.judgement import PRESET, ExperimentSize, plan
+    from harness.claims.paper_experiments import PRESET, ExperimentSize, plan
 
     sweeps = plan(
         EXPERIMENTS[name],
@@ -154,7 +154,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
 
     A line says what cannot run. Where nothing can, all are returned: running them is refused with the reason.
     """
-    from harness.claims.judgement import rank_counts
+    from harness.claims.paper_experiments import rank_counts
     from harness.sweep.plan import divide
 
     asked = dict(options)

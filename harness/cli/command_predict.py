@@ -17,7 +17,7 @@ from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from harness.prediction.forecast import PredictedCurve
+    from harness.prediction.predicted_curve import PredictedCurve
 
 _FAR = "1..1024*2"
 
@@ -59,8 +59,8 @@ def predict(names: tuple[str, ...], context: Context, extrap: Path | None, **opt
 
 
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
-    from harness.analysis.read_results import choose_sweep
-    from harness.prediction.forecast import predict_curve
+    from harness.analysis.sweep_choice import choose_sweep
+    from harness.prediction.predicted_curve import predict_curve
     from harness.report.predict_page import prediction_answer
     from harness.report.sweep_facts import sweep_warnings
 
@@ -91,7 +91,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
 
 def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
     """Write the measured points of the one workload of `names` to `file`, as Extra-P reads them."""
-    from harness.analysis.read_results import choose_sweep
+    from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
 
     refuse_given(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.context import Context
-from harness.base.errors import RunError, UserError
+from harness.base.errors import RunError
 from harness.cli.answering import answering
 from harness.cli.common_options import GroupedCommand, check_mpi, context_options, spread, written
 from harness.cli.first_use import fetch_for
@@ -39,10 +39,9 @@ if TYPE_CHECKING:
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
-@written("--predict-first", is_flag=True, help="Store a prediction before the first launch; the report scores it.")
 @written(
     "--network",
-    help="Between nodes, for predictions: ALPHA,BETA or a probe.json [default: with PREDICT_FIRST=1 the newest probe].",
+    help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
 )
 @batch_options
 @context_options("results", "reports", "data_dir")
@@ -64,8 +63,6 @@ def sweep(dry_run: bool, context: Context, **options: Any) -> Answer:
         click.echo(reason)
     for sentence in refused:
         click.echo(f"not run: {sentence}")
-    if options["predict_first"]:
-        _predict_first(sweep, network, context)
     if dry_run:
         return _planned(write_scripts(sweep, data_dir=context.data_dir, results=context.results, submission=submission))
     return _run(sweep, submission, network, context, options)
@@ -75,7 +72,7 @@ def _build(
     workload: Workload, submission: "Submission", context: Context, options: dict[str, Any]
 ) -> "tuple[Sweep, tuple[str, ...]]":
     """Return the sweep of `workload` that the command line describes, and why combinations of its lists cannot be."""
-    from harness.analysis.stats import FEWEST_BLOCKS, NEEDED
+    from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
     from harness.sweep.plan import build_sweep
 
     layouts, refused = build_layouts(options, submission)
@@ -84,7 +81,7 @@ def _build(
     fetch_for(workload, context.data_dir)
     repeats = options["repeats"]
     if repeats is None:
-        repeats = FEWEST_BLOCKS if _in_turns_here(submission) else NEEDED
+        repeats = FEWEST_BLOCKS if _in_turns_here(submission) else FEWEST_LAUNCHES
     settings: tuple[tuple[str, str], ...] = ()
     if options["tuned"]:
         from harness.probe.tuning import tuned_settings
@@ -107,16 +104,6 @@ def _build(
 def _in_turns_here(submission: "Submission") -> bool:
     """Say whether all layouts of a repeat train in turns on this machine."""
     return submission.scheduler == "local" and submission.request.shape == "block"
-
-
-def _predict_first(sweep: "Sweep", network: "tuple[Uncertain, str] | None", context: Context) -> None:
-    """Store a prediction of `sweep` before its first launch, by `network` or else by the newest probe."""
-    from harness.prediction.forecast import predict_first
-
-    network = network or find_network(None, context.results)
-    if network is None:
-        raise UserError("--predict-first needs a network: run `harness probe` first, or give --network ALPHA,BETA")
-    click.echo(f"prediction: {predict_first(sweep, context.results, *network)}")
 
 
 def _run(

@@ -32,7 +32,8 @@ def trace(sweep: str | None, epochs: str | None, output: Path | None, context: C
     """
     from harness.analysis.frames import launch_frame, middle_launch
     from harness.analysis.numbers import plural
-    from harness.analysis.read_results import load_sweep, read_calls
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.sync_calls import read_calls
     from harness.analysis.trace import trace_events, trace_file
 
     folder = find_recorded(sweep, context.results)

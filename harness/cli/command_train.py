@@ -53,7 +53,7 @@ def train(point_file: Path | None, record: Path | None, context: Context, **opti
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start
-    from harness.train.checkpoint_file import Stopped
+    from harness.train.stop_signals import Stopped
 
     with impatiently(options["hang_timeout"]):
         world = start()

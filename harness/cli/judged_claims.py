@@ -15,7 +15,8 @@ from harness.schema.sweep_folder import sweep_folders
 
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
-    from harness.claims.judgement import ClaimStudy, Judgement
+    from harness.claims.claim_studies import ClaimStudy
+    from harness.claims.judgement import Judgement
     from harness.report.paper_sections import PaperStudy
 
 SERVERS = "parameter-server"  # the bench's contender
@@ -48,8 +49,7 @@ def judge(context: Context) -> JudgedClaims:
                 rates = pd.DataFrame(paired_rates(read_bench(bench), servers=SERVERS, gradients="gradients"))
             except UserError as error:  # it is judged without
                 click.echo(f"harness: {error}", err=True)
-    papers = {paper.key: paper for paper in published.papers}
-    judgements = [judge_claim(claim, evidence, rates, papers[claim.paper]) for claim in published.claims]
+    judgements = [judge_claim(claim, evidence, rates) for claim in published.claims]
     return JudgedClaims(published=published, evidence=evidence, judgements=judgements)
 
 

@@ -18,7 +18,7 @@ from harness.base.errors import UserError, unknown
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
 if TYPE_CHECKING:
-    from harness.regression.baselines import Measurement
+    from harness.regression.measurement import Measurement
 
 
 def find_sweeps(name: str | None, results: Path) -> tuple[Path, ...]:
@@ -81,7 +81,8 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
     """
-    from harness.regression.baselines import find_baseline, measured_in
+    from harness.regression.baselines import find_baseline
+    from harness.regression.measurement import measured_in
 
     if name is None:
         newest = newest_sweep(results)

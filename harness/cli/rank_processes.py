@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.base.processes import interruptible
 from harness.base.scratch import SCRATCH, Scratch
-from harness.comm.world import LEFT
+from harness.comm.settings import EXIT_CODE_FILE
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
 
@@ -30,7 +30,7 @@ def run_ranks(
         scratch = Scratch()
         code_file = Path(scratch.variables[SCRATCH]) / "left" if scratch.variables else None
         if code_file is not None:
-            variables[LEFT] = str(code_file)
+            variables[EXIT_CODE_FILE] = str(code_file)
         child = subprocess.Popen(
             command,
             env=variables | scratch.variables,

@@ -6,9 +6,7 @@ never earlier: what a call says on one rank it need not say on another.
 """
 
 import contextlib
-import ctypes
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,10 +19,11 @@ import psutil
 
 from harness.base.errors import RunError, UserError
 from harness.base.scratch import of_process, remove_dead
-from harness.comm.grouped_sums import build_native
 from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
-from harness.comm.reduction import load_library
+from harness.comm.lost_ranks import find_loss, forget_losses
+from harness.comm.native_library import find_library
 from harness.comm.world import FAULT_TOLERANCE, World
+from harness.schema.record import LossReason
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,17 +36,6 @@ _SILENT = 2  # times it for a silent host: stopped ranks are ended there by then
 _STOPPED_POLL_S = 0.25  # between looks at whether others are stopped
 _POLL_S = 0.001  # between looks at an agreement, of its every round: who trains waits for that
 _NOTICE_S = 2.0  # for MPI to learn of a failure
-_FAILURE = re.compile(r"MPI_ERR_(PROC_FAILED|REVOKED)\b|harness: lost rank[^\n]*")
-_LATE = re.compile(r"harness: lost rank (\d+): it lives")
-
-
-def failure_text(error: BaseException) -> str:
-    """Return the words of `error` that say that a rank failed, empty where none do.
-
-    MPI's own, or TensorFlow's around it or around a native sum's.
-    """
-    found = _FAILURE.search(str(error))
-    return found[0] if found else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +66,7 @@ class MembershipChange:
     """What a failure made of the slots: members that `failed`, and the old slot of every one that is taken now."""
 
     failed: tuple[Member, ...]
-    kept: tuple[int, ...]
+    old_slots: tuple[int, ...]
 
 
 def assign_slots(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[Member], MembershipChange]:
@@ -90,7 +78,7 @@ def assign_slots(before: Sequence[Member], now: Sequence[Member]) -> tuple[list[
     failed = [member for member in before if (member.host, member.pid) not in alive]
     taken = sorted(member.slot for member in now)
     members = [replace(member, slot=taken.index(member.slot)) for member in now]
-    return members, MembershipChange(failed=tuple(failed), kept=tuple(taken))
+    return members, MembershipChange(failed=tuple(failed), old_slots=tuple(taken))
 
 
 class Team:
@@ -104,7 +92,7 @@ class Team:
         self.comm = comm
         self.patience_s = patience_s
         self.folder = folder
-        self.own = Member(
+        self.member = Member(
             slot=rank,
             share=shares[rank],
             host=os.uname().nodename,
@@ -132,38 +120,37 @@ class Team:
         """Take slots and exchange all members' `knowledge`; all together. None where one failed meanwhile."""
         try:
             with self._limited("taking slots"):
-                now, known = zip(*self.comm.allgather((self.own, knowledge)), strict=True)
+                now, all_knowledge = zip(*self.comm.allgather((self.member, knowledge)), strict=True)
                 members, change = assign_slots(self.members or now, now)
-                own = members[self.comm.Get_rank()]
-                comm = cast("MPI.Intracomm", self.comm.Split(0, own.slot))
+                member = members[self.comm.Get_rank()]
+                comm = cast("MPI.Intracomm", self.comm.Split(0, member.slot))
         except Exception as error:
-            if not failure_text(error) and not _knows_a_failure(self.comm):
+            if find_loss(error) is None and not _has_failed(self.comm):
                 raise
             self.comm.Revoke()
             self._agree(well=False)
             return None
         if not self._agree(well=True):
             return None
-        self.members, self.own = tuple(members), own
+        self.members = tuple(members)
+        self.member = member
         self.world = World(comm=comm, rank=comm.Get_rank(), size=comm.Get_size())
-        if library := build_native()[0]:
-            # Sums in shared memory fail as soon as a rank dies, without leaving its launcher a second to end all ranks;
-            # or lives and does not come for so long: on several hosts it may itself wait for another host.
-            patience_s = 0 if self.silence_s else _RUNNING * self.patience_s
-            load_library(library).harness_outlive(ctypes.c_double(patience_s))
-        return change, list(known)
+        # Sums in shared memory fail as soon as a rank dies, without leaving its launcher a second to end all ranks;
+        # or lives and does not come for so long: on several hosts it may itself wait for another host.
+        forget_losses(0 if self.silence_s else _RUNNING * self.patience_s)
+        return change, list(all_knowledge)
 
     def ended(self, error: BaseException | None) -> bool:
         """Tell whether the attempt is over on all members; `error` is the failure that ended it on this one, if so."""
         if error is not None:
-            late = _LATE.search(str(error))
-            if late is not None:
-                self._end_late(self.trainers[int(late[1])])
+            loss = find_loss(error)
+            if loss is not None and loss.reason is LossReason.LATE and loss.rank is not None:
+                self._end_late(self.trainers[loss.rank])
             assert self.world is not None
             self.world.comm.Revoke()  # so that every other rank's calls fail too
-            library = None if os.environ.get("HARNESS_REDUCTION") == "bridge" else build_native()[0]
+            library = find_library().library
             if library is not None:  # all sums of all groups that this rank is in fail, on all their ranks
-                load_library(library).harness_give_up()
+                library.functions.harness_give_up()
         return self._agree(well=error is None)
 
     def confirm(self) -> None:
@@ -181,13 +168,14 @@ class Team:
 
     def failed(self) -> bool:
         """Tell whether MPI knows of a failure among those that train."""
-        return self.world is not None and _knows_a_failure(self.world.comm)
+        return self.world is not None and _has_failed(self.world.comm)
 
     def shrink(self) -> None:
         """Go on with those that live, without the groups of the attempt that has failed."""
         self.complete = False
-        if library := build_native()[0]:  # with threads and shared memory: all ranks have come out of them
-            load_library(library).harness_close_all()
+        library = find_library().library
+        if library is not None:  # with threads and shared memory: all ranks have come out of them
+            library.functions.harness_close_all()
         with self._limited("shrinking"):
             self.comm = cast("MPI.Intracomm", self.comm.Shrink())
 
@@ -197,15 +185,17 @@ class Team:
         That is the memory of a group that was being opened, and MPI's.
         """
         for member in failed:
-            if member.host == self.own.host:
-                left = [*Path("/dev/shm").glob(f"harness-{member.pid}-*")]
-                for path in [*left, Path(member.segment)] if member.segment else left:
+            if member.host == self.member.host:
+                paths = [*Path("/dev/shm").glob(f"harness-{member.pid}-*")]
+                if member.segment:
+                    paths.append(Path(member.segment))
+                for path in paths:
                     path.unlink(missing_ok=True)
         remove_dead()
 
     def leave(self) -> None:
         """Remove this process's own files; it ends without MPI's help."""
-        self.clean_up([self.own])
+        self.clean_up([self.member])
         of_process().close()
 
     def _agree(self, *, well: bool) -> bool:
@@ -219,7 +209,7 @@ class Team:
                 while not request.Test():
                     time.sleep(_POLL_S)
         except MPI.Exception as error:
-            if not failure_text(error):
+            if find_loss(error) is None:
                 raise
             return False
         return bool(flag[0])
@@ -236,20 +226,19 @@ class Team:
             timer.cancel()
 
     def _end_silent(self, doing: str) -> None:
-        said = (
-            f"harness: rank {self.own.slot} on {self.own.host}: nothing heard of another host for {self.silence_s:g} s"
-        )
-        os.write(2, f"{said} while {doing}: the network is broken or a host is gone; start it again\n".encode())
+        who = f"harness: rank {self.member.slot} on {self.member.host}"
+        what = f"nothing heard of another host for {self.silence_s:g} s while {doing}"
+        os.write(2, f"{who}: {what}: the network is broken or a host is gone; start it again\n".encode())
         end_launcher_later()
         os._exit(EXIT_CODE)
 
     def _end_late(self, member: Member) -> None:
-        """Kill a rank of this host that lives and does not come: MPI would wait for it for ever.
+        """Kill a rank of this host that lives and does not come: MPI would wait for it without end.
 
         Raises:
             RunError: it is on another host.
         """
-        if member.host != self.own.host:
+        if member.host != self.member.host:
             raise RunError(
                 f"rank {member.slot} on {member.host}, process {member.pid}, lives and does not come: it can only be "
                 "ended from its own host; end the launch and start it again"
@@ -257,7 +246,7 @@ class Team:
         member.end()
 
     def _end_stopped_ranks(self) -> None:
-        """End ranks of this host that stay stopped: they live, so that MPI waits for them for ever.
+        """End ranks of this host that stay stopped: they live, so that MPI waits for them without end.
 
         And this process where another's watch asks for it: it may wait in a call that is not watched.
         """
@@ -267,18 +256,20 @@ class Team:
             if self.silence_s and (self.folder / REQUEST).exists():
                 end_late(self.folder, apart=True)
             for member in self.members:
-                if member.host != self.own.host or not _is_stopped(member.pid):
+                if member.host != self.member.host or not _is_stopped(member.pid):
                     stopped.pop(member.pid, None)
                 elif time.monotonic() - stopped.setdefault(member.pid, time.monotonic()) > self.patience_s:
                     member.end()
 
 
-def _knows_a_failure(comm: "MPI.Intracomm") -> bool:
-    """Tell whether one of `comm` is known to have failed; MPI has a moment to learn of it."""
+def _has_failed(comm: "MPI.Intracomm") -> bool:
+    """Tell whether MPI reports that a rank of `comm` has failed; it has a moment to learn of it."""
     end = time.monotonic() + _NOTICE_S
-    while not (known := comm.Is_revoked() or comm.Get_failed().Get_size() > 0) and time.monotonic() < end:
+    while True:
+        failed = comm.Is_revoked() or comm.Get_failed().Get_size() > 0
+        if failed or time.monotonic() >= end:
+            return failed
         time.sleep(_POLL_S)
-    return known
 
 
 def _own_segment() -> str:

@@ -36,7 +36,7 @@ class Gpu:
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
     """Return the GPUs in nvidia-smi's answer to the query, one a line, in the bus's order."""
-    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
+    rows = [[*map(str.strip, line.split(","))] for line in text.splitlines() if line.strip()]
     names = ("uuid", "name", "driver", "memory_mib", "clock_mhz", "power_w")
     return tuple(Gpu(**dict(zip(names, row, strict=True))) for row in rows)
 
@@ -44,15 +44,16 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
 def with_instances(gpus: Sequence[Gpu], listing: str) -> tuple[Gpu, ...]:
     """Return `gpus`, in place of one that is cut into MIG instances these, by what ``nvidia-smi -L`` lists."""
     parts: dict[str, list[Gpu]] = {gpu.uuid: [] for gpu in gpus}
-    known, whole = {gpu.uuid: gpu for gpu in gpus}, ""
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    divided = ""
     for name, uuid in re.findall(r"^ *(.*?) +(?:Device.*?)?\(UUID: (\S+)\)", listing, re.MULTILINE):
         size = re.search(r"(\d+)gb", name)  # of its profile, such as 1g.10gb
-        if uuid in known:
-            whole = uuid
-        elif whole and size:
-            gpu = known[whole]
+        if uuid in by_uuid:
+            divided = uuid
+        elif divided and size:
+            gpu = by_uuid[divided]
             part = replace(gpu, uuid=uuid, name=f"{gpu.name} {name}", memory_mib=str(1024 * int(size[1])))
-            parts[whole].append(part)
+            parts[divided].append(part)
     return tuple(one for gpu in gpus for one in parts[gpu.uuid] or [gpu])
 
 
@@ -83,10 +84,10 @@ def select_visible(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     for word in filter(None, (part.strip() for part in visible.split(","))):
         if word == "-1":
             break  # CUDA's rule: what follows an invalid number is not seen
-        found = [gpu for number, gpu in enumerate(gpus) if word == str(number) or gpu.uuid.startswith(word)]
-        if len(found) != 1:
+        named = [gpu for number, gpu in enumerate(gpus) if word == str(number) or gpu.uuid.startswith(word)]
+        if len(named) != 1:
             raise UserError(f"CUDA_VISIBLE_DEVICES={visible} names '{word}', of {len(gpus)} GPUs here: correct it")
-        chosen.append(found[0])
+        chosen.append(named[0])
     return tuple(chosen)
 
 

@@ -9,8 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -20,6 +19,7 @@ import psutil
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.turns import clock
+from harness.comm.hang_page import Call, RankState, describe_hang
 from harness.comm.world import World
 
 if TYPE_CHECKING:
@@ -35,53 +35,8 @@ _KEPT = 32
 EXIT_CODE = 3
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
-END = "end of the script"
-"""What the last exchange of a run is called."""
-_SHOWN = 6  # calls of a rank's ring on the page
-_FRAMES = 4  # of its Python stack
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """One exchange between ranks. `channel` and `number` tell which; times in seconds on the rank's own clock.
-
-    `exit` is 0 while it goes on.
-    """
-
-    channel: str
-    number: int
-    label: str
-    bytes: int
-    entry: float
-    exit: float
-
-    @property
-    def open(self) -> bool:
-        """Whether the rank is still inside."""
-        return self.exit == 0
-
-    def __str__(self) -> str:
-        size = f", {self.bytes:,} bytes" if self.bytes else ""
-        return f"{self.label} (call {self.number} of {self.channel}{size})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankState:
-    """What one rank wrote down: its last exchanges, oldest first, and its Python stack, innermost last."""
-
-    rank: int
-    host: str
-    pid: int
-    now: float
-    calls: tuple[Call, ...]
-    stack: tuple[str, ...]
-
-    @property
-    def waiting(self) -> Call | None:
-        """The exchange that the rank is in."""
-        return next((call for call in reversed(self.calls) if call.open), None)
 
 
 class HangWatch:
@@ -143,7 +98,7 @@ class HangWatch:
 
     def watched(self, comm: "MPI.Intracomm") -> "MPI.Intracomm":
         """Return `comm` with every collective call from Python watched."""
-        return cast("MPI.Intracomm", _Watched(comm, self))
+        return cast("MPI.Intracomm", _WatchedCommunicator(comm, self))
 
     def _look(self) -> None:
         request = self._folder / REQUEST
@@ -178,17 +133,17 @@ class HangWatch:
         Every rank must have published so twice, so that all were inside at one time. Between hosts it proves nothing:
         where the network pauses one rank may have left what another still waits in.
         """
-        found = {}
+        texts = {}
         for rank in range(self._world.size):
             with contextlib.suppress(FileNotFoundError):
-                found[rank] = (self._folder / f"long-{rank}").read_text()
-        calls = {rank: text.partition("\n")[0] for rank, text in found.items()}
-        if len(found) < self._world.size or len(set(calls.values())) == 1:
+                texts[rank] = (self._folder / f"long-{rank}").read_text()
+        calls = {rank: text.partition("\n")[0] for rank, text in texts.items()}
+        if len(texts) < self._world.size or len(set(calls.values())) == 1:
             self._seen = {}
             return False
         if calls != {rank: text.partition("\n")[0] for rank, text in self._seen.items()}:
-            self._seen = found
-        return all(text != self._seen[rank] for rank, text in found.items())
+            self._seen = texts
+        return all(text != self._seen[rank] for rank, text in texts.items())
 
     def _report(self, request: Path, reason: str) -> None:
         """Ask all ranks where they are, write the page and end the run; the first rank to get here does it."""
@@ -268,76 +223,29 @@ def end_late(folder: Path, *, apart: bool) -> NoReturn:
 def end_launcher_later() -> None:
     """Have Open MPI's launcher on this host ended, where it does not end by itself now that its ranks do.
 
-    Where the network is cut it waits for the daemons of other hosts for ever. It takes two signals within 5 s.
+    Where the network is cut it waits for the daemons of other hosts without end. It takes two signals within 5 s.
     """
     launcher = psutil.Process(os.getppid())
     if (program := launcher.name()) in ("mpirun", "prterun", "prted"):
-        there = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
-        ends = "; ".join(f"sleep {pause}; {there}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
+        unless_ended = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
+        ends = "; ".join(f"sleep {pause}; {unless_ended}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
         subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
 
 
-class _Watched:
+class _WatchedCommunicator:
     """A communicator whose collective calls are in the ring of a watch."""
 
     def __init__(self, comm: "MPI.Intracomm", watch: HangWatch) -> None:
-        self._comm, self._watch = comm, watch
+        self._comm = comm
+        self._watch = watch
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._comm, name)
+        attribute = getattr(self._comm, name)
         if name not in _COLLECTIVE:
-            return found
+            return attribute
 
         def call(*words: Any, **named: Any) -> Any:
             with self._watch.inside(name, 0):
-                return found(*words, **named)
+                return attribute(*words, **named)
 
         return call
-
-
-def describe_hang(states: Sequence[RankState | None], reason: str) -> str:
-    """Return one page: who is missing where, then every rank's last exchanges and stack; None for a silent rank."""
-    lines = [reason, *_verdicts(states), ""]
-    for rank, state in enumerate(states):
-        if state is None:
-            lines.append(f"rank {rank} wrote nothing: its process is gone, or blocked outside of Python")
-            continue
-        lines.append(f"rank {rank} on {state.host}, process {state.pid}:")
-        for call in state.calls[-_SHOWN:]:
-            ended = "waiting" if call.open else f"{(call.exit - call.entry) * 1e3:.3f} ms"
-            lines.append(f"  {state.now - call.entry:9.3f} s ago  {ended:>12}  {call}")
-        lines += [f"  {line}" for frame in state.stack[-_FRAMES:] for line in frame.splitlines()]
-    return "\n".join(lines)
-
-
-def _verdicts(states: Sequence[RankState | None]) -> list[str]:
-    """Return a sentence for every rank that is not where the longest waiting one waits."""
-    waiting = [(state, state.waiting) for state in states if state is not None and state.waiting is not None]
-    found = [(state, call) for state, call in waiting if call is not None]
-    if not found:
-        return ["no rank is waiting any more"]
-    # A rank that waits at the end of its script has left out what the others still wait in, however long each does.
-    first, awaited = max(found, key=lambda pair: (pair[1].label != END, pair[0].now - pair[1].entry))
-    which = (awaited.channel, awaited.number, awaited.label)
-    there = [state.rank for state, call in found if (call.channel, call.number, call.label) == which]
-    verb = "waits" if len(there) == 1 else "wait"
-    lines = [f"rank {', '.join(map(str, there))} {verb} in {awaited}"]
-    for rank, state in enumerate(states):
-        if rank in there:
-            continue
-        where = "it does not answer"
-        if state is not None:
-            where = f"it waits in {state.waiting}" if state.waiting else f"it is in {_script_line(state.stack)}"
-        lines.append(f"rank {rank} is missing: it never reached that call; {where}")
-    if len(lines) == 1:
-        lines.append(f"all ranks are there: the network or the MPI library hangs, first seen by rank {first.rank}")
-    return lines
-
-
-def _script_line(stack: Sequence[str]) -> str:
-    """Return the innermost line of a stack that is neither TensorFlow's, Keras's nor ours."""
-    foreign = ("site-packages", "harness/transparent", "/lib/python", "<frozen")
-    for frame in reversed(stack):
-        if not any(part in frame for part in foreign):
-            return " ".join(frame.split())
-    return " ".join(stack[-1].split()) if stack else "no Python at all"

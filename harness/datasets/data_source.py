@@ -1,22 +1,19 @@
 """Where the data comes from that a workload will train on, decided before it is read, and the SHA-256 of its files."""
 
-import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, locked, make_folder, write_atomic
+from harness.base.files import cache_folder
 from harness.base.user_path import expanded
 from harness.datasets import synthetic
 from harness.datasets.csv_dialect import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
-from harness.datasets.image_files import open_index
+from harness.datasets.file_hashes import file_sha256
+from harness.datasets.image_index import open_index
 from harness.datasets.known import info
 from harness.datasets.own_file import CSV, FILE
 from harness.schema.code_identity import script_id
@@ -87,7 +84,8 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     dataset = info(workload.dataset)
     settings = csv_settings(workload)
     for field in dataclasses.fields(settings):
-        name, value = field.name.upper(), getattr(settings, field.name)
+        name = field.name.upper()
+        value = getattr(settings, field.name)
         if value and Path(workload.data_file or "").suffix.lower() != CSV:
             raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
@@ -100,13 +98,13 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     folder = data_folder(data_dir)
     if workload.data == "synthetic":
         return _stand_in(dataset, workload, "")
-    found = dataset.find(folder)
+    files = dataset.find(folder)
     if workload.input == "resident":
         if workload.data == "real":
             raise UserError("input resident holds synthetic images: leave it out, or use DATA_KIND=synthetic")
         return _stand_in(dataset, workload, "INPUT=resident: ")
-    if found.missing:
-        missing = ", ".join(found.missing)
+    if files.missing:
+        missing = ", ".join(files.missing)
         if workload.data == "real":
             where = f" --data-dir {data_dir}" if data_dir else ""
             raise UserError(
@@ -115,10 +113,10 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
             )
         return _stand_in(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
     note = ""
-    if not found.test and dataset.separate_test:
+    if not files.test and dataset.separate_test:
         part = f"the last 1 in {dataset.held_out_one_in} training rows is held out for test"
         note = f"no {dataset.title} test files in {folder}: {part}"
-    return (_images if workload.dataset == IMAGENET else _rows)(workload, found, note)
+    return (_images if workload.dataset == IMAGENET else _rows)(workload, files, note)
 
 
 def data_folder(data_dir: Path | None) -> Path:
@@ -136,9 +134,9 @@ def data_folder(data_dir: Path | None) -> Path:
     return asked
 
 
-def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
+def _rows(workload: Workload, files: FoundFiles, note: str) -> DataSource:
     """Return the source of real rows: their id is of the files' contents and of the columns chosen."""
-    hashes = [file_sha256(path) for path in found.train] + ["test"] + [file_sha256(path) for path in found.test]
+    hashes = [file_sha256(path) for path in files.train] + ["test"] + [file_sha256(path) for path in files.test]
     sha256 = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     settings = csv_settings(workload)
     data_id = f"{workload.dataset}-{sha256[:16]}"
@@ -150,8 +148,8 @@ def _rows(workload: Workload, found: FoundFiles, note: str) -> DataSource:
         kind="real",
         data_id=data_id,
         sha256=sha256,
-        train=found.train,
-        test=found.test,
+        train=files.train,
+        test=files.test,
         csv=settings,
         note=note,
     )
@@ -168,17 +166,17 @@ def csv_settings(workload: Workload) -> CsvSettings:
     )
 
 
-def _images(workload: Workload, found: FoundFiles, note: str) -> DataSource:
-    summary = open_index(found.train, found.test).summary
+def _images(workload: Workload, files: FoundFiles, note: str) -> DataSource:
+    summary = open_index(files.train, files.test).summary
     if workload.classes not in (None, summary.classes):
-        raise UserError(f"classes {workload.classes} is not the {summary.classes} of '{found.train[0]}': leave it out")
+        raise UserError(f"classes {workload.classes} is not the {summary.classes} of '{files.train[0]}': leave it out")
     return DataSource(
         name=workload.dataset,
         kind="real",
         data_id=f"{workload.dataset}-{summary.sha256[:16]}",
         sha256=summary.sha256,
-        train=found.train,
-        test=found.test,
+        train=files.train,
+        test=files.test,
         stored=True,
         image_size=image_size(workload.model, workload.image_size),
         classes=summary.classes,
@@ -190,9 +188,12 @@ def _stand_in(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
     assert dataset.stand_in is not None
     data_id = f"synthetic-{dataset.name}-v{synthetic.VERSION}"
     rows = workload.samples or dataset.stand_in.rows
-    size, classes, stored = 0, 0, False
+    size = 0
+    classes = 0
+    stored = False
     if dataset.name == IMAGENET:
-        size, classes = image_size(workload.model, workload.image_size), workload.classes or dataset.classes
+        size = image_size(workload.model, workload.image_size)
+        classes = workload.classes or dataset.classes
         stored = workload.input == "files"
         data_id += f"-jpeg-{synthetic.JPEG_VERSION}-{classes}" if stored else f"-{size}x{classes}"
     return DataSource(
@@ -206,45 +207,3 @@ def _stand_in(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
         classes=classes,
         note=f"{reason}a synthetic stand-in of {rows:,} {'JPEG files' if stored else 'rows'} is used",
     )
-
-
-def file_sha256(path: Path) -> str:
-    """Return the file's SHA-256 in hexadecimal, from the cache while its size and time stamp are the same.
-
-    Raises:
-        UserError: the file cannot be read, or the cache folder cannot be written.
-    """
-    with _readable(path):
-        state = path.stat()
-    place = str(path.resolve())
-    asked: dict[str, str | int] = {"path": place, "bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
-    known_file = cache_folder() / "sha256" / hashlib.sha256(place.encode()).hexdigest()[:24]
-    known = _known_hash(known_file, asked)
-    if known is not None:  # before any lock: a cache that somebody else prepared may be read-only
-        return known
-    make_folder(known_file.parent)
-    with locked(known_file.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
-        known = _known_hash(known_file, asked)
-        if known is None:
-            with _readable(path), path.open("rb") as file:
-                known = hashlib.file_digest(file, "sha256").hexdigest()
-            write_atomic(known_file, msgspec.json.encode({**asked, "sha256": known}))
-    return known
-
-
-def _known_hash(known_file: Path, asked: Mapping[str, str | int]) -> str | None:
-    """Return the hash that is kept of the file `asked` for, None if there is none or the file has changed since."""
-    try:
-        known = msgspec.json.decode(known_file.read_bytes(), type=dict[str, str | int])
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return None
-    sha256 = known.pop("sha256", None)
-    return str(sha256) if sha256 and known == asked else None
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}") from error

@@ -1,19 +1,15 @@
-"""What a data set is to the harness: facts, where its files are, how they are read, how its stand-in is made.
-
-Its arrays: .npy files that grow block by block, and the standardisation of their features.
-"""
+"""What a data set is to the harness: facts, where its files are, how they are read, how its stand-in is made."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Block = tuple[Array, Array]
+Chunk = tuple[Array, Array]
 """Some rows: their features [rows, *features] and their labels [rows]."""
 
 TRAIN = "train"
@@ -57,14 +53,14 @@ class StandIn:
 
     `render` turns scores (float32 [rows, prod(features)], about N(0, 1) each) into features of the set's
     range, in place where it can. `rows` is the default size of the training part, `least_test_rows` the smallest
-    test part. `block_rows` rows share one random stream, so it is part of the stand-in's identity. `separation` is the
+    test part. `chunk_rows` rows share one random stream, so it is part of the stand-in's identity. `separation` is the
     distance between class centres in latent standard deviations. `patch` repeats each score over squares of
     that many pixels.
     """
 
     render: Callable[[npt.NDArray[np.float32], np.random.Generator], Array]
     rows: int
-    block_rows: int = 65_536
+    chunk_rows: int = 65_536
     latent: int = 8
     separation: float = 2.0
     patch: int = 1
@@ -81,7 +77,7 @@ class Dataset:
     training rows; `train_counts` and `test_counts` are rows per class where they are published;
     `channel_mean` and `channel_std` are of the training rows scaled to 0..1.
 
-    The files come in one of `forms`, or `search` finds them below a data folder. `read` yields the blocks of part
+    The files come in one of `forms`, or `search` finds them below a data folder. `read` yields the chunks of part
     ``train`` or ``test`` from the files found, and raises UserError naming file and line for bad content.
     `downloads` are the files at their published addresses, `mirrors` the addresses of other folders that have them.
     `small` sets, below 200 MB, are fetched when they are first needed. `separate_test` says that the original has test
@@ -109,7 +105,7 @@ class Dataset:
     small: bool = False
     forms: tuple[FileForm, ...] = ()
     search: Callable[[Path], FoundFiles] | None = None
-    read: Callable[[tuple[Path, ...], str], Iterator[Block]] = lambda paths, part: iter(())
+    read: Callable[[tuple[Path, ...], str], Iterator[Chunk]] = lambda paths, part: iter(())
     separate_test: bool = True
     held_out_one_in: int = 10
     most_held_out: int | None = None
@@ -126,10 +122,10 @@ class Dataset:
         """
         if self.search is not None:
             return self.search(folder)
-        parts = [(form, [first(folder, self.name, paths) for paths in form.train]) for form in self.forms]
+        parts = [(form, self._paths(folder, form.train)) for form in self.forms]
         for form, train in parts:
             if all(train):
-                test = [first(folder, self.name, paths) for paths in form.test]
+                test = self._paths(folder, form.test)
                 return FoundFiles(train=tuple(filter(None, train)), test=tuple(filter(None, test)) if all(test) else ())
         if not parts:
             return FoundFiles(missing=("its files",))
@@ -139,6 +135,10 @@ class Dataset:
         form, train = (started + offered + parts)[0]
         absent = (paths for paths, path in zip(form.train, train, strict=True) if path is None)
         return FoundFiles(missing=tuple(next(filter(published.__contains__, paths), paths[0]) for paths in absent))
+
+    def _paths(self, folder: Path, files: tuple[tuple[str, ...], ...]) -> list[Path | None]:
+        """Return where each of a form's files is, None for one that is absent."""
+        return [first(folder, self.name, candidates) for candidates in files]
 
     def sized(self, image_size: int, classes: int) -> "Dataset":
         """Return the set with images of `image_size` pixels a side and `classes` classes; 0 for a set without sizes."""
@@ -157,83 +157,3 @@ def first(folder: Path, name: str, candidates: Iterable[str]) -> Path | None:
 def packed(name: str, *suffixes: str) -> tuple[str, ...]:
     """Return `name` as it is and with the suffixes of compressed files."""
     return (name, *(name + suffix for suffix in suffixes))
-
-
-_BLOCK_BYTES = 16 << 20
-
-
-class NpyWriter:
-    """Writes rows of `dtype` and shape `features` to `path`; the row count is put in when it is closed."""
-
-    def __init__(self, path: Path, dtype: str, features: tuple[int, ...]) -> None:
-        self.dtype = np.dtype(dtype)
-        self.features = features
-        self.rows = 0
-        self._file = path.open("wb")
-        self._header()
-
-    def append(self, block: Array) -> None:
-        """Write the rows of `block`, [rows, *features], of the file's kind of numbers."""
-        assert block.shape[1:] == self.features, (block.shape, self.features)
-        assert np.can_cast(block.dtype, self.dtype, "same_kind"), (block.dtype, self.dtype)  # 0.7 is not a byte
-        self._file.write(np.ascontiguousarray(block, self.dtype).data)  # tofile() would hide the errno
-        self.rows += len(block)
-
-    def __enter__(self) -> "NpyWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._file:
-            if error is None:
-                self._file.seek(0)
-                self._header()
-
-    def _header(self) -> None:
-        # numpy pads the header so that the first axis can grow without moving the data.
-        fields = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, *self.features)}
-        np.lib.format.write_array_header_1_0(self._file, fields)
-
-
-def read_blocks(path: Path, rows: int) -> Iterator[Array]:
-    """Yield the first `rows` rows of a .npy file in blocks of some megabytes."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        features = shape[1:]
-        size = int(np.prod(features, dtype=np.int64))
-        step = max(1, _BLOCK_BYTES // max(1, size * dtype.itemsize))
-        for start in range(0, rows, step):
-            yield np.fromfile(file, dtype, min(step, rows - start) * size).reshape(-1, *features)
-
-
-Vector = npt.NDArray[np.float32]
-
-
-def shift_and_factor(blocks: Iterable[Array], features: tuple[int, ...], standardise: str) -> tuple[Vector, Vector]:
-    """Return `shift` and `factor`, float32, so that (x - shift) * factor is standardised over the `blocks`.
-
-    A block is [rows, *features]. `standardise` is ``channel`` (over rows and all axes but the last; both
-    have the last axis' length), ``feature`` (over rows; both have a row's shape) or ``none`` (0 and 1). A
-    feature that never varies has factor 1. In float64, block by block (Chan, Golub, LeVeque 1979).
-    """
-    if standardise == "none":
-        return np.zeros(features, np.float32), np.ones(features, np.float32)
-    result = features[-1:] if standardise == "channel" else features
-    size = int(np.prod(result))
-    count, mean, squares = 0, np.zeros(size), np.zeros(size)
-    for rows in blocks:
-        block = rows.reshape(-1, size).astype(np.float64)
-        block_mean = block.mean(axis=0)
-        delta = block_mean - mean
-        total = count + len(block)
-        block -= block_mean
-        squares += np.einsum("ij,ij->j", block, block) + delta**2 * (count * len(block) / total)
-        mean += delta * (len(block) / total)
-        count = total
-    deviation = np.sqrt(squares / count)
-    # float32 rounds a constant to about 1e-7 of its size: less than that is not variation.
-    constant = deviation <= 1e-7 * np.abs(mean)
-    factor = np.where(constant, 1.0, 1.0 / np.where(constant, 1.0, deviation))
-    return mean.astype(np.float32).reshape(result), factor.astype(np.float32).reshape(result)

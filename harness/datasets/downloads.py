@@ -7,6 +7,7 @@ them and has something else to go on with.
 import hashlib
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -33,8 +34,12 @@ GIVE_UP_S = 10.0
 
 _CHUNK = 1 << 13  # what has come of a chunk is lost where the connection breaks
 _LEAST_NEWS = 1 << 16  # bytes: of a transfer that brings fewer in `GIVE_UP_S` nobody sees the end
-_NO_NAME = "the host's name is not known here"
-_CAUSES = {"refused": "connection refused", "timed out": "timed out", "resolve": _NO_NAME, "Name or service": _NO_NAME}
+_CAUSES = {
+    socket.gaierror: "the host's name is not known here",
+    ConnectionRefusedError: "connection refused",
+    TimeoutError: "timed out",
+}
+"""What a transfer's failure means, by the system's error at its root."""
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}
 
 
@@ -75,7 +80,8 @@ class ResumingDownloader:
         from requests import HTTPError, RequestException
         from urllib3.exceptions import HTTPError as BrokenTransfer
 
-        idle, reason = 0, ""
+        idle = 0
+        reason = ""
         while idle < self.patience.attempts:
             before = _size(self.part)
             try:
@@ -86,11 +92,11 @@ class ResumingDownloader:
             except HTTPError as error:
                 raise TransferError(f"the server refuses: {error}") from error
             except (RequestException, BrokenTransfer) as error:
-                reason = next((words for sign, words in _CAUSES.items() if sign in str(error)), type(error).__name__)
+                reason = _cause(error)
             idle = 0 if _size(self.part) > before else idle + 1
             time.sleep(self.patience.pause_s if idle < self.patience.attempts else 0)
-        kept = _size(self.part)
-        again = f", {kept:,} bytes are kept, the same command continues from there" if kept else ""
+        arrived = _size(self.part)
+        again = f", {arrived:,} bytes are kept, the same command continues from there" if arrived else ""
         raise TransferError(f"{reason}{again}")
 
     def _attempt(self, url: str) -> bool:
@@ -121,6 +127,17 @@ class ResumingDownloader:
                     done += len(chunk)
                     self.progress(done, total)
         return total is None or done == total
+
+
+def _cause(error: BaseException) -> str:
+    """Return why a transfer failed: by the system's error at the root of `error`, else by the name of its class."""
+    link: BaseException | None = error
+    while link is not None:
+        for kind, cause in _CAUSES.items():
+            if isinstance(link, kind):
+                return cause
+        link = link.__cause__ or link.__context__
+    return type(error).__name__
 
 
 def _size(path: Path) -> int:
@@ -154,9 +171,9 @@ def fetch(
 
 def _sources(dataset: Dataset) -> list[str]:
     """Return the addresses of the folders that may have the set's files, the first to try first."""
-    own = [word.strip() for word in os.environ.get(MIRRORS, "").split(",")]
+    mirrors = [word.strip() for word in os.environ.get(MIRRORS, "").split(",")]
     published = [file.url.rpartition("/")[0] for file in dataset.downloads]
-    folders = [folder.rstrip("/") for folder in (*own, *published, *dataset.mirrors) if folder]
+    folders = [folder.rstrip("/") for folder in (*mirrors, *published, *dataset.mirrors) if folder]
     return list(dict.fromkeys(folders))
 
 
@@ -179,11 +196,11 @@ def published_or_pinned(file: Download, path: Path) -> str | None:
 
 def _fetch_file(file: Download, place: Path, sources: list[str], progress: Progress, patience: Patience) -> Path:
     """Bring the file from the first of `sources` that has it; those that have failed are the last from then on."""
-    known = published_or_pinned(file, place / file.name)
+    sha256 = published_or_pinned(file, place / file.name)
     failures: dict[str, str] = {}
     for source in tuple(sources):
         try:
-            return _fetch_from(f"{source}/{file.name}", file, place, known, progress, patience)
+            return _fetch_from(f"{source}/{file.name}", file, place, sha256, progress, patience)
         except TransferError as error:
             failures[source] = str(error)
             sources.remove(source)
@@ -194,9 +211,9 @@ def _fetch_file(file: Download, place: Path, sources: list[str], progress: Progr
 
 
 def _fetch_from(
-    address: str, file: Download, place: Path, known: str | None, progress: Progress, patience: Patience
+    address: str, file: Download, place: Path, sha256: str | None, progress: Progress, patience: Patience
 ) -> Path:
-    """Bring the file from one address; `known` is its hash, None where it is to be pinned."""
+    """Bring the file from one address; `sha256` is its hash, None where it is to be pinned."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
@@ -204,11 +221,11 @@ def _fetch_from(
     downloader = ResumingDownloader(part=place / f"{file.name}.part", progress=progress, patience=patience)
     try:
         with user_errors("data folder", place):
-            pooch.retrieve(address, known_hash=known, fname=file.name, path=place, downloader=downloader)
+            pooch.retrieve(address, known_hash=sha256, fname=file.name, path=place, downloader=downloader)
     except ValueError as error:
         kind = "published" if file.sha256 else "pinned"
-        raise TransferError(f"what came does not have the {kind} SHA-256 {known}, it was removed") from error
-    if known is None:
+        raise TransferError(f"what came does not have the {kind} SHA-256 {sha256}, it was removed") from error
+    if sha256 is None:
         with path.open("rb") as content:
             if not content.read(3).startswith(_MAGIC.get(path.suffix, b"")):
                 path.unlink()
@@ -235,7 +252,8 @@ class _News:
     def begin(self, show: ShowFile, file: Download) -> Progress:
         """Return the callback of `file`, which counts what arrives before it is shown."""
         self.heard = time.monotonic() if self.heard is None else self.heard
-        shown, before = show(file), 0
+        progress = show(file)
+        before = 0
 
         def arrived(done: int, total: int | None) -> None:
             nonlocal before
@@ -246,7 +264,7 @@ class _News:
             if self.unheard_bytes >= _LEAST_NEWS or done == total:
                 self.unheard_bytes = 0
                 self.heard = time.monotonic()
-            shown(done, total)
+            progress(done, total)
 
         return arrived
 

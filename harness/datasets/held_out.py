@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from harness.datasets.dataset import NpyWriter
+from harness.datasets.npy_files import NpyWriter
 
-_BLOCK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20
 SEED = 0
 """It is the same for every launch, whatever its ranks and its own seed: all are tested on the same rows."""
 
@@ -63,7 +63,7 @@ def reorder(path: Path, order: npt.NDArray[np.int64]) -> None:
     """Rewrite the .npy file at `path` with its rows in this order."""
     ordered = path.with_suffix(".ordered.npy")
     rows = np.load(path, mmap_mode="r")
-    step = max(1, _BLOCK_BYTES // max(1, rows[:1].nbytes))
+    step = max(1, _CHUNK_BYTES // max(1, rows[:1].nbytes))
     with NpyWriter(ordered, rows.dtype.str, rows.shape[1:]) as file:
         for start in range(0, len(order), step):
             file.append(rows[order[start : start + step]])

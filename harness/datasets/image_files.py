@@ -1,7 +1,4 @@
-"""Images in folders, tar files and TFRecord files: where each lies, which can be decoded, their index, and shards.
-
-The index has rows in an order that does not depend on the container, and is made once and kept.
-"""
+"""Images in class folders and TFRecord files: where each lies, and which can be decoded."""
 
 import hashlib
 import io
@@ -9,29 +6,19 @@ import itertools
 import logging
 import os
 import struct
-import tarfile
 import warnings
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, folder_atomic, publish_once, write_atomic
-from harness.datasets.binary_formats import readable
 from harness.datasets.dataset import FoundFiles
-from harness.schema.record import decode, encode
 
 _log = logging.getLogger(__name__)
 _SUFFIXES = (".jpeg", ".jpg", ".png")
-_TRAIN_TAR = "ILSVRC2012_img_train.tar"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,34 +39,37 @@ class StoredImage:
     unusual: str = ""
 
 
-def _content(image: StoredImage) -> bytes:
+def content(image: StoredImage) -> bytes:
+    """Return the stored bytes of an image."""
     with image.path.open("rb") as file:
         return os.pread(file.fileno(), image.bytes, image.offset)
 
 
 def find_images(folder: Path) -> FoundFiles:
-    """Return the first of these in `folder`/imagenet or `folder`: TFRecord shards, class folders, the tar file.
+    """Return the first of these in `folder`/imagenet or `folder`: TFRecord shards, class folders.
 
-    Class folders are ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``, or ``train/<wnid>.tar``; shards
-    ``train-00000-of-01024`` and ``validation-...``. The distribution's flat validation images have no classes in
+    Class folders are ``train/<wnid>/*.JPEG`` and ``val/<wnid>/*.JPEG``; shards ``train-00000-of-01024`` and
+    ``validation-...``. The distribution's flat validation images have no classes in
     their names, so without ``val/<wnid>/`` training images are held out.
     """
     for base in (folder / "imagenet", folder):
         shards = _shards(base, "train")
         if shards:
             return FoundFiles(train=shards, test=_shards(base, "validation"))
-        train, tar = base / "train", base / _TRAIN_TAR
-        whole = train.is_dir() and (_has_folders(train) or any(train.glob("n*.tar")))
-        if whole or tar.is_file():
-            val = [base / name for name in ("val", "validation") if _has_folders(base / name)]
-            return FoundFiles(train=(train if whole else tar,), test=tuple(val[:1]))
+        train = base / "train"
+        if _has_folders(train):
+            validation = [base / name for name in ("val", "validation") if _has_folders(base / name)]
+            return FoundFiles(train=(train,), test=tuple(validation[:1]))
     return FoundFiles(missing=("train/",))
 
 
 def _shards(base: Path, part: str) -> tuple[Path, ...]:
     pattern = f"{part}-?????-of-?????*"
-    found = ([path for path in place.glob(pattern) if path.is_file()] for place in (base, base / part))
-    return tuple(sorted(next(filter(None, found), [])))
+    for folder in (base, base / part):
+        shards = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if shards:
+            return tuple(shards)
+    return ()
 
 
 def _has_folders(folder: Path) -> bool:
@@ -93,27 +83,6 @@ def _folder(root: Path) -> Iterator[StoredImage]:
                 if entry.name.lower().endswith(_SUFFIXES):
                     size = entry.stat().st_size
                     yield StoredImage(kind=folder.name, name=entry.name, path=Path(entry.path), offset=0, bytes=size)
-    for inner in sorted(root.glob("n*.tar")):
-        yield from _tar(inner)
-
-
-def _tar(path: Path) -> Iterator[StoredImage]:
-    """Yield the images of a tar file: of one class, named like the file, or of a tar file for each class."""
-    with readable(path, "tar file", "fetch it again"), tarfile.open(path, "r:") as outer:
-        for member in outer:
-            name = Path(member.name)
-            if name.suffix == ".tar":
-                with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
-                    for image in inner:
-                        yield from _member(path, name.stem, image, member.offset_data)
-            else:
-                yield from _member(path, name.parent.name or path.stem, member, 0)
-
-
-def _member(path: Path, kind: str, member: tarfile.TarInfo, start: int) -> Iterator[StoredImage]:
-    name = Path(member.name).name
-    if member.isfile() and name.lower().endswith(_SUFFIXES):
-        yield StoredImage(kind=kind, name=name, path=path, offset=start + member.offset_data, bytes=member.size)
 
 
 def _records(path: Path) -> Iterator[StoredImage]:
@@ -129,7 +98,8 @@ def _records(path: Path) -> Iterator[StoredImage]:
         encoded = features["image/encoded"].bytes_list.value
         if not encoded:
             raise UserError(f"'{path}' record {number} has no image/encoded: it is not an image record")
-        synset, label = features["image/class/synset"].bytes_list.value, features["image/class/label"].int64_list.value
+        synset = features["image/class/synset"].bytes_list.value
+        label = features["image/class/label"].int64_list.value
         if not synset and not label:
             raise UserError(f"'{path}' record {number} has neither image/class/synset nor image/class/label")
         name = features["image/filename"].bytes_list.value
@@ -163,7 +133,7 @@ _UNUSUAL = {"L": "grey", "CMYK": "CMYK"}
 def checked_images(paths: tuple[Path, ...]) -> list[StoredImage]:
     """Return the images in `paths`, each decoded once on a thread per core, sorted by a hash of their names.
 
-    A path is a folder of class folders, a tar file, or a TFRecord file.
+    A path is a folder of class folders or a TFRecord file.
 
     The order is the same for every container, and mixes the classes: so a rank's contiguous rows hold all of them,
     as the shuffled shards of ImageNet do.
@@ -171,172 +141,37 @@ def checked_images(paths: tuple[Path, ...]) -> list[StoredImage]:
     Raises:
         UserError: a container is damaged.
     """
-    readers = (_folder if path.is_dir() else _tar if path.suffix == ".tar" else _records for path in paths)
-    waiting = itertools.chain.from_iterable(read(path) for read, path in zip(readers, paths, strict=True))
+    waiting = itertools.chain.from_iterable(_folder(path) if path.is_dir() else _records(path) for path in paths)
     checked = list[StoredImage]()
     with ThreadPoolExecutor(usable_cores()) as threads:
-        while block := list(itertools.islice(waiting, _AT_ONCE)):
-            checked += threads.map(_check, block)
-    digest = partial(hashlib.blake2b, digest_size=8)
-    return sorted(checked, key=lambda one: (digest(one.name.encode()).digest(), one.name))
+        while batch := list(itertools.islice(waiting, _AT_ONCE)):
+            checked += threads.map(_check, batch)
+    return sorted(checked, key=_mixed_order)
+
+
+def _mixed_order(image: StoredImage) -> tuple[bytes, str]:
+    """Return a key that sorts images in an order that mixes the classes."""
+    return hashlib.blake2b(image.name.encode(), digest_size=8).digest(), image.name
 
 
 def _check(image: StoredImage) -> StoredImage:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    content = _content(image)
-    fault, unusual = "", ""
+    encoded = content(image)
+    fault = ""
+    unusual = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content)) as picture:
+            with Image.open(io.BytesIO(encoded)) as picture:
                 if picture.format in _FORMATS:
                     picture.load()
                     unusual = "PNG" if picture.format == "PNG" else _UNUSUAL.get(picture.mode, "")
                 else:
                     fault = f"it is {picture.format}"
+    except UnidentifiedImageError:
+        fault = "it cannot be decoded"
     # Pillow's decoders raise these for bad content, whatever its kind.
     except (OSError, SyntaxError, ValueError, IndexError, Image.DecompressionBombWarning) as error:
-        fault = "it cannot be decoded" if "<_io" in str(error) else str(error)
-    return replace(image, crc=zlib.crc32(content), fault=fault, unusual=unusual)
-
-
-def write_shards(train: tuple[Path, ...], test: tuple[Path, ...], output: Path, shards: int) -> list[int]:
-    """Write the images that can be decoded to ``output/train-00000-of-...`` and ``validation-...``.
-
-    Returns:
-        the images in both parts. `shards` is the number of training files; validation gets an eighth as many.
-
-    Raises:
-        UserError: `output` has content, cannot be written or the disk is full.
-    """
-    if output.exists() and any(output.iterdir()):
-        raise UserError(f"folder '{output}' for shards is not empty: choose another")
-    counts = []
-    with folder_atomic(output) as staging:
-        for name, paths, number in (("train", train, shards), ("validation", test, max(1, shards // 8))):
-            images = [image for image in checked_images(paths) if not image.fault]
-            counts.append(len(images))
-            for shard in range(number if images else 0):
-                part = images[shard * len(images) // number : (shard + 1) * len(images) // number]
-                _write_records(staging / f"{name}-{shard:05d}-of-{number:05d}", part)
-    return counts
-
-
-def _write_records(path: Path, images: list[StoredImage]) -> None:
-    import tensorflow as tf
-
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for image in images:
-            values = {
-                "image/encoded": _content(image),
-                "image/filename": image.name.encode(),
-                "image/class/synset": image.kind.encode(),
-            }
-            features = {
-                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in values.items()
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
-_FORMAT = "1"  # part of every index's path: a new layout never reads an old one
-_SUMMARY, _PLACES, _LABELS, _FILES, _FAULTS = "index.json", "places.npy", "labels.npy", "files.npy", "damaged.txt"
-_SHOWN = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexSummary:
-    """What an index holds: rows of both parts, classes, the SHA-256 of all names and contents, and one note."""
-
-    train_rows: int
-    test_rows: int
-    classes: int
-    sha256: str
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageIndex:
-    """An index on disk, opened. Training rows come first.
-
-    `places` int64 [rows, 3]: file number, offset and bytes; `labels` int32 [rows]; `files` bytes [files], paths.
-    """
-
-    summary: IndexSummary
-    folder: Path
-    places: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int32]
-    files: npt.NDArray[np.bytes_]
-
-
-def open_index(train: tuple[Path, ...], test: tuple[Path, ...]) -> ImageIndex:
-    """Return the index of these containers, made in the cache folder the first time: every image is decoded once.
-
-    Raises:
-        UserError: a container is damaged, or holds fewer than two classes or images.
-    """
-    folder = cache_folder() / "images" / _FORMAT / _state((*train, *test))
-    publish_once(folder, lambda staging: _write(train, test, staging))
-    path = folder / _SUMMARY
-    return ImageIndex(
-        summary=decode(path.read_bytes(), IndexSummary, path),
-        folder=folder,
-        places=np.load(folder / _PLACES, mmap_mode="r"),
-        labels=np.load(folder / _LABELS, mmap_mode="r"),
-        files=np.load(folder / _FILES, mmap_mode="r"),
-    )
-
-
-def _state(paths: Iterable[Path]) -> str:
-    """Return a name that changes when a container, or a class folder in it, does."""
-    digest = hashlib.sha256()
-    for path in paths:
-        inner = sorted(path.iterdir()) if path.is_dir() else []
-        for entry in (path, *inner):
-            state = entry.stat()
-            digest.update(f"{entry.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> None:
-    _log.warning("indexing the images of '%s': each is read and decoded once", train[0])
-    parts = [checked_images(paths) for paths in (train, test)]
-    good = [[checked for checked in part if not checked.fault] for part in parts]
-    rows = [*good[0], *good[1]]
-    kinds = sorted({checked.kind for checked in rows})
-    if len(kinds) < 2 or len(good[0]) < 2:
-        raise UserError(f"'{train[0]}' has {len(good[0])} readable images of {len(kinds)} classes: check the folder")
-    labels = {kind: label for label, kind in enumerate(kinds)}
-    files = {path: number for number, path in enumerate(dict.fromkeys(checked.path for checked in rows))}
-    places = [(files[c.path], c.offset, c.bytes) for c in rows]
-    np.save(folder / _PLACES, np.array(places, np.int64))
-    np.save(folder / _LABELS, np.array([labels[checked.kind] for checked in rows], np.int32))
-    np.save(folder / _FILES, np.array([str(path.resolve()).encode() for path in files]))
-    identity = hashlib.sha256()
-    for number, part in enumerate(good):
-        for c in part:
-            identity.update(f"{number}\t{c.kind}/{c.name}\t{c.bytes}\t{c.crc:08x}\n".encode())
-    damaged = [checked for part in parts for checked in part if checked.fault]
-    lines = [f"{c.kind}/{c.name}\t{c.path}\t{c.fault}\n" for c in damaged]
-    write_atomic(folder / _FAULTS, "".join(lines))
-    summary = IndexSummary(
-        train_rows=len(good[0]),
-        test_rows=len(good[1]),
-        classes=len(kinds),
-        sha256=identity.hexdigest(),
-        note=_note(damaged, rows),
-    )
-    write_atomic(folder / _SUMMARY, encode(summary))
-
-
-def _note(damaged: Sequence[StoredImage], rows: Sequence[StoredImage]) -> str:
-    parts = []
-    if damaged:
-        names = [f"{checked.kind}/{checked.name}" for checked in damaged[:_SHOWN]]
-        more = ", ..." if len(damaged) > _SHOWN else ""
-        parts.append(f"{len(damaged)} damaged images are left out ({', '.join(names)}{more})")
-    unusual = Counter(checked.unusual for checked in rows if checked.unusual)
-    if unusual:
-        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(unusual.items()))
-        parts.append(f"read as colour: {counts}")
-    return "; ".join(parts)
+        fault = str(error)
+    return replace(image, crc=zlib.crc32(encoded), fault=fault, unusual=unusual)

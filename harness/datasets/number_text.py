@@ -51,7 +51,8 @@ def _currencies() -> str:
 
 def _pattern(digits: str) -> str:
     """Return the pattern of a number with sign and unit around `digits`; in parentheses it is negative."""
-    currency, blank = _currencies(), f"[{_BLANKS}]*"
+    currency = _currencies()
+    blank = f"[{_BLANKS}]*"
     sign = "[+\\-\u2212]"
     return (
         rf"(?P<open>\()?(?P<sign>{sign})?{blank}(?P<before>{currency})?{blank}(?P<late>{sign})?"
@@ -76,18 +77,18 @@ def _loose() -> re.Pattern[str]:
 
 def read_number(text: str, decimal: str) -> ReadNumber | None:
     """Return the number that `text` is, None if it is none with this decimal mark or its thousands are torn."""
-    found = _strict(decimal).fullmatch(text.strip())
-    if found is None or bool(found["open"]) != bool(found["close"]):
+    match = _strict(decimal).fullmatch(text.strip())
+    if match is None or bool(match["open"]) != bool(match["close"]):
         return None
-    signs = [sign for sign in (found["sign"], found["late"]) if sign]
-    units = [unit for unit in (found["before"], found["after"]) if unit]
-    if len(signs) + bool(found["open"]) > 1 or len(units) > 1:
+    signs = [sign for sign in (match["sign"], match["late"]) if sign]
+    units = [unit for unit in (match["before"], match["after"]) if unit]
+    if len(signs) + bool(match["open"]) > 1 or len(units) > 1:
         return None
-    digits = found["digits"]
-    if found["group"]:
-        digits = digits.replace(found["group"], "")
+    digits = match["digits"]
+    if match["group"]:
+        digits = digits.replace(match["group"], "")
     value = float(digits.replace(decimal, POINT))
-    negative = bool(found["open"]) or bool(signs and signs[0] != "+")
+    negative = bool(match["open"]) or bool(signs and signs[0] != "+")
     return ReadNumber(value=-value if negative else value, unit=units[0] if units else "")
 
 
@@ -156,26 +157,26 @@ def _body(text: str) -> str | None:
     """Return the digits and marks of a number-like text without sign and unit, None of any other text."""
     if is_date(text):
         return None
-    found = _loose().fullmatch(text)
-    return found["digits"] if found else None
+    match = _loose().fullmatch(text)
+    return match["digits"] if match else None
 
 
 def _find_column_marks(bodies: dict[str, str], evidence: MarkEvidence) -> None:
     """Add what the cells of one column prove or leave open; `bodies` are their digits by their texts."""
     whole = [body for body in bodies.values() if body.isdigit()]
     small = bool(whole) and all(len(body) <= 3 for body in whole)
-    for mark, other in ((COMMA, POINT), (POINT, COMMA)):
+    for mark, thousands_mark in ((COMMA, POINT), (POINT, COMMA)):
         undecided = {}
         proven = False
         for text, body in bodies.items():
             if mark not in body:
                 continue
             as_decimal = _strict(mark).fullmatch(body) is not None
-            as_thousands = _strict(other).fullmatch(body) is not None
+            as_thousands = _strict(thousands_mark).fullmatch(body) is not None
             if as_decimal and as_thousands:
                 undecided[text] = body
             elif as_decimal or as_thousands:
-                evidence.proofs.setdefault(mark if as_decimal else other, text)
+                evidence.proofs.setdefault(mark if as_decimal else thousands_mark, text)
                 proven = True
         if not undecided:
             continue

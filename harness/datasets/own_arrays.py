@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.binary_formats import Arrays, named_pair, open_hdf5, open_npz
-from harness.datasets.dataset import TEST, Array, Block
+from harness.datasets.array_files import Arrays, named_pair, open_hdf5, open_npz
+from harness.datasets.dataset import TEST, Array, Chunk
 from harness.datasets.own_labels import LabelTexts, whole_numbers
 
-_BLOCK_VALUES = 8 << 20
+_CHUNK_VALUES = 8 << 20
 
 
 class ArrayFile:
@@ -27,8 +27,8 @@ class ArrayFile:
         """The label's texts by their numbers, none where labels are numbers."""
         return self._texts.classes
 
-    def read(self, paths: tuple[Path, ...], part: str) -> Iterator[Block]:
-        """Yield blocks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
+    def read(self, paths: tuple[Path, ...], part: str) -> Iterator[Chunk]:
+        """Yield chunks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
 
         They have arrays x_train, y_train and perhaps x_test, y_test, or x and y, or what else `named_pair` knows.
         Labels are whole numbers, or texts, of which the number in order of appearance is given.
@@ -47,11 +47,12 @@ class ArrayFile:
                 # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.
                 pixels = all(arrays[names[0]].dtype == np.uint8 for names in (training, testing) if names)
                 self.names += pair
-                yield from self._blocks(path, arrays, pair, pixels)
+                yield from self._chunks(path, arrays, pair, pixels)
 
-    def _blocks(self, path: Path, arrays: Arrays, pair: tuple[str, str], pixels: bool) -> Iterator[Block]:
-        """Yield the blocks of features and labels called as in `pair`."""
-        x, labels = arrays[pair[0]], arrays[pair[1]][:]
+    def _chunks(self, path: Path, arrays: Arrays, pair: tuple[str, str], pixels: bool) -> Iterator[Chunk]:
+        """Yield the chunks of features and labels called as in `pair`."""
+        x = arrays[pair[0]]
+        labels = arrays[pair[1]][:]
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         texts = _are_texts(labels)
@@ -59,7 +60,7 @@ class ArrayFile:
             raise UserError(f"'{path}' {pair[1]} has shape {labels.shape}, {labels.dtype}: give one integer a row")
         if bool(self.classes) != texts and len(self.names) > 2:
             raise UserError(f"'{path}' {pair[1]} is {labels.dtype}, other labels are not: give all as numbers or texts")
-        step = max(1, _BLOCK_VALUES // math.prod(x.shape[1:]))
+        step = max(1, _CHUNK_VALUES // math.prod(x.shape[1:]))
         for start in range(0, len(labels), step):
             values = x[start : start + step]
             if not pixels:

@@ -124,15 +124,15 @@ class Columns:
         """
         names = [column.name.lower() if column.named else "" for column in self._all]
         wanted = name.strip().lower()
-        found = [place for place, text in enumerate(names) if text and text == wanted]
-        if len(found) > 1:
-            numbers = ", ".join(str(place + 1) for place in found)
+        places = [place for place, text in enumerate(names) if text and text == wanted]
+        if len(places) > 1:
+            numbers = ", ".join(str(place + 1) for place in places)
             raise UserError(
-                f"{setting}={name} is the name of {len(found)} columns of '{self._path}': give the number of one "
+                f"{setting}={name} is the name of {len(places)} columns of '{self._path}': give the number of one "
                 f"({numbers}), or rename them"
             )
-        if found:
-            return found[0]
+        if places:
+            return places[0]
         numbered = any(text.isdigit() for text in names)  # then a number alone may be meant for a name
         counted = re.fullmatch(r"(?:column ?)?(\d{1,6})" if not numbered else r"column ?(\d{1,6})", wanted, re.ASCII)
         if counted and 1 <= int(counted[1]) <= len(names):
@@ -149,7 +149,7 @@ class Columns:
         Raises:
             UserError: a column below a header has no name and other values.
         """
-        found = {}
+        reasons = {}
         header = bool(self._sample.dialect.names)
         for column in self._all:
             if column.named:
@@ -157,10 +157,10 @@ class Columns:
             cells = self._present(column.place)
             last = column.place == len(self._all) - 1
             if not cells and last and self._sample.rows:
-                found[column.place] = LeftOut.EMPTY
+                reasons[column.place] = LeftOut.EMPTY
             elif column.place == 0 and self._is_index(cells, header):
-                found[column.place] = LeftOut.INDEX
-        return found
+                reasons[column.place] = LeftOut.INDEX
+        return reasons
 
     def _is_index(self, cells: list[str], header: bool) -> bool:
         """Return whether the nameless first column numbers the rows, or below a header names each."""
@@ -186,7 +186,8 @@ class Columns:
 
     def check_feature(self, place: int) -> None:
         """Raise a UserError if a column of texts has what looks like other things than categories."""
-        column, cells = self._all[place], self._present(place)
+        column = self._all[place]
+        cells = self._present(place)
         if not column.text or not cells:
             return
         dates = [cell for cell in cells if is_date(cell)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.datasets.dataset import Block, Dataset
+from harness.datasets.dataset import Chunk, Dataset
 from harness.datasets.own_arrays import ArrayFile
 
 FILE = "file"
@@ -12,7 +12,7 @@ CSV = ".csv"
 SUFFIXES = (CSV, ".npz", ".h5")
 
 
-def _read(paths: tuple[Path, ...], part: str) -> Iterator[Block]:
+def _read(paths: tuple[Path, ...], part: str) -> Iterator[Chunk]:
     yield from ArrayFile().read(paths, part)
 
 

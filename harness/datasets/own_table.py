@@ -1,6 +1,6 @@
 """The columns of a user's own CSV file as arrays.
 
-The text is read once, block by block: a number as it is, a category as its place among those met so far, a missing
+The text is read once, chunk by chunk: a number as it is, a category as its place among those met so far, a missing
 value as NaN. Where there are categories or missing values the rows so made are written a second time, as the network
 takes them.
 """
@@ -15,11 +15,12 @@ import numpy as np
 from harness.base.errors import UserError
 from harness.datasets.csv_dialect import CsvSettings, read_sample
 from harness.datasets.csv_header import LABEL_NAMES
-from harness.datasets.dataset import TRAIN, Array, Block, NpyWriter, Vector, read_blocks
+from harness.datasets.csv_rows import is_missing, not_a_number, stream_csv
+from harness.datasets.dataset import TRAIN, Array, Chunk
+from harness.datasets.npy_files import NpyWriter, Vector, read_chunks
 from harness.datasets.number_text import NumberForm, is_missing_number, read_number
 from harness.datasets.own_columns import Columns, LabelChoice, LeftOut
 from harness.datasets.own_labels import whole_numbers
-from harness.datasets.text_formats import is_missing, not_a_number, stream_csv
 from harness.schema.data_record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
 
 _MOST_CATEGORIES = 1_000
@@ -75,8 +76,8 @@ class CsvTable:
                 raise UserError(f"DROP={drop} leaves out '{self._name(place)}', which is the label: give LABEL= too")
             self._left_out[place] = LeftOut.ASKED
 
-    def read(self, paths: Sequence[Path], part: str) -> Iterator[Block]:
-        """Yield blocks of features, float32 [rows, columns], and labels, int64; all rows are to train on.
+    def read(self, paths: Sequence[Path], part: str) -> Iterator[Chunk]:
+        """Yield chunks of features, float32 [rows, columns], and labels, int64; all rows are to train on.
 
         Raises:
             UserError: a line has another column count, a number is missing or infinite or cannot be read, a label is
@@ -88,11 +89,11 @@ class CsvTable:
         types = {names[place]: self._type(place) for place in (self._label, *self._features)}
         line = 1 + self._dialect.skip
         for batch in stream_csv(self._path, names, self._dialect, types):
-            found = self._values(batch.column(names[self._label]), self._label, line)
-            missing = np.flatnonzero(np.isnan(found))
+            label_values = self._values(batch.column(names[self._label]), self._label, line)
+            missing = np.flatnonzero(np.isnan(label_values))
             if len(missing):
                 raise UserError(f"'{self._path}' line {line + int(missing[0]):,} has no label: give it one")
-            labels = whole_numbers(self._path, found, "line", line)
+            labels = whole_numbers(self._path, label_values, "line", line)
             values = np.empty((batch.num_rows, len(self._features)), np.float32)
             for number, place in enumerate(self._features):
                 values[:, number] = self._feature(batch.column(names[place]), place, line)
@@ -190,8 +191,8 @@ class CsvTable:
             means = _means(path, train_rows, len(self._features))
             width = sum(len(self._codes.get(place, "x")) for place in self._features)
             with NpyWriter(wide, "float32", (width,)) as file:
-                for block in read_blocks(path, self._rows):
-                    file.append(self._wide(block, means, width))
+                for chunk in read_chunks(path, self._rows):
+                    file.append(self._wide(chunk, means, width))
             wide.replace(path)
         return self._notes()
 
@@ -209,12 +210,12 @@ class CsvTable:
                 f"which are no categories: leave it out with DROP={self._word(place)}"
             )
 
-    def _wide(self, block: Array, means: Vector, width: int) -> Array:
+    def _wide(self, chunk: Array, means: Vector, width: int) -> Array:
         """Return rows of `read` [rows, columns] with a column for each category and no missing value."""
-        rows = np.zeros((len(block), width), np.float32)
+        rows = np.zeros((len(chunk), width), np.float32)
         begin = 0
         for number, place in enumerate(self._features):
-            values = block[:, number]
+            values = chunk[:, number]
             present = ~np.isnan(values)
             if place in self._codes:
                 ranks = np.argsort(np.argsort(list(self._codes[place])))
@@ -282,8 +283,9 @@ def _names(drop: str) -> list[str]:
 
 def _means(path: Path, rows: int, columns: int) -> Vector:
     """Return the mean of each column of a .npy file over the values that its first rows have."""
-    total, count = np.zeros(columns), np.zeros(columns)
-    for block in read_blocks(path, rows):
-        total += np.nansum(block, axis=0, dtype=np.float64)
-        count += (~np.isnan(block)).sum(axis=0)
+    total = np.zeros(columns)
+    count = np.zeros(columns)
+    for chunk in read_chunks(path, rows):
+        total += np.nansum(chunk, axis=0, dtype=np.float64)
+        count += (~np.isnan(chunk)).sum(axis=0)
     return (total / np.maximum(count, 1)).astype(np.float32)

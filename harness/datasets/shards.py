@@ -57,7 +57,8 @@ class Shards:
 
     def partial(self, rank: int) -> range:
         """Return which rows of the epoch's partial batch are the rank's, counted from the batch's first."""
-        lanes, rows = self.lanes(rank), self.own_rows(rank)
+        lanes = self.lanes(rank)
+        rows = self.own_rows(rank)
         return range(rows.start - self.full_steps * lanes.start, rows.stop - self.full_steps * lanes.stop)
 
     def order(self, rank: int, *, seed: int, epoch: int) -> tuple[Indices, Indices]:

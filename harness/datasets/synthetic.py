@@ -1,10 +1,10 @@
-"""Synthetic stand-ins: seeded data with a real set's shapes, dtypes, class balance and range, made in blocks.
+"""Synthetic stand-ins: seeded data with a real set's shapes, dtypes, class balance and range, made in chunks.
 
 A row's class is drawn by the class shares. Each class is two Gaussian clusters in a small latent space; the
 row's latent point, through a fixed random matrix, becomes one score per feature, and the set's own `render`
 turns scores into features. The clusters overlap, so the stand-in is learnable and no network reaches 100 %.
 
-Every block has its own counter range of Philox, so a stand-in of n rows is a prefix of every larger one.
+Every chunk has its own counter range of Philox, so a stand-in of n rows is a prefix of every larger one.
 """
 
 import hashlib
@@ -17,12 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.files import cache_folder, publish_once
-from harness.datasets.dataset import TEST, TRAIN, Array, Block, Dataset, StandIn
+from harness.datasets.dataset import TEST, TRAIN, Array, Chunk, Dataset, StandIn
 
 VERSION = 1
 _CLUSTERS = 2
 _NOISE = np.float32(0.5)  # of a score, which carries no information
-_FIXED, _TRAIN_STREAM, _TEST_STREAM = 0, 1, 2
+# Streams of random numbers.
+_FIXED = 0
+_TRAIN_STREAM = 1
+_TEST_STREAM = 2
 
 Scores = npt.NDArray[np.float32]
 
@@ -37,7 +40,7 @@ def test_rows(dataset: Dataset, train_rows: int) -> int:
     return max(dataset.stand_in.least_test_rows, min(dataset.test_rows, train_rows // 5))
 
 
-def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
+def chunks(dataset: Dataset, rows: int, part: str) -> Iterator[Chunk]:
     """Yield the first `rows` rows of part ``train`` or ``test`` of the data set's stand-in.
 
     Features are [rows, *features] of the set's dtype, labels int32. The same on every machine and call.
@@ -46,11 +49,11 @@ def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
     assert recipe is not None
     centres, matrix = _structure(dataset, recipe)
     stream = _TRAIN_STREAM if part == TRAIN else _TEST_STREAM
-    for block, start in enumerate(range(0, rows, recipe.block_rows)):
-        rng = _generator(dataset.name, stream, block)
-        labels = rng.choice(dataset.classes, size=recipe.block_rows, p=dataset.shares).astype(np.int32)
-        cluster = rng.integers(_CLUSTERS, size=recipe.block_rows)
-        latent = rng.standard_normal((recipe.block_rows, recipe.latent), dtype=np.float32)
+    for chunk, start in enumerate(range(0, rows, recipe.chunk_rows)):
+        rng = _generator(dataset.name, stream, chunk)
+        labels = rng.choice(dataset.classes, size=recipe.chunk_rows, p=dataset.shares).astype(np.int32)
+        cluster = rng.integers(_CLUSTERS, size=recipe.chunk_rows)
+        latent = rng.standard_normal((recipe.chunk_rows, recipe.latent), dtype=np.float32)
         latent += centres[labels, cluster]
         scores = latent @ matrix
         scores += _NOISE * rng.standard_normal(scores.shape, dtype=np.float32)
@@ -58,7 +61,7 @@ def blocks(dataset: Dataset, rows: int, part: str) -> Iterator[Block]:
         if recipe.patch > 1:
             height, width, _ = dataset.features
             features = features.repeat(recipe.patch, axis=1).repeat(recipe.patch, axis=2)[:, :height, :width]
-        count = min(recipe.block_rows, rows - start)
+        count = min(recipe.chunk_rows, rows - start)
         yield features[:count], labels[:count]
 
 
@@ -128,13 +131,15 @@ def _score_shape(features: tuple[int, ...], patch: int) -> tuple[int, ...]:
     return -(-height // patch), -(-width // patch), channels
 
 
-def _generator(name: str, stream: int, block: int) -> np.random.Generator:
+def _generator(name: str, stream: int, chunk: int) -> np.random.Generator:
     key = int.from_bytes(hashlib.sha256(f"{name}-v{VERSION}".encode()).digest()[:16], "little")
-    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, block, stream]))
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, chunk, stream]))
 
 
 JPEG_VERSION = 1
-_JPEG_SIDE, _JPEG_QUALITY, _JPEG_NOISE = 400, 90, 12
+_JPEG_SIDE = 400
+_JPEG_QUALITY = 90
+_JPEG_NOISE = 12
 
 
 def jpeg_folder(dataset: Dataset, rows: int, classes: int) -> Path:
@@ -149,7 +154,7 @@ def _write_jpegs(dataset: Dataset, rows: int, folder: Path) -> None:
 
     for part, name, count in ((TRAIN, "train", rows), (TEST, "val", test_rows(dataset, rows))):
         noise = np.random.default_rng([JPEG_VERSION, part == TRAIN])
-        pairs = (zip(x, y, strict=True) for x, y in blocks(dataset, count, part))
+        pairs = (zip(x, y, strict=True) for x, y in chunks(dataset, count, part))
         for number, (pixels, label) in enumerate(itertools.chain.from_iterable(pairs)):
             rough = pixels + noise.normal(0, _JPEG_NOISE, pixels.shape)
             place = folder / name / f"n{label:08d}"

@@ -16,14 +16,14 @@ _REASONS = {"asked": "DROP=", "index": "it numbers or names the rows", "empty": 
 
 def own_file_lines(record: DataRecord) -> tuple[str, ...]:
     """Return five lines of the rows, columns, label, what is left out and the test rows; none of other data."""
-    own = record.own_file
-    if own is None:
+    own_file = record.own_file
+    if own_file is None:
         return ()
     return (
-        f"rows: {own.rows:,} in {own.file}{_form(own.table)}",
-        f"columns: {_columns(own, record)}",
-        f"label: {_label(own)}",
-        f"left out: {_left_out(own.table)}",
+        f"rows: {own_file.rows:,} in {own_file.file}{_form(own_file.table)}",
+        f"columns: {_columns(own_file, record)}",
+        f"label: {_label(own_file)}",
+        f"left out: {_left_out(own_file.table)}",
         f"test rows: {_test_rows(record)}",
     )
 
@@ -37,15 +37,15 @@ def _form(table: TableColumns | None) -> str:
     return f", columns separated by {separator_name(table.separator)}, decimal {decimal}, {header}{encoding}"
 
 
-def _columns(own: OwnFile, record: DataRecord) -> str:
-    if own.table is None:
+def _columns(own_file: OwnFile, record: DataRecord) -> str:
+    if own_file.table is None:
         shape = " x ".join(map(str, record.features))
-        return f"arrays {_listed(own.arrays)}, {shape} numbers a row"
-    texts = [f"{column.name} ({column.categories} different)" for column in own.table.texts]
-    written = [f"{column.name} (in {column.unit})" if column.unit else column.name for column in own.table.written]
-    gaps = [f"{column.name} {column.rows:,}" for column in own.table.gaps]
+        return f"arrays {_listed(own_file.arrays)}, {shape} numbers a row"
+    texts = [f"{column.name} ({column.categories} different)" for column in own_file.table.texts]
+    written = [f"{column.name} (in {column.unit})" if column.unit else column.name for column in own_file.table.written]
+    gaps = [f"{column.name} {column.rows:,}" for column in own_file.table.gaps]
     parts = (
-        (f"{len(own.table.numbers)} of numbers: {_listed(own.table.numbers)}", own.table.numbers),
+        (f"{len(own_file.table.numbers)} of numbers: {_listed(own_file.table.numbers)}", own_file.table.numbers),
         (f"{len(texts)} of texts: {_listed(texts)}", texts),
         (f"thousands marks and units taken off: {_listed(written)}", written),
         (f"missing cells filled in: {_listed(gaps)}", gaps),
@@ -53,13 +53,13 @@ def _columns(own: OwnFile, record: DataRecord) -> str:
     return "; ".join(part for part, names in parts if names)
 
 
-def _label(own: OwnFile) -> str:
-    counts = [f"{name} {rows:,}" for name, rows in zip(own.class_names, own.class_rows, strict=True)]
+def _label(own_file: OwnFile) -> str:
+    counts = [f"{name} {rows:,}" for name, rows in zip(own_file.class_names, own_file.class_rows, strict=True)]
     classes = f"{len(counts)} classes: {_listed(counts)}"
-    if own.table is None:
-        return f"array '{own.arrays[1]}', {classes}"
-    name = own.table.label if own.table.label.startswith("column ") else f"column '{own.table.label}'"
-    return f"{name}, {classes} ({_CHOICES[own.table.label_choice]})"
+    if own_file.table is None:
+        return f"array '{own_file.arrays[1]}', {classes}"
+    name = own_file.table.label if own_file.table.label.startswith("column ") else f"column '{own_file.table.label}'"
+    return f"{name}, {classes} ({_CHOICES[own_file.table.label_choice]})"
 
 
 def _left_out(table: TableColumns | None) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, ask
-from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.settings import mpi_choice
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
 from harness.schema.sweep import Layout
 from harness.sweep.schedulers import open_scheduler

@@ -15,7 +15,16 @@ from harness.base.errors import UserError, unknown
 _OWN = "harness.horovod"
 _VERSION = "0.28.1"  # whose interface this is
 
-_PARTS = ("process_sets", "operations", "averaging", "callbacks")
+_PARTS = (
+    "process_sets",
+    "compression",
+    "operations",
+    "variables",
+    "objects",
+    "rank_queries",
+    "averaging",
+    "callbacks",
+)
 _BUILT = {"mpi": True, "gloo": False, "nccl": False, "ddl": False, "ccl": False, "cuda": False, "rocm": False}
 _TENSORFLOW = ("", ".elastic", ".util", ".mpi_ops", ".functions", ".compression", ".sync_batch_norm")
 _KERAS = (".keras", ".keras.elastic", ".keras.callbacks")
@@ -59,8 +68,8 @@ class _Finder(importlib.abc.MetaPathFinder):
                 from harness.horovod.process_sets import host, note
 
                 which = "the one that is installed" if self._theirs else "the harness's"
-                other = "HOROVOD=ours takes the harness's" if self._theirs else "HOROVOD=theirs takes the other"
-                note(f"the script's Horovod is {which}; {other}")
+                switch = "HOROVOD=ours takes the harness's" if self._theirs else "HOROVOD=theirs takes the other"
+                note(f"the script's Horovod is {which}; {switch}")
                 if self._theirs:
                     host.begin()
         return self._theirs
@@ -73,33 +82,34 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module: ours are small, so that each has all names but those in which two of Horovod's differ."""
         name = module.__name__
-        found: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
+        words: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
         if name == "horovod":
             if import_module(f"{_OWN}.process_sets").host.answers:
                 import_module(f"{_OWN}.keras2").answer()
         elif name.endswith((".elastic", ".exceptions")):
-            found |= _words("recovery")
+            words |= _words("recovery")
         elif "common" in name:
-            found["is_version_greater_equal_than"] = lambda version, least: _numbers(version) >= _numbers(least)
+            words["is_version_greater_equal_than"] = lambda version, least: _numbers(version) >= _numbers(least)
         else:
-            found |= {word: value for part in _PARTS for word, value in _words(part).items()}
-            found |= {f"{kind}_built": lambda found=found: found for kind, found in _BUILT.items()}
-            found |= {"mpi_enabled": lambda: True, "gloo_enabled": lambda: False, "mpi_threads_supported": lambda: True}
-            found["_executing_eagerly"] = import_module("tensorflow").executing_eagerly
-            found["_basics"] = import_module(f"{_OWN}.process_sets")
-        if ".keras" in name and "allreduce" in found:
+            for part in _PARTS:
+                words |= _words(part)
+            words |= {f"{kind}_built": lambda built=built: built for kind, built in _BUILT.items()}
+            words |= {"mpi_enabled": lambda: True, "gloo_enabled": lambda: False, "mpi_threads_supported": lambda: True}
+            words["_executing_eagerly"] = import_module("tensorflow").executing_eagerly
+            words["_basics"] = import_module(f"{_OWN}.process_sets")
+        if ".keras" in name and "allreduce" in words:
             scales = ("prescale_factor", "postscale_factor")
-            found["allreduce"] = _placed(found["allreduce"], "name", "average", *scales, "op", "compression")
-            found["reducescatter"] = _placed(found["reducescatter"], "name", "op")
-        vars(module).update(found)
+            words["allreduce"] = _placed(words["allreduce"], "name", "average", *scales, "op", "compression")
+            words["reducescatter"] = _placed(words["reducescatter"], "name", "op")
+        vars(module).update(words)
 
 
 def _words(part: str) -> dict[str, Any]:
     """Return what a module of ours has for scripts."""
 
     def is_public(word: str, value: Any) -> bool:
-        own = str(getattr(value, "__module__", "")).startswith(_OWN)
-        return not word.startswith("_") and (isinstance(value, int) or own)
+        is_ours = str(getattr(value, "__module__", "")).startswith(_OWN)
+        return not word.startswith("_") and (isinstance(value, int) or is_ours)
 
     return {word: value for word, value in vars(import_module(f"{_OWN}.{part}")).items() if is_public(word, value)}
 
@@ -116,7 +126,7 @@ def _others(name: str) -> Callable[[str], Any]:
 
 
 def _placed(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """Return `function` with `names` in the places behind its tensor, as Horovod's Keras modules have it."""
+    """Return `function` with `names` in the places after its tensor, as Horovod's Keras modules have it."""
     return lambda value, *args, **named: function(value, **dict(zip(names, args, strict=False)), **named)
 
 

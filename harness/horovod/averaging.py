@@ -10,17 +10,10 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import pass_turn
+from harness.comm.turn_pass import pass_turn
 from harness.comm.world import FAULT_TOLERANCE
-from harness.horovod.operations import (
-    Adasum,
-    Average,
-    Compression,
-    Sum,
-    gathered_slices,
-    grouped_allreduce,
-    refuse_xla,
-)
+from harness.horovod.compression import Compression
+from harness.horovod.operations import Adasum, Average, Sum, gathered_slices, grouped_allreduce, refuse_xla
 from harness.horovod.process_sets import ProcessSet, current, global_process_set
 
 trained: dict[int, Any] = {}  # variables whose gradients all ranks average, by id: for the proof that they are equal
@@ -51,8 +44,10 @@ class Averaging:
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         self.name = name
         self.process_set = process_set
-        self._compression, self._op = compression, op
-        self._as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
+        self._compression = compression
+        self._op = op
+        self._as_dense = sparse_as_dense
+        self._scales_local = scale_local_gradients
         layers = [local_layers] if isinstance(local_layers, keras.layers.Layer) else list(local_layers or [])
         if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
@@ -70,7 +65,8 @@ class Averaging:
         if not tf.executing_eagerly():
             refuse_xla()
         pass_turn(gradients)
-        results, dense = list(gradients), []
+        results = list(gradients)
+        dense = []
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue
@@ -103,7 +99,7 @@ class Averaging:
             scale = 1 / (self.process_set.size() or 1)
         packed = [self._compression.compress(value) for value in values]
         half = self._compression is Compression.fp16
-        sums = self.process_set.sums.sum([one for one, _ in packed], self.name, scale, half=half)
+        sums = self.process_set.sums.sum([tensor for tensor, _ in packed], self.name, scale, half=half)
         return [self._compression.decompress(total, ctx) for total, (_, ctx) in zip(sums, packed, strict=True)]
 
 
@@ -122,7 +118,10 @@ class Accumulation:
     def __init__(self, passes: int, averaging: Averaging, as_mean: bool, as_dense: bool) -> None:
         with tf.init_scope():
             self.counter = tf.Variable(0, trainable=False)
-        self._passes, self._averaging, self._as_mean, self._as_dense = passes, averaging, as_mean, as_dense
+        self._passes = passes
+        self._averaging = averaging
+        self._as_mean = as_mean
+        self._as_dense = as_dense
         self._sums: dict[int, tf.Variable] = {}
         accumulations.add(self)
 
@@ -147,9 +146,9 @@ class Accumulation:
             self.reset()
             return [mean / self._passes if self._as_mean else tf.identity(mean) for mean in means]
 
-        found = tf.cond(tf.equal(self.counter, self._passes), last, lambda: [total.read_value() for total in sums])
+        values = tf.cond(tf.equal(self.counter, self._passes), last, lambda: [total.read_value() for total in sums])
         results = list(gradients)
-        for i, value in zip(chosen, tf.nest.flatten(found), strict=True):
+        for i, value in zip(chosen, tf.nest.flatten(values), strict=True):
             results[i] = value
         return results
 
@@ -177,15 +176,15 @@ def DistributedGradientTape(
     """Have `gradtape` return the gradients of all ranks, of `local_layers` its own, from now on, and return it."""
     settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
     averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None, local_layers)
-    own = type(gradtape)
+    tape_class = type(gradtape)
 
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *more: Any, **named: Any) -> Any:
         named.pop("use_generic_names", None)
-        found = own.gradient(self, target, sources, output_gradients, *more, **named)
-        flat = averaging(tf.nest.flatten(found), tf.nest.flatten(sources))
+        gradients = tape_class.gradient(self, target, sources, output_gradients, *more, **named)
+        flat = averaging(tf.nest.flatten(gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, flat)
 
-    def apart(self: Any, target: Any, sources: Any, *args: Any, **named: Any) -> Any:
+    def local_and_global(self: Any, target: Any, sources: Any, *args: Any, **named: Any) -> Any:
         """Return (variable, gradient) of local and of other sources."""
         pairs = list(zip(sources, self.gradient(target, sources, *args, **named), strict=True))
         local = averaging.local
@@ -194,9 +193,9 @@ def DistributedGradientTape(
     names = {
         "gradient": gradient,
         "register_local_source": lambda self, variable: averaging.keep_local(variable),
-        "get_local_and_global_gradients": apart,
+        "get_local_and_global_gradients": local_and_global,
     }
-    gradtape.__class__ = type(own.__name__, (own,), names)
+    gradtape.__class__ = type(tape_class.__name__, (tape_class,), names)
     return gradtape
 
 
@@ -249,14 +248,14 @@ PartialDistributedOptimizer = DistributedOptimizer
 
 
 def _remade(optimizer: Any, methods: dict[str, Any]) -> Any:
-    own = type(optimizer)
-    kept = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
-    object.__setattr__(optimizer, "__class__", type(own.__name__, (own,), {**kept, **methods}))
+    base = type(optimizer)
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    object.__setattr__(optimizer, "__class__", type(base.__name__, (base,), {**names, **methods}))
     return optimizer
 
 
-def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | None) -> dict[str, Any]:
-    """Return what a distributed Keras optimizer does otherwise than `own`, its class."""
+def _keras_methods(base: Any, averaging: Averaging, accumulation: Accumulation | None) -> dict[str, Any]:
+    """Return what a distributed Keras optimizer does otherwise than `base`, its class."""
     ready: list[Any] = []  # gradients that are the ranks' already
 
     def averaged(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -273,7 +272,7 @@ def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | 
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **named: Any) -> Any:
         named.pop("experimental_aggregate_gradients", None)
-        return own.apply_gradients(self, grads_and_vars, *args, **named)
+        return base.apply_gradients(self, grads_and_vars, *args, **named)
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)
@@ -282,12 +281,12 @@ def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | 
             grads = averaged(grads, variables)
         ready.clear()
         if accumulation is None:
-            return own.apply(self, grads, variables)
+            return base.apply(self, grads, variables)
         if not self.built:
             with tf.init_scope():
                 self.build(variables)
         full = tf.equal(accumulation.counter, 0)
-        tf.cond(full, _done(lambda: own.apply(self, grads, variables)), _done(lambda: self._iterations.assign_add(1)))
+        tf.cond(full, _done(lambda: base.apply(self, grads, variables)), _done(lambda: self._iterations.assign_add(1)))
         return None
 
     methods = {
@@ -299,8 +298,10 @@ def _keras_methods(own: Any, averaging: Averaging, accumulation: Accumulation | 
         "process_set": averaging.process_set,
         "_agg_helper": accumulation,
     }
-    if len(inspect.signature(own.update_step).parameters) == 3:  # Keras 2's, without a rate, of a class of the script's
-        methods["update_step"] = lambda self, gradient, variable, _: own.update_step(self, gradient, variable)
+    if (
+        len(inspect.signature(base.update_step).parameters) == 3
+    ):  # Keras 2's, without a rate, of a class of the script's
+        methods["update_step"] = lambda self, gradient, variable, _: base.update_step(self, gradient, variable)
     return methods
 
 
@@ -312,11 +313,11 @@ def _done(action: Callable[[], Any]) -> Callable[[], tf.Tensor]:
     return branch
 
 
-def _old_methods(own: Any, averaging: Averaging) -> dict[str, Any]:
-    """Return what a distributed TensorFlow-1 optimizer does otherwise than `own`, its class."""
+def _old_methods(base: Any, averaging: Averaging) -> dict[str, Any]:
+    """Return what a distributed TensorFlow-1 optimizer does otherwise than `base`, its class."""
 
     def compute_gradients(self: Any, *args: Any, **named: Any) -> list[Any]:
-        pairs = own.compute_gradients(self, *args, **named)
+        pairs = base.compute_gradients(self, *args, **named)
         variables = [variable for _, variable in pairs]
         return list(zip(averaging([gradient for gradient, _ in pairs], variables), variables, strict=True))
 
@@ -335,8 +336,8 @@ def load_model(
     legacy_opts: bool = False,
 ) -> Any:
     """Return Keras's saved model, its optimizer a `DistributedOptimizer`."""
-    known = {cls.__name__: cls for cls in custom_optimizers or []} | dict(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=known)
+    classes = {cls.__name__: cls for cls in custom_optimizers or []}
+    model = keras.models.load_model(filepath, custom_objects=classes | dict(custom_objects or {}))
     if model.optimizer is not None:
         DistributedOptimizer(model.optimizer, compression=compression)
     return model

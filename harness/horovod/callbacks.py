@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.horovod.operations import Average, broadcast_variables, grouped_allreduce
+from harness.horovod.operations import Average, grouped_allreduce
 from harness.horovod.process_sets import rank, size
+from harness.horovod.variables import broadcast_variables
 from harness.models.ranks import batch_moments
 
 
@@ -19,8 +20,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self._root = root_rank
-        given = [] if local_variables is None else local_variables
-        self._local = {id(variable) for variable in (given if isinstance(given, (list, tuple, set)) else [given])}
+        local = [] if local_variables is None else local_variables
+        variables = local if isinstance(local, (list, tuple, set)) else [local]
+        self._local = {id(variable) for variable in variables}
         self.broadcast_done = False
 
     def register_local_var(self, variable: Any) -> None:
@@ -30,8 +32,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.broadcast_done:
             return
-        own = [variable for variable in self.model.variables if id(variable) not in self._local]
-        broadcast_variables([*own, *getattr(self.model.optimizer, "variables", [])], self._root)
+        shared = [variable for variable in self.model.variables if id(variable) not in self._local]
+        broadcast_variables([*shared, *getattr(self.model.optimizer, "variables", [])], self._root)
         self.broadcast_done = True
 
 
@@ -87,8 +89,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         super().__init__()
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
-        self.initial_lr, self.start_epoch, self.end_epoch = initial_lr, start_epoch, end_epoch
-        self.staircase, self.steps_per_epoch = staircase, steps_per_epoch
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.steps_per_epoch = steps_per_epoch
         self._corrects = momentum_correction
         self._epoch = 0
         self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
@@ -134,7 +139,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def _adjust(self, epoch: float) -> None:
         optimizer = self.model.optimizer
-        old, new = float(optimizer.learning_rate), self.initial_lr * self.multiplier(epoch)
+        old = float(optimizer.learning_rate)
+        new = self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
         momentum = getattr(optimizer, "momentum", 0.0)
         if isinstance(momentum, Momentum) and self._corrects and old:
@@ -195,8 +201,8 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         super().__init__(**kwargs)
 
     def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        own = keras.layers.BatchNormalization._moments
+        moments = keras.layers.BatchNormalization._moments
         if size() == 1:
-            return own(self, inputs, mask)  # type: ignore[no-any-return]
+            return moments(self, inputs, mask)  # type: ignore[no-any-return]
         means = partial(grouped_allreduce, op=Average, name=f"moments of {self.name}")
-        return batch_moments(self, own, means, inputs, mask)
+        return batch_moments(self, moments, means, inputs, mask)

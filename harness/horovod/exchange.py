@@ -42,42 +42,48 @@ _FREE_ROWS = ("allgather", "alltoall")  # whose first dimensions may differ
 
 def disagreement(requests: Sequence[Request], ranks: Sequence[int]) -> str:
     """Return how the `requests` of `ranks` do not fit each other, a sentence, or nothing."""
-    asked = [(rank, one) for rank, one in zip(ranks, requests, strict=True) if one.kind != _JOIN]
-    if len(asked) < len(requests) and asked and asked[0][1].kind not in ("allreduce", "barrier"):
-        joined = next(rank for rank, one in zip(ranks, requests, strict=True) if one.kind == _JOIN)
-        kind, name = asked[0][1].kind, asked[0][1].name
-        return f"rank {joined} has joined, rank {asked[0][0]} asks for {kind} '{name}': only allreduce goes on"
-    for rank, one in asked[1:]:
-        first = asked[0][1]
-        if (one.kind, one.name) != (first.kind, first.name):
+    pairs = list(zip(ranks, requests, strict=True))
+    asked = [(rank, request) for rank, request in pairs if request.kind != _JOIN]
+    if not asked:
+        return ""
+    first_rank, first = asked[0]
+    if len(asked) < len(requests) and first.kind not in ("allreduce", "barrier"):
+        joined = next(rank for rank, request in pairs if request.kind == _JOIN)
+        wish = f"rank {first_rank} asks for {first.kind} '{first.name}'"
+        return f"rank {joined} has joined, {wish}: only allreduce goes on"
+    for rank, request in asked[1:]:
+        if (request.kind, request.name) != (first.kind, first.name):
             return (
-                f"rank {asked[0][0]} asks for {first.kind} '{first.name}', rank {rank} for {one.kind} '{one.name}': "
-                "all ranks must ask for the same in the same order"
+                f"rank {first_rank} asks for {first.kind} '{first.name}', rank {rank} for {request.kind} "
+                f"'{request.name}': all ranks must ask for the same in the same order"
             )
-        for what, own, other in _facts(first, one):
-            if own != other:
-                return f"{one.kind} '{one.name}': {what} is {own} on rank {asked[0][0]} and {other} on rank {rank}"
+        for what, first_value, value in _facts(first, request):
+            if first_value != value:
+                difference = f"{what} is {first_value} on rank {first_rank} and {value} on rank {rank}"
+                return f"{request.kind} '{request.name}': {difference}"
     return ""
 
 
-def _facts(first: Request, one: Request) -> list[tuple[str, Any, Any]]:
+def _facts(first: Request, request: Request) -> list[tuple[str, Any, Any]]:
     """Return what must be the same: its name and both values."""
     facts: list[tuple[str, Any, Any]] = [
-        ("the operation", OPERATIONS[first.op], OPERATIONS[one.op]),
-        ("the root rank", first.root, one.root),
-        ("the number of tensors", len(first.shapes), len(one.shapes)),
+        ("the operation", OPERATIONS[first.op], OPERATIONS[request.op]),
+        ("the root rank", first.root, request.root),
+        ("the number of tensors", len(first.shapes), len(request.shapes)),
     ]
     free = first.kind in _FREE_ROWS
-    for (dtype, shape), (other, form) in zip(first.shapes, one.shapes, strict=False):
-        facts.append(("the type", dtype, other))
-        facts.append(("the number of dimensions", len(shape), len(form)))
-        facts.append(("the shape after the first dimension" if free else "the shape", shape[free:], form[free:]))
+    for (first_dtype, first_shape), (dtype, shape) in zip(first.shapes, request.shapes, strict=False):
+        facts.append(("the type", first_dtype, dtype))
+        facts.append(("the number of dimensions", len(first_shape), len(shape)))
+        what = "the shape after the first dimension" if free else "the shape"
+        facts.append((what, first_shape[free:], shape[free:]))
     return facts
 
 
 def impossible(request: Request, ranks: Sequence[int]) -> str:
     """Return why nobody could do what a rank asks for, a sentence, or nothing."""
-    kind, size = request.kind, len(ranks)
+    kind = request.kind
+    size = len(ranks)
     rows = [shape[0] if shape else None for _, shape in request.shapes]
     if kind in ("allgather", "alltoall", "reducescatter") and None in rows:
         return f"{kind} '{request.name}' of a scalar: give a tensor with rows"
@@ -85,8 +91,8 @@ def impossible(request: Request, ranks: Sequence[int]) -> str:
         return f"broadcast '{request.name}': root rank {request.root} is not among ranks {list(ranks)}"
     if kind == "alltoall" and request.extra:
         if len(request.extra) != size or min(request.extra) < 0 or sum(request.extra) != rows[0]:
-            given = f"splits {list(request.extra)}"
-            return f"alltoall '{request.name}': {given} do not divide {rows[0]} rows over {size} ranks"
+            splits = f"splits {list(request.extra)}"
+            return f"alltoall '{request.name}': {splits} do not divide {rows[0]} rows over {size} ranks"
     elif kind == "alltoall" and (rows[0] or 0) % size:
         return f"alltoall '{request.name}': {rows[0]} rows cannot be divided over {size} ranks: give splits"
     return ""
@@ -140,12 +146,12 @@ class Exchange:
         request = request._replace(shapes=shapes)
         with self._watch.inside(f"{request.kind} '{request.name}'", sum(array.nbytes for array in arrays)):
             begin = time.perf_counter()
-            found = self._agree(request)
+            requests = self._agree(request)
             ready = time.perf_counter()
-            refused = next((why for one in found if (why := impossible(one, self.ranks))), "")
+            refused = next(filter(None, (impossible(asked, self.ranks) for asked in requests)), "")
             if refused:
                 raise tf.errors.InvalidArgumentError(None, None, refused)
-            result = self._do(request, found, arrays, scales, value)
+            result = self._do(request, requests, arrays, scales, value)
             if self._timeline.path:
                 self._timeline.add(request, begin, ready, time.perf_counter())
         return result
@@ -154,25 +160,26 @@ class Exchange:
         """Take part with zeros until all ranks have joined; return the last of them."""
         while True:
             with self._watch.inside("join", 0):
-                found = self._agree(Request(_JOIN, ""))
-            asked = next((one for one in found if one.kind != _JOIN), None)
+                requests = self._agree(Request(_JOIN, ""))
+            asked = next((request for request in requests if request.kind != _JOIN), None)
             if asked is None:
-                last, self._joined = self._joined[-1], []
+                last = self._joined[-1]
+                self._joined = []
                 return last
             zeros = [np.zeros(shape, tf.as_dtype(dtype).as_numpy_dtype) for dtype, shape in asked.shapes]
-            self._do(asked, found, zeros, (1.0, 1.0), None)
+            self._do(asked, requests, zeros, (1.0, 1.0), None)
 
     def _agree(self, request: Request) -> list[Request]:
         """Return what every rank asks for, which fits."""
-        found = self.comm.allgather(request)
-        if wrong := disagreement(found, self.ranks):
+        requests: list[Request] = self.comm.allgather(request)
+        if wrong := disagreement(requests, self.ranks):
             raise tf.errors.FailedPreconditionError(None, None, wrong)
-        joined = [rank for rank, one in zip(self.ranks, found, strict=True) if one.kind == _JOIN]
+        joined = [rank for rank, asked in zip(self.ranks, requests, strict=True) if asked.kind == _JOIN]
         self._joined += [rank for rank in joined if rank not in self._joined]
-        return found
+        return requests
 
     def _do(
-        self, request: Request, found: Sequence[Request], arrays: Sequence[Array], scales: Scales, value: Any
+        self, request: Request, requests: Sequence[Request], arrays: Sequence[Array], scales: Scales, value: Any
     ) -> list[Any]:
         match request.kind:
             case "allreduce":
@@ -181,18 +188,21 @@ class Exchange:
                 totals = [self._reduced(array, request.op, scales) for array in arrays]
                 return [np.array_split(total, len(self.ranks))[self._own] for total in totals]
             case "allgather":
-                rows = [[one.shapes[i][1][0] for one in found] for i in range(len(arrays))]
-                return [self._gathered(array, counts) for array, counts in zip(arrays, rows, strict=True)]
+                return [self._gathered(array, _rows_of(requests, place)) for place, array in enumerate(arrays)]
             case "broadcast":
                 return [self._cast(array, self.ranks.index(request.root)) for array in arrays]
             case "alltoall":
-                splits = [one.extra or [one.shapes[0][1][0] // len(found)] * len(found) for one in found]
-                return self._scattered(arrays[0], splits)
+                return self._scattered(arrays[0], list(map(self._splits_of, requests)))
             case "object":
                 return [self.comm.bcast(value, root=self.ranks.index(request.root))]
             case "objects":
                 return list(self.comm.allgather(value))
         return []
+
+    def _splits_of(self, request: Request) -> Sequence[int]:
+        """Return how many rows a rank sends to each in an alltoall: as it says, else equally many."""
+        size = len(self.ranks)
+        return request.extra or [request.shapes[0][1][0] // size] * size
 
     def _reduced(self, array: Array, op: int, scales: Scales) -> Array:
         before, after = scales
@@ -225,12 +235,17 @@ class Exchange:
 
     def _scattered(self, array: Array, splits: Sequence[Sequence[int]]) -> list[Array]:
         width = int(np.prod(array.shape[1:])) * array.itemsize
-        own, got = splits[self._own], [each[self._own] for each in splits]
-        result = np.empty((sum(got), *array.shape[1:]), array.dtype)
-        self.comm.Alltoallv(
-            [_bytes(array), [count * width for count in own]], [_bytes(result), [count * width for count in got]]
-        )
-        return [result, np.array(got, np.int32)]
+        received_rows = [rank_splits[self._own] for rank_splits in splits]
+        result = np.empty((sum(received_rows), *array.shape[1:]), array.dtype)
+        sent_bytes = [count * width for count in splits[self._own]]
+        received_bytes = [count * width for count in received_rows]
+        self.comm.Alltoallv([_bytes(array), sent_bytes], [_bytes(result), received_bytes])
+        return [result, np.array(received_rows, np.int32)]
+
+
+def _rows_of(requests: Sequence[Request], place: int) -> list[int]:
+    """Return every rank's number of rows of the tensor in this place."""
+    return [request.shapes[place][1][0] for request in requests]
 
 
 def _bytes(array: Array) -> Array:
@@ -261,6 +276,10 @@ def _adasum(vectors: Sequence[Array]) -> Array:
         return np.array(vectors[0])
     half = len(vectors) // 2
     first, second = (_adasum(part).astype(np.float64) for part in (vectors[:half], vectors[half:]))
-    dot, own, other = float(first @ second), float(first @ first), float(second @ second)
-    total = (1 - (dot / (2 * own) if own else 0)) * first + (1 - (dot / (2 * other) if other else 0)) * second
+    dot = float(first @ second)
+    first_square = float(first @ first)
+    second_square = float(second @ second)
+    first_factor = 1 - (dot / (2 * first_square) if first_square else 0)
+    second_factor = 1 - (dot / (2 * second_square) if second_square else 0)
+    total = first_factor * first + second_factor * second
     return np.asarray(total).astype(vectors[0].dtype)

@@ -58,8 +58,8 @@ def answer() -> None:
     checkpoint = keras.callbacks.ModelCheckpoint
     checkpoint.__init__ = _written_today(checkpoint.__init__)
     for path in ("backend", "layers", "preprocessing.image"):  # tf.keras has kept what keras has not
-        today, kept = (functools.reduce(getattr, path.split("."), each) for each in (keras, tf.keras))
-        vars(today).update({name: value for name, value in vars(kept).items() if not hasattr(today, name)})
+        today, former = (functools.reduce(getattr, path.split("."), package) for package in (keras, tf.keras))
+        vars(today).update({name: value for name, value in vars(former).items() if not hasattr(today, name)})
     functions = {**vars(losses), **vars(accuracy_metrics)}
     for holder in (keras.losses, tf.keras.losses, keras.metrics, tf.keras.metrics):
         for name, function in functions.items():

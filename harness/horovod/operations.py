@@ -1,7 +1,6 @@
 """Horovod's collectives as TensorFlow operations, eager or in graphs, with their gradients."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,43 +8,26 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import native_operations
-from harness.comm.reduction import in_sequence
+from harness.comm.exchange_order import in_sequence
+from harness.comm.lost_ranks import noting_loss
+from harness.comm.native_library import find_library
+from harness.horovod.compression import Compression
 from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (
     ProcessSet,
-    asked_for,
-    current,
     global_process_set,
-    local_rank,
-    local_size,
     rank,
     size,
 )
 
-Average, Sum, Adasum, Min, Max, Product = AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT
+# Horovod's names.
+Average = AVERAGE
+Sum = SUM
+Adasum = ADASUM
+Min = MIN
+Max = MAX
+Product = PRODUCT
 _NO_SCALES = (1.0, 1.0)
-
-
-class NoneCompressor:
-    """Sends tensors as they are: `compress` returns what is sent and what `decompress` needs."""
-
-    compress = staticmethod(lambda tensor: (tensor, None))
-    decompress = staticmethod(lambda tensor, ctx: tensor)
-
-
-class FP16Compressor:
-    """Sends floating-point tensors as float16."""
-
-    compress = staticmethod(lambda one: (tf.cast(one, tf.float16) if one.dtype.is_floating else one, one.dtype))
-    decompress = staticmethod(lambda tensor, ctx: tf.cast(tensor, ctx))
-
-
-class Compression:
-    """How gradients travel."""
-
-    none = NoneCompressor
-    fp16 = FP16Compressor
 
 
 def ask(
@@ -54,46 +36,55 @@ def ask(
     ps: ProcessSet,
     scales: Scales = _NO_SCALES,
     splits: Any = None,
-    apart: bool = False,
+    unordered: bool = False,
 ) -> list[tf.Tensor]:
     """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
 
-    `apart` as in `in_sequence`.
+    `unordered` as in `in_sequence`.
 
     Raises:
         UserError: the graph is compiled by XLA.
     """
-    exchange, given = ps.exchange, [] if splits is None else [tf.cast(splits, tf.int32)]
+    exchange = ps.exchange
+    extra = [] if splits is None else [tf.cast(splits, tf.int32)]
     if tf.executing_eagerly():
-        request = request._replace(extra=tuple(int(count) for each in given for count in each))
-        return [tf.constant(array) for array in exchange.run(request, [tensor.numpy() for tensor in tensors], scales)]
+        request = request._replace(extra=_counts(extra))
+        arrays = [tensor.numpy() for tensor in tensors]
+        return [tf.constant(array) for array in exchange.run(request, arrays, scales)]
     refuse_xla()
-    refusal = getattr(native_operations(), "harness_refuse", None)
+    library = find_library().library
+    refusal = None if library is None else library.operations.harness_refuse
     types = [tensor.dtype for tensor in tensors] + [tf.int32] * (request.kind == "alltoall")
 
     @tf.autograph.experimental.do_not_convert
     def run(*arrays: Any) -> list[Any]:
-        values, extra = arrays[: len(tensors)], arrays[len(tensors) : -1]
-        asked = request._replace(extra=tuple(int(count) for each in extra for count in each))
+        values = arrays[: len(tensors)]
+        asked = request._replace(extra=_counts(arrays[len(tensors) : -1]))
         try:
-            results = exchange.run(asked, values, scales)
+            with noting_loss():
+                results = exchange.run(asked, values, scales)
         except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError) as error:
             if refusal is None:
                 raise
             return [*(np.zeros(0, kind.as_numpy_dtype) for kind in types), np.int32(error.error_code), error.message]
         return results if refusal is None else [*results, np.int32(0), ""]
 
-    with in_sequence(apart=apart) as sequence:
+    with in_sequence(unordered=unordered) as sequence:
         more = [] if refusal is None else [tf.int32, tf.string]
-        results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *given, sequence], [*types, *more])))
+        results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *extra, sequence], [*types, *more])))
     if refusal is not None:
         *results, code, message = results
         with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
-            results = [tf.identity(each) for each in results]
+            results = [tf.identity(result) for result in results]
     for result, tensor in zip(results, tensors, strict=False):
         same = request.kind in ("allreduce", "broadcast")
         result.set_shape(tensor.shape if same else [None, *tensor.shape[1:]])
     return results
+
+
+def _counts(extra: Sequence[Any]) -> tuple[int, ...]:
+    """Return the numbers in the arrays of an exchange's splits, of which there is one or none."""
+    return tuple(int(count) for count in extra[0]) if extra else ()
 
 
 def refuse_xla() -> None:
@@ -119,8 +110,8 @@ def _differentiable(
     def call(*values: tf.Tensor) -> Any:
         return ask(request, values, ps, **words), lambda *upstream: backward(*upstream)
 
-    found = call(*[tf.convert_to_tensor(tensor) for tensor in tensors]) if tensors else []
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    results = call(*[tf.convert_to_tensor(tensor) for tensor in tensors]) if tensors else []
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def operation(op: int | None, average: bool | None) -> int:
@@ -150,8 +141,8 @@ def _reduce(
         if kind == "allreduce":
             return _reduce(kind, upstream, f"{request.name}, backward", op, scales, ps)
         factor = scales[0] * scales[1] * (len(ps.exchange.ranks) if op == Sum else 1)
-        given = [part * tf.cast(factor, part.dtype) for part in upstream]
-        return grouped_allgather(given, f"{request.name}, backward", process_set=ps)
+        scaled = [part * tf.cast(factor, part.dtype) for part in upstream]
+        return grouped_allgather(scaled, f"{request.name}, backward", process_set=ps)
 
     return _differentiable(request, tensors, ps, backward, scales=scales)
 
@@ -170,8 +161,8 @@ def allreduce(
     ignore_name_scope: bool = False,
 ) -> Any:
     """Return the mean, or another `op`, of every rank's tensor, of one shape; IndexedSlices are gathered."""
-    given = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
-    return grouped_allreduce([tensor], *given, name=name)[0]
+    settings = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
+    return grouped_allreduce([tensor], *settings, name=name)[0]
 
 
 def grouped_allreduce(
@@ -188,14 +179,15 @@ def grouped_allreduce(
     name: str | None = None,
 ) -> list[Any]:
     """Return `allreduce` of several tensors in one exchange."""
-    chosen, scales = operation(op, average), (prescale_factor, postscale_factor)
-    slices = [one for one in tensors if isinstance(one, tf.IndexedSlices)]
-    dense = [one for one in tensors if not isinstance(one, tf.IndexedSlices)]
+    chosen = operation(op, average)
+    scales = (prescale_factor, postscale_factor)
+    slices = [tensor for tensor in tensors if isinstance(tensor, tf.IndexedSlices)]
+    dense = [tensor for tensor in tensors if not isinstance(tensor, tf.IndexedSlices)]
     if slices and (chosen not in (Average, Sum) or scales != _NO_SCALES):
         raise NotImplementedError("Only Sum and Average ops without scales are supported with tf.IndexedSlices")
-    gathered = [gathered_slices(one, chosen, process_set, name or "slices") for one in slices]
+    gathered = [gathered_slices(tensor, chosen, process_set, name or "slices") for tensor in slices]
     sums = _packed("allreduce", dense, name, chosen, scales, process_set, compression) if dense else []
-    return [(gathered if isinstance(one, tf.IndexedSlices) else sums).pop(0) for one in tensors]
+    return [(gathered if isinstance(tensor, tf.IndexedSlices) else sums).pop(0) for tensor in tensors]
 
 
 def _packed(
@@ -209,8 +201,8 @@ def _packed(
 ) -> list[Any]:
     """Return `_reduce` of what `compression` makes of the tensors, in their own types again."""
     packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
-    found = _reduce(kind, [one for one, _ in packed], name, op, (float(scales[0]), float(scales[1])), ps)
-    return [compression.decompress(one, context) for one, (_, context) in zip(found, packed, strict=True)]
+    reduced = _reduce(kind, [tensor for tensor, _ in packed], name, op, (float(scales[0]), float(scales[1])), ps)
+    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, packed, strict=True)]
 
 
 def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str) -> tf.IndexedSlices:
@@ -267,18 +259,19 @@ def grouped_allgather(
 ) -> list[tf.Tensor]:
     """Return `allgather` of several tensors in one exchange."""
     request = Request("allgather", _named(name, "allgather", tensors))
-    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
 
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-        label, parts = f"{request.name}, backward", []
-        for value, part in zip(given, upstream, strict=True):
+        label = f"{request.name}, backward"
+        parts = []
+        for value, part in zip(values, upstream, strict=True):
             rows = ask(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])], process_set)[0]
             rows.set_shape([len(process_set.exchange.ranks)])
             mean = _reduce("allreduce", [part], label, Average, _NO_SCALES, process_set)[0]
             parts.append(tf.split(mean, rows)[process_set.exchange.ranks.index(rank())])
         return parts
 
-    return _differentiable(request, given, process_set, backward)
+    return _differentiable(request, values, process_set, backward)
 
 
 def broadcast(
@@ -289,11 +282,11 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
     """Return rank `root_rank`'s tensor."""
-    return _grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
+    return grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
 
 
-def _grouped_broadcast(
-    tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, apart: bool = False
+def grouped_broadcast(
+    tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, unordered: bool = False
 ) -> list[tf.Tensor]:
     request = Request("broadcast", name, root=int(root))
 
@@ -301,25 +294,7 @@ def _grouped_broadcast(
         means = _reduce("allreduce", upstream, f"{name}, backward", Average, _NO_SCALES, ps)
         return means if rank() == root else [mean * 0 for mean in means]  # zeros_like would leave the exchange out
 
-    return _differentiable(request, tensors, ps, backward, apart=apart)
-
-
-def broadcast_(
-    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[tf.Tensor]:
-    """Give `variables` rank `root_rank`'s values and return these."""
-    found = _grouped_broadcast(variables, root_rank, name or "variables", process_set)
-    done = [variable.assign(value) for variable, value in zip(variables, found, strict=True)]
-    with tf.control_dependencies([] if tf.executing_eagerly() else [each for each in done if each is not None]):
-        return [tf.identity(value) for value in found]
-
-
-def broadcast_variables(
-    variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
-) -> Any:
-    """Give `variables`, TensorFlow's or Keras's, rank `root_rank`'s values, in one exchange."""
-    chosen = [variable for variable in variables if getattr(variable, "dtype", None) not in ("string", tf.string)]
-    return tf.group(*broadcast_(chosen, root_rank, None, process_set)) if chosen else tf.no_op()
+    return _differentiable(request, tensors, ps, backward, unordered=unordered)
 
 
 def alltoall(
@@ -348,74 +323,3 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 def join() -> int:
     """Take part in the others' allreduces with zeros until all ranks have joined; return the last of them."""
     return global_process_set.exchange.join()
-
-
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    session: Any = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Return rank `root_rank`'s object, pickled on the way."""
-    return process_set.exchange.run(Request("object", name or "object", root=root_rank), value=obj)[0]
-
-
-def broadcast_object_fn(
-    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Callable[[Any], Any]:
-    """Return a function of an object that is `broadcast_object`."""
-    return partial(broadcast_object, root_rank=root_rank, name=name, process_set=process_set)
-
-
-def allgather_object(
-    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """Return every rank's object, in order of ranks, pickled on the way."""
-    return process_set.exchange.run(Request("objects", name or "object"), value=obj)
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the operation that gives all variables of a TensorFlow-1 graph rank `root_rank`'s values.
-
-    Raises:
-        RuntimeError: there is no graph.
-    """
-    if tf.executing_eagerly():
-        raise RuntimeError("hvd.broadcast_global_variables() does not support eager execution: use broadcast_variables")
-    variables = tf.compat.v1.global_variables()
-    found = _grouped_broadcast(variables, root_rank, "global variables", global_process_set, apart=True)
-    return tf.group(*[variable.assign(value) for variable, value in zip(variables, found, strict=True)])
-
-
-class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Gives all variables rank `root_rank`'s values once a TensorFlow-1 session has been made."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        self._root = root_rank
-        self._operation: Any = None
-
-    def begin(self) -> None:
-        """Build the operation."""
-        self._operation = broadcast_global_variables(self._root)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run it."""
-        session.run(self._operation)
-
-
-def _asks(value: Callable[[], int]) -> Callable[..., tf.Tensor]:
-    return lambda name=None: asked_for(value)
-
-
-rank_op, local_rank_op, local_size_op = map(_asks, (rank, local_rank, local_size))
-
-
-def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """Return the number of ranks of a set, int32."""
-    return asked_for(lambda: len(current().sets[process_set_id].ranks or ()))
-
-
-def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """Return 1 where this rank is in the set, else 0; int32."""
-    return asked_for(lambda: int(rank() in (current().sets[process_set_id].ranks or ())))

@@ -54,9 +54,9 @@ def asked_for(value: Callable[[], int]) -> tf.Tensor:
     """Return a whole number, int32, in a graph one that is asked for whenever it runs."""
     if tf.executing_eagerly():
         return tf.constant(value(), tf.int32)
-    found = tf.numpy_function(lambda: np.int32(value()), [], tf.int32)
-    found.set_shape([])
-    return found
+    number = tf.numpy_function(lambda: np.int32(value()), [], tf.int32)
+    number.set_shape([])
+    return number
 
 
 class ProcessSet:
@@ -173,16 +173,18 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     from mpi4py import MPI
 
     world = World(comm=MPI.COMM_SELF, rank=0, size=1) if host.alone else start()
-    asked = range(world.size) if comm is None else comm if isinstance(comm, Iterable) else range(comm.Get_size())
-    if len(list(asked)) not in (0, world.size):
+    asked = world.size
+    if comm is not None:
+        asked = len(list(comm)) if isinstance(comm, Iterable) else comm.Get_size()
+    if asked not in (0, world.size):
         raise UserError("hvd.init(comm=) with some of the ranks only is not offered: use a process set")
-    own = world.comm.Dup()
+    exchange_comm = world.comm.Dup()
     global_process_set.ranks = list(range(world.size))
-    global_process_set.open(0, own)
-    _current = _find(world, own, any(own.allgather(_calls_join())))
+    global_process_set.open(0, exchange_comm)
+    _current = _find(world, exchange_comm, any(exchange_comm.allgather(_calls_join())))
     try:
-        for each in [] if process_sets in (None, "dynamic") else process_sets:
-            add_process_set(each)
+        for process_set in [] if process_sets in (None, "dynamic") else process_sets:
+            add_process_set(process_set)
     except ValueError:
         shutdown()
         raise
@@ -199,8 +201,15 @@ def _find(world: World, comm: Any, joins: bool) -> _Ranks:
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
     cross = comm.Split(local.Get_rank())
     hosts = comm.allgather(local.Get_size())
-    found = (world.rank, world.size, local.Get_rank(), local.Get_size(), cross.Get_rank(), cross.Get_size())
-    places = dict(zip(_PLACES, (*found, len(set(hosts)) == 1), strict=True))
+    places = {
+        "rank": world.rank,
+        "size": world.size,
+        "local_rank": local.Get_rank(),
+        "local_size": local.Get_size(),
+        "cross_rank": cross.Get_rank(),
+        "cross_size": cross.Get_size(),
+        "is_homogeneous": len(set(hosts)) == 1,
+    }
     return _Ranks(world=world, places=places, joins=joins, sets={0: global_process_set})
 
 
@@ -208,9 +217,9 @@ def go_on(world: World) -> None:
     """Be the ranks of `world`, all together and without process sets, from now on."""
     global _current
     ranks = current()
-    for each in ranks.sets.values():
-        if each is not global_process_set:
-            each.close()
+    for process_set in ranks.sets.values():
+        if process_set is not global_process_set:
+            process_set.close()
     _current = _find(world, world.comm, ranks.joins)
     global_process_set.go_on(world)
     host.follow(world)
@@ -248,22 +257,24 @@ def shutdown() -> None:
     """Forget the ranks and their sets."""
     global _current
     if _current is not None:
-        for each in _current.sets.values():
-            each.close()
+        for process_set in _current.sets.values():
+            process_set.close()
     global_process_set.process_set_id = 0
     _current = None
-
-
-_PLACES = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
 
 
 def _place(name: str) -> Callable[[], int]:
     return lambda: current().places[name]
 
 
-# This rank's number and the ranks', on this host, and among the hosts that have this local rank; whether all hosts have
-# equally many ranks.
-rank, size, local_rank, local_size, cross_rank, cross_size, is_homogeneous = map(_place, _PLACES)
+# This rank's number and the ranks', on this host, and among the hosts that have this local rank.
+rank = _place("rank")
+size = _place("size")
+local_rank = _place("local_rank")
+local_size = _place("local_size")
+cross_rank = _place("cross_rank")
+cross_size = _place("cross_size")
+is_homogeneous = _place("is_homogeneous")  # whether all hosts have equally many ranks
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -272,25 +283,26 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: the ranks name different sets, there is such a set already, or one of its ranks is not there.
     """
-    found = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    ranks, whole = current(), global_process_set.exchange.comm
-    if found.ranks is None:
+    new_set = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    ranks = current()
+    all_ranks = global_process_set.exchange.comm
+    if new_set.ranks is None:
         from mpi4py import MPI
 
-        members = found.mpi_comm.Get_group()
-        found.ranks = sorted(MPI.Group.Translate_ranks(members, None, whole.Get_group()))
-    named = whole.allgather(found.ranks)
-    if any(one != named[0] for one in named):
-        raise ValueError(f"rank {rank()} adds process set {found.ranks}, another rank another one")
-    if not found.ranks or not 0 <= found.ranks[0] <= found.ranks[-1] < ranks.world.size:
-        raise ValueError(f"process set {found.ranks} names ranks that are not there: there are {ranks.world.size}")
-    if any(each.ranks == found.ranks for each in ranks.sets.values()):
-        raise ValueError(f"Attempted to add a duplicate process set: {found}")
-    number = next(one for one in range(len(ranks.sets) + 1) if one not in ranks.sets)
-    comm = whole.Split(0 if rank() in found.ranks else 1, rank())
-    found.open(number, comm if rank() in found.ranks else None)
-    ranks.sets[number] = found
-    return found
+        members = new_set.mpi_comm.Get_group()
+        new_set.ranks = sorted(MPI.Group.Translate_ranks(members, None, all_ranks.Get_group()))
+    named = all_ranks.allgather(new_set.ranks)
+    if any(members != named[0] for members in named):
+        raise ValueError(f"rank {rank()} adds process set {new_set.ranks}, another rank another one")
+    if not new_set.ranks or not 0 <= new_set.ranks[0] <= new_set.ranks[-1] < ranks.world.size:
+        raise ValueError(f"process set {new_set.ranks} names ranks that are not there: there are {ranks.world.size}")
+    if any(added.ranks == new_set.ranks for added in ranks.sets.values()):
+        raise ValueError(f"Attempted to add a duplicate process set: {new_set}")
+    number = next(free for free in range(len(ranks.sets) + 1) if free not in ranks.sets)
+    comm = all_ranks.Split(0 if rank() in new_set.ranks else 1, rank())
+    new_set.open(number, comm if rank() in new_set.ranks else None)
+    ranks.sets[number] = new_set
+    return new_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -305,13 +317,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Return the ranks of every set."""
-    return {number: list(each.ranks or ()) for number, each in current().sets.items()}
+    return {number: list(process_set.ranks or ()) for number, process_set in current().sets.items()}
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Note every exchange from now on; `stop_timeline`, or the end, has rank 0 write them to `file_path`."""
     if rank() == 0:
-        timeline.path, timeline.events = str(file_path), []
+        timeline.path = str(file_path)
+        timeline.events = []
         atexit.register(timeline.stop)
 
 

@@ -17,10 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import RunError, UserError
-from harness.comm.elastic_world import Member, Team, check_library, failure_text
+from harness.comm.elastic_world import Member, Team, check_library
+from harness.comm.lost_ranks import find_loss
 from harness.horovod.averaging import accumulations
-from harness.horovod.operations import broadcast_object, broadcast_variables
+from harness.horovod.objects import broadcast_object
 from harness.horovod.process_sets import global_process_set, go_on, host, note, size
+from harness.horovod.variables import broadcast_variables
 
 
 class HorovodInternalError(RuntimeError):
@@ -133,15 +135,16 @@ class TensorFlowKerasState(TensorFlowState):
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **values: Any) -> None:
         if not model.built:
             raise ValueError("Model must be built first. Run `model.build(input_shape)`.")
-        self.model, self.optimizer = model, optimizer or model.optimizer
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
         if not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
         super().__init__(**values)
 
     def tracked(self) -> list[Any]:
         """Return the variables of model and optimizer."""
-        known = [*self.model.variables, *self.optimizer.variables]
-        return [variable for variable in known if variable.dtype != "string"]
+        variables = [*self.model.variables, *self.optimizer.variables]
+        return [variable for variable in variables if variable.dtype != "string"]
 
 
 KerasState = TensorFlowKerasState
@@ -152,7 +155,8 @@ class CommitStateCallback(keras.callbacks.Callback):
 
     def __init__(self, state: ObjectState, batches_per_commit: int = 1) -> None:
         super().__init__()
-        self.state, self.batches_per_commit = state, batches_per_commit
+        self.state = state
+        self.batches_per_commit = batches_per_commit
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -209,7 +213,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def elastic(state: Any, *args: Any, **named: Any) -> Any:
-        team, again = _form_team(), False
+        team = _form_team()
+        again = False
         while True:
             formed = None if team is None else team.form(None)
             if team is None or formed is not None:
@@ -217,10 +222,10 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
                 try:
                     _begin(state, team, formed[0].failed if formed else (), again)
                     result = function(state, *args, **named)
-                except Exception as found:
-                    if not _is_failure(found, team):
+                except Exception as failure:
+                    if not _is_failure(failure, team):
                         raise
-                    error = found
+                    error = failure
                 with host.watch.inside("end of hvd.elastic.run", 0):
                     ended = error is None if team is None else team.ended(error)
                 if ended:
@@ -239,21 +244,23 @@ def _begin(state: Any, team: Team | None, failed: Sequence[Member], again: bool)
         team.clean_up(failed)
         go_on(team.world)
         if failed and team.world.rank == 0:
-            names = ", ".join(f"rank {one.slot} (process {one.pid} on {one.host})" for one in failed)
+            names = ", ".join(f"rank {member.slot} (process {member.pid} on {member.host})" for member in failed)
             print(f"harness: {names} failed: {team.world.size} go on from the last commit", file=sys.stderr, flush=True)
     if again:
-        for each in accumulations:
-            each.reset()
+        for accumulation in accumulations:
+            accumulation.reset()
         state.on_reset()
     state.sync()
     state.check_host_updates()  # what was taken from a rank that died meanwhile may be anything
 
 
 def _is_failure(error: Exception, team: Team | None) -> bool:
-    """Tell whether a rank's failure, or what the script takes for one, is behind `error`."""
+    """Tell whether a rank's failure, or what the script takes for one, is the cause of `error`."""
     if isinstance(error, HorovodInternalError):
         return True
-    return team is not None and (bool(failure_text(error)) or (not isinstance(error, RunError) and team.failed()))
+    if team is None:
+        return False
+    return find_loss(error) is not None or (not isinstance(error, RunError) and team.failed())
 
 
 def _form_team() -> Team | None:

@@ -156,9 +156,9 @@ def googlenet(features: tuple[int, ...], classes: int) -> keras.Model:
 
 
 def _inception(maps: keras.KerasTensor, filters: tuple[int, ...]) -> keras.KerasTensor:
-    one, reduce_three, three, reduce_five, five, projection = filters
+    single, reduce_three, three, reduce_five, five, projection = filters
     branches = [
-        _convolve(maps, one, 1),
+        _convolve(maps, single, 1),
         _convolve(_convolve(maps, reduce_three, 1), three, 3),
         _convolve(_convolve(maps, reduce_five, 1), five, 5),
         _convolve(layers.MaxPooling2D(3, strides=1, padding="same")(maps), projection, 1),

@@ -60,10 +60,12 @@ def batch_moments(
             f"batch normalisation '{layer.name}' with a mask has other statistics on every rank: "
             "leave the mask out or use LayerNormalization"
         )
-    own = own_moments(layer, inputs, mask)
-    mean, variance = (tf.cast(moment, tf.float64) for moment in own)
-    first, second = means([mean, variance + tf.square(mean)])
-    return tf.cast(first, own[0].dtype), tf.cast(tf.maximum(second - tf.square(first), 0.0), own[1].dtype)
+    rank_mean, rank_variance = own_moments(layer, inputs, mask)
+    mean = tf.cast(rank_mean, tf.float64)
+    variance = tf.cast(rank_variance, tf.float64)
+    first_moment, second_moment = means([mean, variance + tf.square(mean)])
+    variance_of_all = tf.maximum(second_moment - tf.square(first_moment), 0.0)
+    return tf.cast(first_moment, rank_mean.dtype), tf.cast(variance_of_all, rank_variance.dtype)
 
 
 def row_means(total: Callable[[tf.Tensor], tf.Tensor], part: BatchPart) -> Means:
@@ -103,8 +105,8 @@ def divide_randomness(model: keras.Model, part: BatchPart, rank: int) -> None:
 def _dropout(layer: keras.layers.Dropout, part: BatchPart, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
     if not training:
         return inputs
-    kept = row_mask(layer.rate, layer.seed_generator.next(), part.first, inputs)
-    return tf.where(kept, inputs / tf.cast(1 - layer.rate, inputs.dtype), tf.zeros_like(inputs))
+    is_unit_used = row_mask(layer.rate, layer.seed_generator.next(), part.first, inputs)
+    return tf.where(is_unit_used, inputs / tf.cast(1 - layer.rate, inputs.dtype), tf.zeros_like(inputs))
 
 
 _PHILOX = 1  # tf.random.Algorithm

@@ -7,8 +7,9 @@ region for the epoch and one for each of its parts, and for each region a line o
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.frames import EPOCH_PARTS, launch_frame
+from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
+from harness.analysis.time_parts import EPOCH_PARTS
 from harness.base.errors import UserError
 
 EXTRAP_POINTS = 5  # the fewest that Extra-P fits a model to
@@ -20,7 +21,7 @@ _REGIONS = {_EPOCH: "epoch"} | {part: f"epoch->{part.removesuffix('_seconds')}" 
 class ExtrapPoint:
     """What the valid launches on `ranks` ranks measured.
 
-    `seconds` has, for the epoch and each of its parts (`frames.EPOCH_PARTS`), one value of every launch: the median
+    `seconds` has, for the epoch and each of its parts (`time_parts.EPOCH_PARTS`), one value of every launch: the median
     over its epochs.
     """
 
@@ -56,5 +57,7 @@ def extrap_text(points: Sequence[ExtrapPoint], sweep: str) -> str:
     lines.append("METRIC seconds")
     for column, region in _REGIONS.items():
         lines.append(f"REGION {region}")
-        lines += [f"DATA {' '.join(f'{value:.9f}' for value in point.seconds[column])}" for point in points]
+        for point in points:
+            values = " ".join(f"{value:.9f}" for value in point.seconds[column])
+            lines.append(f"DATA {values}")
     return "\n".join(lines) + "\n"

@@ -44,8 +44,8 @@ class Link:
         """Return the seconds of messages of `size` bytes."""
         sizes, factors = np.array(self.bends or ((1.0, 1.0),)).T
         factor = factors[np.maximum(0, np.searchsorted(sizes, size, side="right") - 1)]
-        found: Array = (self.alpha_s + size * self.beta_s_per_byte) * factor
-        return found
+        seconds: Array = (self.alpha_s + size * self.beta_s_per_byte) * factor
+        return seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,8 +157,8 @@ def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncert
         between = _given_link("NETWORK", text)
         inside = _given_link("NODE", node) if node else None
         levels = Levels(network=between, node=inside, ranks_per_node=ranks_per_node)
-        said = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given" + _LEFT_OUT
-        return Uncertain.exact(levels), said
+        words = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given" + _LEFT_OUT
+        return Uncertain.exact(levels), words
     path = Path(text)
     if not path.is_file():
         raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
@@ -177,14 +177,15 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
     if probe.invalid:
         raise UserError(f"the {name} is invalid ({probe.invalid[0]}): run `harness probe` again")
     costs = probe.by_setting[0]
-    node, between = costs.find(POINT_TO_POINT, NODE), costs.find(POINT_TO_POINT, NETWORK)
+    node = costs.find(POINT_TO_POINT, NODE)
+    between = costs.find(POINT_TO_POINT, NETWORK)
     outer = between or node
     if outer is None:
         raise UserError(f"the {name} has no point-to-point cost: run `harness probe` again on 2 ranks or more")
     where = "between hosts" if between else "inside one host, which stands for the network too"
     if not node:
         where += ", which stands for inside a host too"
-    bends = {one.level: _bends(one, costs.find(ALLREDUCE, one.level)) for one in (node, between) if one}
+    bends = {cost.level: _bends(cost, costs.find(ALLREDUCE, cost.level)) for cost in (node, between) if cost}
     value, low, high = (
         Levels(
             network=_link_at(outer, bends[outer.level], end),
@@ -193,36 +194,42 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
         )
         for end in ("value", "low", "high")
     )
-    said = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
-    both = "; long messages both ways at once, and their additions, as in the probed allreduce"
-    said += both if costs.find(ALLREDUCE, outer.level) else _LEFT_OUT
-    return Uncertain(value=value, low=low, high=high), said
+    words = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
+    both_ways = "; long messages both ways at once, and their additions, as in the probed allreduce"
+    words += both_ways if costs.find(ALLREDUCE, outer.level) else _LEFT_OUT
+    return Uncertain(value=value, low=low, high=high), words
 
 
-def _bends(one: MessageCost, allreduce: MessageCost | None) -> tuple[tuple[float, float], ...]:
+def _bends(cost: MessageCost, allreduce: MessageCost | None) -> tuple[tuple[float, float], ...]:
     """Return what messages take over the line, as in `Link`: long ones both ways at once, their additions included.
 
     An allreduce of n bytes on 2 ranks is two exchanges of n/2: a message each way takes half of its time. On more the
     longest are n/2 too, and all are taken to be as much longer than one way as the allreduce is than its form.
     """
-    alone = tuple((float(time.bytes), time.seconds.value / one.line(time.bytes)) for time in one.sizes)
+    one_way = tuple((float(time.bytes), time.seconds.value / cost.line(time.bytes)) for time in cost.sizes)
     if allreduce is None or allreduce.ranks < 2:
-        return alone
-    ranks, link = np.array([float(allreduce.ranks)]), _link_at(one, alone, "value")
-    both = [
-        (half, time.seconds.value / least * float(link.seconds(half)) / one.line(half))
-        for time in allreduce.sizes
-        if (half := time.bytes / 2) >= _LONG
-        for least in [min(float(way(ranks, time.bytes, link)[0]) for way in (ring, rabenseifner))]
-    ]
-    return (*(bend for bend in alone if bend[0] < _LONG), *both) if both else alone
+        return one_way
+    ranks = np.array([float(allreduce.ranks)])
+    link = _link_at(cost, one_way, "value")
+    both_ways = []
+    for time in allreduce.sizes:
+        half = time.bytes / 2
+        if half >= _LONG:
+            cheapest_s = min(float(algorithm(ranks, time.bytes, link)[0]) for algorithm in (ring, rabenseifner))
+            message_s = time.seconds.value / cheapest_s * float(link.seconds(half))
+            both_ways.append((half, message_s / cost.line(half)))
+    if not both_ways:
+        return one_way
+    return (*(bend for bend in one_way if bend[0] < _LONG), *both_ways)
 
 
 def _link_at(cost: MessageCost, bends: tuple[tuple[float, float], ...], end: str) -> Link:
     """Return the link at one `end` (``value``, ``low``, ``high``) of the costs, at their values without an interval."""
-    both = [(getattr(one, end), one.value) for one in (cost.alpha_s, cost.beta_s_per_byte)]
-    alpha, beta = (max(0.0, value if found is None else found) for found, value in both)
-    return Link(alpha_s=alpha, beta_s_per_byte=beta, bends=bends)
+    ends = []
+    for estimate in (cost.alpha_s, cost.beta_s_per_byte):
+        value = getattr(estimate, end)
+        ends.append(max(0.0, estimate.value if value is None else value))
+    return Link(alpha_s=ends[0], beta_s_per_byte=ends[1], bends=bends)
 
 
 def _given_link(field: str, text: str) -> Link:

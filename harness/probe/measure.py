@@ -24,14 +24,14 @@ from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
 from harness.comm.world import World, abort, start
-from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION
+from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION, Algorithm
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from harness.comm.reduction import Sum
+    from harness.comm.native_group import Sum
 
 
 _BATCH_S = 200e-6  # a sample is a batch of calls at least this long: clock and barrier are then negligible
@@ -263,22 +263,24 @@ def _own_reductions(
     world: World, names: tuple[str, ...], level: str, buffer: Buffer, stack: ExitStack
 ) -> tuple[list[TimedOperation], list[str]]:
     """Return the harness's own reductions, or the reason why there are none."""
-    from harness.comm.grouped_sums import agreed_library
+    from harness.comm.native_library import find_library
 
     if not names:
         return [], []
     with quiet_stderr():  # TensorFlow is imported
-        library, failure = agreed_library(world)
-    if library is None:
-        return [], [f"the harness's own reductions were not measured: {failure}"]
-    from harness.comm.reduction import direct_sum
+        answer = find_library(world.comm)
+    if answer.library is None:
+        return [], [f"the harness's own reductions were not measured: {answer.missing_because}"]
+    from harness.comm.native_group import direct_sum
 
     operations: list[TimedOperation] = []
     address = buffer.ctypes.data
     for name in names:
-        agreed, total = stack.enter_context(direct_sum(world.comm, library, largest=buffer.nbytes, way=name))
-        if agreed != name:
-            continue  # these hosts cannot reduce so
+        algorithm = Algorithm(name)
+        opened = direct_sum(world.comm, answer.library, largest=buffer.nbytes, algorithm=algorithm)
+        taken, total = stack.enter_context(opened)
+        if taken is not algorithm:
+            continue  # these hosts cannot reduce by it
 
         def call(count: int, total: "Sum" = total) -> None:
             total(address, [count // 4])

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import nnls
 
-from harness.analysis.stats import LEVEL, NEEDED, Interval, median_interval
+from harness.analysis.inference import FEWEST_LAUNCHES, LEVEL, Interval, median_interval
 from harness.probe.measure import MessageSeries
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, Estimate, MessageCost, MessageTime
 
@@ -126,7 +126,7 @@ def _line(sizes: Array, seconds: Array) -> tuple[float, float]:
 
 
 def _intervals(sizes: Array, values: Sequence[Array]) -> tuple[Interval | None, Interval | None]:
-    if min(len(sample) for sample in values) < NEEDED:
+    if min(len(sample) for sample in values) < FEWEST_LAUNCHES:
         return None, None
     generator = np.random.default_rng(_SEED)
     launches = np.array(values)

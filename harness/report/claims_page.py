@@ -10,12 +10,14 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.read_results import RULE
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.sweep_choice import RULE
 from harness.base.own_matplotlib import Axes
-from harness.claims.claim_evidence import ClaimEvidence, compare_with_claim, is_about
-from harness.claims.claim_rules import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
-from harness.claims.judgement import ClaimStudy, Judgement
+from harness.claims.claim_evidence import ClaimEvidence
+from harness.claims.claim_finding import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
+from harness.claims.claim_match import compare_with_claim, is_about
+from harness.claims.claim_studies import ClaimStudy
+from harness.claims.judgement import Judgement
 from harness.report import svg
 from harness.report.answer import Answer, Banner, Block, Card, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.paper_sections import PaperExperiment, experiment_banners, experiment_sections, experiments_headline
@@ -71,7 +73,7 @@ def claims_answer(
                     f"{one.claim.paper}, {_where(one.claim)}",
                     ": ".join(filter(None, (one.claim.experiment, one.claim.text))),
                     published_words(one.claim),
-                    one.finding.said,
+                    one.finding.reason,
                     one.finding.outcome,
                 )
                 for one in judgements
@@ -83,7 +85,7 @@ def claims_answer(
                 {
                     "claim": one.claim,
                     "outcome": one.finding.outcome,
-                    "said": one.finding.said,
+                    "reason": one.finding.reason,
                     "missing": one.finding.missing,
                     "sweeps": [used.loaded.folder for used in one.finding.used],
                 }
@@ -176,11 +178,6 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
             "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
             "own."
         ),
-        Prose(
-            text="What only the papers' testbeds could decide is in line with a prediction, or not: the step of the "
-            "launches named, times what a step there may take longer, and the cheapest allreduce over links that it "
-            "may have had, from the least to the most of both. That confirms and refutes nothing."
-        ),
     ]
     for paper in published.papers:
         rows = [ledger_row(one, target) for one in judgements if one.claim.paper == paper.key]
@@ -190,19 +187,19 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
             "Published\n(efficiency)",
             "Verdict here",
             "Most over\nfewest ranks here",
-            "Predicted,\nnot measured",
             "Launches",
         )
         title = f"{paper.authors}: {paper.title} (arXiv {paper.arxiv}, {paper.year})"
-        note = f"Measured on {paper.testbed}. {paper.note} Predicted with: {paper.sources}"
-        blocks.append(Table(title=title, headings=headings, rows=rows, left=7, note=note))
+        note = f"Measured on {paper.testbed}. {paper.note}"
+        blocks.append(Table(title=title, headings=headings, rows=rows, left=6, note=note))
     return blocks
 
 
 def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
-    """Return a claim's row: where, claim, published, verdict, ours, predicted, launches."""
+    """Return a claim's row: where, claim, published, verdict, ours, launches."""
     claim, finding = one.claim, one.finding
-    ours, predicted, launches = numbers.NONE, Cell(text=numbers.NONE), Cell(text=numbers.NONE)
+    ours = numbers.NONE
+    launches = Cell(text=numbers.NONE)
     if finding.used:
         folders = [it.loaded.folder / run.point.folder for it in finding.used for run in it.runs]
         runs = [(f"{one.parent.name}/{one.name}", relative_link(one, target)) for one in folders]
@@ -211,8 +208,6 @@ def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
         used = finding.used[0]
         ratio = count_ratio(used, used.counts[0], used.counts[-1]) if len(used.counts) > 1 else None
         ours = str(ratio) if ratio else f"{numbers.ranks(used.counts[0])} only"
-    if one.predicted:
-        predicted = Cell(text=numbers.ratio_span(one.predicted.interval), computed=True)
     over = f"{claim.count} {claim.units} over {claim.base}" if claim.base else ""
     differs = f"Here instead: {'; '.join(one.differences)}" if one.differences else ""
     return (
@@ -221,7 +216,6 @@ def ledger_row(one: Judgement, target: Path) -> tuple[str | Cell, ...]:
         Cell(text=published_words(claim), note=over),
         Cell(text=str(finding), note=differs, tone=_TONES.get(finding.outcome, "")),
         ours,
-        predicted,
         launches,
     )
 

@@ -9,26 +9,24 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.baselines import Measurement, machine_line, study_differences
+from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import (
     ALIKE,
     BETTER,
-    EFFICIENCY,
     IMPROVEMENT,
     INCONCLUSIVE,
     OPEN,
     PASS,
     REGRESSION,
     SMALL,
-    STEP,
-    TIME,
     WORSE,
     Check,
     ComparedRow,
-    quantity_value,
 )
+from harness.regression.cost_samples import EFFICIENCY, STEP, TIME, quantity_value
+from harness.regression.measurement import Measurement
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Banner, Fact, FigureBlock, Section, Table, distinct, facts
 from harness.report.svg import BLUE, MUTED, draw
@@ -151,7 +149,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     interval = last.ratio_interval
     span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
-        why = "the interval leaves it open" if interval else f"{NEEDED} launches of each are needed to judge"
+        why = "the interval leaves it open" if interval else f"{FEWEST_LAUNCHES} launches of each are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
     if last.verdict == ALIKE:

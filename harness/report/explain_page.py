@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
+from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling
-from harness.analysis.stats import Interval
 from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table

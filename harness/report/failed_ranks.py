@@ -7,14 +7,21 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
+from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
 from harness.base.own_matplotlib import Axes
 from harness.report.answer import Block, FigureBlock, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw
-from harness.schema.record import FailedRank, RunRecord
+from harness.schema.record import FailedRank, LossReason, RunRecord
 
 SECTION = "failed-ranks"
 _MOST_TIMELINES = 12
+_NOTICED_BY = {
+    None: "MPI",
+    LossReason.MPI: "MPI",
+    LossReason.GONE: "its process had ended",
+    LossReason.LATE: "it lived and did not come",
+    LossReason.GAVE_UP: "another rank gave up",
+}
 _HEADINGS = (
     "Failed",
     "Steps made",
@@ -75,7 +82,7 @@ def _table(run: RunRecord) -> Table:
             str(loss.ranks),
             *speeds,
             f"{loss.pid} on {loss.host}",
-            loss.how.removeprefix("harness: ") or "MPI",
+            _NOTICED_BY[loss.reason],
         )
 
     return Table(

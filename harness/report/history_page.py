@@ -8,7 +8,8 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.checks import PRACTICAL, TIME
+from harness.regression.checks import PRACTICAL
+from harness.regression.cost_samples import TIME
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
@@ -129,10 +130,9 @@ def history_answer(history: History) -> Answer:
         left=2,
         texts=(),
         note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
-        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. A commit is blamed where all its sessions "
-        "lie beyond all of the one before, and neither chance nor a speed of the machine that lasts from session to "
-        "session does that in more than 5 % of histories, over all commits together. A plus sign marks uncommitted "
-        "changes.",
+        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. Commits are measured in sessions of their "
+        "own, between which the machine changes too: `harness check` trains two of them in turns and decides. A plus "
+        "sign marks uncommitted changes.",
     )
     return Answer(
         question=f"Did {subject} change from commit to commit?",
@@ -163,10 +163,9 @@ def history_sentence(history: History) -> str:
     over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
     if not history.changes:
         return f"No step over {over}."
-    blamed = sum(change.blamed for change in history.changes)
-    untold = sum(bool(change.doubt) for change in history.changes)
-    whose = f"{blamed} by a commit, {untold} nobody can tell"
-    return f"{numbers.plural(len(history.changes), 'step')} over {over}: {whose}."
+    at_commits = sum(change.state is not None for change in history.changes)
+    steps = numbers.plural(len(history.changes), "step")
+    return f"{steps} over {over}, {at_commits} of them where the commit changes: `harness check` tells whether by it."
 
 
 def change_sentence(history: History, change: ChangePoint) -> str:
@@ -178,7 +177,5 @@ def change_sentence(history: History, change: ChangePoint) -> str:
         after = history.names[change.state]
         earlier = [state for state in dict.fromkeys(change.series.states) if state < change.state]
         where = f"at {after}" + (f" after {history.names[earlier[-1]]}" if earlier else "")
-        if change.doubt:
-            where += f": cannot tell whether by the code, for {change.doubt}; measure both again, in turn"
     words = change_words(change.series.quantity, change.slowdown)
     return f"{_series_name(change.series).capitalize()}: {words}, {where}"

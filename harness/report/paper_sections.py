@@ -9,13 +9,16 @@ import pandas as pd
 
 from harness import datasets
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import SLACK, default_accuracy
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep
-from harness.analysis.scaling import SLACK, Side, Sided, default_accuracy, side_by_side
-from harness.analysis.stats import NEEDED, Interval
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval
+from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.side_by_side import Side, Sided, side_by_side
+from harness.analysis.sweep_choice import choose_sweep
 from harness.base.own_matplotlib import Axes
-from harness.claims.claim_rules import ERRATUM
-from harness.claims.judgement import POLICIES, Judgement
+from harness.claims.claim_finding import ERRATUM
+from harness.claims.judgement import Judgement
+from harness.claims.paper_experiments import POLICIES
 from harness.report import svg
 from harness.report.answer import Banner, Block, Cell, FigureBlock, Prose, Section, Table, distinct
 from harness.report.publish import PAGE, relative_link
@@ -156,15 +159,10 @@ def _ratios(values: Sequence[float]) -> str:
 
 
 def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Judgement]) -> Table:
-    """Return a row for each experiment: printed, measured, predicted at the paper's counts, and the verdict."""
+    """Return a row for each experiment: printed, measured, and the verdict."""
     rows = []
     for part in parts:
         its = [one for one in judgements if one.claim.experiment == part.name and one.finding.outcome != ERRATUM]
-        predicted = distinct(
-            f"{numbers.ratio_span(one.predicted.interval)} on {one.claim.count} over {one.claim.base}"
-            for one in its
-            if one.predicted
-        )
         top = part.lines[0].top if part.lines else None  # under the paper's algorithm
         target = top.target if top else None
         printed = "; ".join(f"{one.value:g} on {one.count} over {one.base}" for one in printed_speedups(part.claims))
@@ -176,7 +174,6 @@ def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Jud
                 str(top.ranks) if top else numbers.NONE,
                 ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
                 reached or Cell(text="not reached" if top else numbers.NONE, value=""),
-                Cell(text=predicted or numbers.NONE, computed=bool(predicted)),
                 distinct(one.finding.outcome for one in its) or numbers.NONE,
             )
         )
@@ -188,14 +185,13 @@ def experiments_table(parts: Sequence[PaperExperiment], judgements: Sequence[Jud
             "Ranks\nhere",
             "Measured at\nequal samples",
             "Measured to\nequal accuracy",
-            "Predicted at the paper's\ncounts, not measured",
             "Verdict on\nthe claims",
         ),
         rows=rows,
         left=2,
-        texts=(-2, -1),
+        texts=(-1,),
         note="Speedups: printed over the paper's base; measured here, weights averaged once per epoch, over the fewest "
-        "ranks; predicted for the paper's testbed, at its counts over its base.",
+        "ranks.",
     )
 
 
@@ -268,12 +264,12 @@ def _cuts(part: PaperExperiment) -> tuple[str, ...]:
     rows = sum(rank.rows for rank in run.ranks)
     kind = "rows" if data.kind == "real" else "synthetic rows"
     least, most = (pick(side.launches for line in part.lines for side in line.sided.sides) for pick in (min, max))
-    interval = f"too few for an interval, which needs {NEEDED}: no number has one"
+    interval = f"too few for an interval, which needs {FEWEST_LAUNCHES}: no number has one"
     if any(side.point and side.point.blocks for line in part.lines for side in line.sided.sides):
         interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
-    elif most >= NEEDED:
+    elif most >= FEWEST_LAUNCHES:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
-            f" where there are {NEEDED}" if least < NEEDED else ""
+            f" where there are {FEWEST_LAUNCHES}" if least < FEWEST_LAUNCHES else ""
         )
     return (
         f"{numbers.count(rows)} {kind} of the data set's {numbers.count(whole.train_rows)}",

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.stats import Interval
+from harness.analysis.inference import Interval
 from harness.base.own_matplotlib import Axes
-from harness.prediction.beyond import Beyond, BeyondScore
-from harness.prediction.forecast import NetworkReference, PredictedCurve, Score
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.kept_extrapolation import ExtrapolationScore
+from harness.prediction.network_reference import NetworkReference
+from harness.prediction.predicted_curve import PredictedCurve
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Prose, Section, Table
 from harness.report.svg import MUTED, draw, mark, rank_axis, speedup_axis
-from harness.report.sweep_tables import NOT_MEASURED, predicted_cell, ratio_cell, seconds_cell
+from harness.report.sweep_tables import predicted_cell, ratio_cell, seconds_cell
 
 _HEADINGS = (
     "Ranks",
@@ -131,7 +133,7 @@ def _figures(names: Sequence[str], found: Sequence[PredictedCurve]) -> list[Figu
     return [speedups]
 
 
-def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
+def beyond_table(one: Extrapolation, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
     rows: list[tuple[str | Cell, ...]] = [
         (
@@ -168,7 +170,7 @@ def beyond_table(one: Beyond, names: Mapping[str, str]) -> Table:
     )
 
 
-def beyond_scores(scores: Sequence[BeyondScore]) -> Table:
+def beyond_scores(scores: Sequence[ExtrapolationScore]) -> Table:
     """Return what was predicted beyond the machine beside what was measured since."""
     inside = sum(one.covered for one in scores)
     return Table(
@@ -231,35 +233,4 @@ def reference_table(reference: NetworkReference) -> Table:
         f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
         "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
         "shared memory may be faster.",
-    )
-
-
-def score_table(title: str, scores: Sequence[Score], note: str) -> Table:
-    """Return a prediction that was made before beside what was measured since."""
-    rows = []
-    for one in scores:
-        measured: list[str | Cell] = [NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, "not measured since"]
-        if one.measured and one.error is not None:
-            measured = [
-                seconds_cell(one.measured.seconds, one.measured.seconds_interval),
-                ratio_cell(one.measured.speedup),
-                Cell(text=f"{100 * one.error:+.1f} %", value=one.error),
-                "yes" if one.covered else "no",
-            ]
-        predicted = seconds_cell(one.predicted.epoch_s, one.interval, computed=True)
-        rows.append([str(one.ranks), predicted, ratio_cell(one.predicted.speedup, computed=True), *measured])
-    return Table(
-        title=title,
-        headings=(
-            "Ranks",
-            "Predicted\nepoch time",
-            "Predicted\nspeedup",
-            "Measured\nepoch time",
-            "Measured\nspeedup",
-            "Error of the\nprediction",
-            "Within the\npredicted range",
-        ),
-        rows=rows,
-        left=0,
-        note=note,
     )

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
+from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling
-from harness.analysis.stats import Interval
 from harness.base.own_matplotlib import Artist, Axes, Figure, FigureCanvasAgg, own_settings
 
 

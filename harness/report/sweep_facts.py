@@ -329,6 +329,12 @@ def sweep_warnings(
             "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
             "that train to the same numbers (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
         )
+    if loaded.untimed_layouts:
+        layouts = distinct(map(str, loaded.untimed_layouts))
+        texts.append(
+            f"No launch on {layouts} has times in turns, so all times are those of whole launches, as they ran: "
+            "delete the launches on it and run the sweep again to have all layouts in turns."
+        )
     return (
         *(Banner(kind="warning", text=text) for text in texts),
         *(banners(loaded.valid or loaded.runs, launches) if launches is not None else ()),

@@ -1,6 +1,6 @@
 """A sweep's answer: how its workload scales, with everything that stands behind it, as one page that stands alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,31 +9,24 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame, curve_frame, final_frame, launch_frame
-from harness.analysis.growth import fit_laws
+from harness.analysis.accuracy_times import TimeToAccuracy, default_accuracy, speedups_to_accuracy, times_to_accuracy
+from harness.analysis.frames import curve_frame, final_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import (
-    Scaling,
-    TimeToAccuracy,
-    default_accuracy,
-    needed_launches,
-    parts_of_points,
-    ratios_frame,
-    scale,
-    speedups_to_accuracy,
-    times_to_accuracy,
-)
+from harness.analysis.scaling import Scaling, needed_launches, parts_of_points, ratios_frame, scale
+from harness.analysis.scaling_laws import fit_laws
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
-from harness.prediction.beyond import Beyond, beyond, keep_beyond, score_beyond, stated_before
-from harness.prediction.forecast import Score, network_reference, read_prediction, score
+from harness.prediction.extrapolation import Extrapolation, extrapolate
+from harness.prediction.kept_extrapolation import keep_extrapolation, score_extrapolation, stated_before
 from harness.prediction.network_cost import Uncertain
+from harness.prediction.network_reference import network_reference
 from harness.report import sweep_facts, sweep_sentences
 from harness.report import sweep_tables as tables
 from harness.report.answer import NOTHING_VALID, Answer, Block, Card, Fact, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
-from harness.report.predict_page import beyond_scores, beyond_table, reference_table, score_table
+from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.publish import SCREEN, check_replaceable, relative_link, write_page
 from harness.report.sweep_sentences import last_point, target_of
 from harness.schema.command_lines import repeat_command
@@ -80,7 +73,7 @@ def report_sweep(
     check_replaceable(target)
     ahead = _ahead(loaded, base, network)
     if keep:
-        keep_beyond(loaded, ahead.series)
+        keep_extrapolation(loaded, ahead.series)
     answer = _answer(loaded, target, ahead)
     return write_page(answer, reports, style=style)
 
@@ -91,7 +84,7 @@ class _Ahead:
 
     launches: pd.DataFrame | None
     scaling: Scaling | None
-    series: tuple[Beyond, ...] = ()
+    series: tuple[Extrapolation, ...] = ()
     why: str = ""
 
 
@@ -103,7 +96,7 @@ def _ahead(loaded: Loaded, base: int | None, network: Network | None) -> _Ahead:
     last, skipped = last_point(scaling), [one.layout for one in (loaded.study.skipped if loaded.study else ())]
     if skipped and last and (last.efficiency or 0) > sweep_facts.DOUBTFUL:
         return _Ahead(launches=launches, scaling=scaling, why="Nothing is predicted from it.")
-    series, why = beyond(loaded, scaling, skipped, *(network or ()))
+    series, why = extrapolate(loaded, scaling, skipped, *(network or ()))
     if network is None:
         series += stated_before(loaded, scaling)
     return _Ahead(launches=launches, scaling=scaling, series=series, why=why)
@@ -244,28 +237,11 @@ def _sections(loaded: Loaded, view: SweepView) -> list[Section]:
 
 
 def _prediction(loaded: Loaded, view: SweepView) -> list[Block]:
-    """Return the predictions that were stored before launches, scored by what was measured since."""
+    """Return the kept prediction of counts that could not run, scored by what was measured since."""
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
-    since = score_beyond(loaded, view.scaling, starts)
-    blocks: list[Block] = [beyond_scores(since)] if since else []
-    prediction = read_prediction(loaded.folder)
-    if prediction is None:
-        return blocks
-
-    def within(scores: Sequence[Score]) -> str:
-        measured = [one for one in scores if one.measured]
-        return f"{sum(bool(one.covered) for one in measured)} of {len(measured)} measured points lie within"
-
-    points = view.scaling.points
-    scores = score(prediction, points, starts)
-    note = (
-        f"Made {numbers.moment(prediction.made)} UTC from {prediction.base}; network: {prediction.network}; allreduce: "
-        f"{prediction.algorithm}. {' '.join(prediction.assumptions)} {within(scores)} the predicted range. Predicted "
-        f"speedups are over the predicted time of {numbers.ranks(prediction.base_ranks)}."
-    )
-    blocks += [score_table("Prediction and measurement", scores, note)] if scores else []
-    return blocks
+    since = score_extrapolation(loaded, view.scaling, starts)
+    return [beyond_scores(since)] if since else []
 
 
 def _conditions(loaded: Loaded, ahead: _Ahead, target: Path) -> list[Section]:

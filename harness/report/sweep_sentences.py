@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
+from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
-from harness.analysis.scaling import PointScaling, Scaling, TimeToAccuracy, needed_launches
-from harness.analysis.stats import NEEDED
+from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import info, names
-from harness.prediction.beyond import Beyond, BeyondPoint
+from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report.answer import distinct
 from harness.report.publish import render
 from harness.report.sweep_facts import DOUBTFUL, commit_words, data_words, days, machine_words
@@ -39,7 +40,7 @@ def last_point(scaling: Scaling) -> PointScaling | None:
     return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
-def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Beyond] = ()) -> str:
+def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation] = ()) -> str:
     """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     base, name = scaling.base, subject(workload)
     last = last_point(scaling)
@@ -101,7 +102,7 @@ ESTIMAND = (
 """What a speedup is, for every page and docs/method.md."""
 
 
-def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
+def _furthest(beyond: Sequence[Extrapolation], scaling: Scaling) -> str:
     """Return the most ranks that each series predicts, in words: ``8 ranks on a node like this: about 4.9 (...)``."""
     over = " times as fast" if last_point(scaling) is None else ""
     ends = [(one.where, one.points[-1]) for one in beyond]
@@ -109,18 +110,18 @@ def _furthest(beyond: Sequence[Beyond], scaling: Scaling) -> str:
     return f"{'; '.join(said)}, predicted"
 
 
-def predicted_words(point: BeyondPoint) -> str:
+def predicted_words(point: ExtrapolatedPoint) -> str:
     """Return a predicted speedup with its band, in as many digits as it has: ``4.9 (4.4 to 5.3)``."""
     return f"{numbers.significant(point.speedup, 2)} ({band_words(point)})"
 
 
-def band_words(point: BeyondPoint) -> str:
+def band_words(point: ExtrapolatedPoint) -> str:
     """Return the band of a predicted speedup: ``4.4 to 5.3``."""
     found = point.speedup_interval
     return f"{numbers.significant(found.low, 2)} to {numbers.significant(found.high, 2)}"
 
 
-def foreseen(beyond: Sequence[Beyond]) -> str:
+def foreseen(beyond: Sequence[Extrapolation]) -> str:
     """Return the sentences of a caption about predicted points."""
     return (
         "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "
@@ -189,10 +190,11 @@ def repeats(scaling: Scaling) -> str:
     times = _launches(scaling)
     if in_turns(scaling):
         return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
-    if high < NEEDED:
-        return f"{times}: too few for an interval (it needs {NEEDED}), every launch is drawn."
+    if high < FEWEST_LAUNCHES:
+        return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."
     if needed_launches(scaling):
-        return f"{times}; 95 % interval of the median, a time's of this session only, where there are {NEEDED} or more."
+        median = "95 % interval of the median, a time's of this session only"
+        return f"{times}; {median}, where there are {FEWEST_LAUNCHES} or more."
     apart = any(point.other_session for point in scaling.points)
     return f"{times}; bars: 95 % interval, a time's of this session only" + (
         ", no ratio's at points of another session." if apart else "."
@@ -225,7 +227,7 @@ def method(scaling: Scaling) -> str:
         f"point's median of {work}; ratios are never averaged. The 95 % interval of a time (binomial order "
         "statistics) is of this session only: in another the machine may have another speed. That of a ratio "
         "is a bootstrap over the launches of both points, paired by the block of the interleaved order; both "
-        f"need {NEEDED} launches. Points launched in other sessions than the base (nothing ran for an hour "
+        f"need {FEWEST_LAUNCHES} launches. Points launched in other sessions than the base (nothing ran for an hour "
         "between them) have no interval of a ratio. " + rest
     )
 
@@ -333,8 +335,8 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
         "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
         "launches for ratios."
     )
-    if low < NEEDED:
-        intervals = f"With fewer than {NEEDED} launches of a layout we give no intervals there."
+    if low < FEWEST_LAUNCHES:
+        intervals = f"With fewer than {FEWEST_LAUNCHES} launches of a layout we give no intervals there."
     return (
         f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
         "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "

@@ -7,10 +7,12 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.growth import Fit
-from harness.analysis.scaling import PointScaling, Scaling, Side, TimeToAccuracy
-from harness.analysis.stats import Interval
-from harness.prediction.beyond import NETWORK, Beyond, BeyondPoint
+from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.inference import Interval
+from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.scaling_laws import Fit
+from harness.analysis.side_by_side import Side
+from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
@@ -39,7 +41,7 @@ def ratio_cell(value: float | None, interval: Interval | None = None, *, compute
     return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
 
 
-def predicted_cell(point: BeyondPoint) -> Cell:
+def predicted_cell(point: ExtrapolatedPoint) -> Cell:
     """Return a predicted speedup in as many digits as it has, its band below it."""
     text, note = numbers.significant(point.speedup, 2), sweep_sentences.band_words(point)
     return Cell(text=text, note=note, value=point.speedup, computed=True)
@@ -97,7 +99,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
     return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
 
 
-def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyond] = ()) -> Table:
+def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
@@ -129,14 +131,14 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Beyon
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
 
-def _by_ranks(beyond: Sequence[Beyond]) -> list[tuple[int, list[BeyondPoint | None]]]:
+def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
     """Return what each series says of every predicted rank count."""
     counts = sorted({point.ranks for one in beyond for point in one.points})
     series = [{point.ranks: point for point in one.points} for one in beyond]
     return [(count, [one.get(count) for one in series]) for count in counts]
 
 
-def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Beyond] = ()) -> Table:
+def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     remarks = any(point.flags for point in scaling.points)
     turns = scaling.base.ran_seconds is not None
@@ -266,7 +268,7 @@ def unequal_cores(scaling: Scaling) -> str:
 
 
 def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names: Names, note: str = "") -> Table:
-    """Return the `parts` of the time of each layout with their shares; `frame` is `frames.breakdown_frame`."""
+    """Return the `parts` of the time of each layout with their shares; `frame` is `time_parts.breakdown_frame`."""
     rows: list[list[str | Cell]] = []
     for row in rows_of(frame):
         whole = sum(row[part.column] for part in parts)
@@ -284,7 +286,7 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
 
 
 def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
-    """Return the laws that were fitted, with their coefficients and whether they may be extended."""
+    """Return the laws that were fitted, with their coefficients and whether the measurements agree with them."""
     law = (
         "Amdahl: time = t1 (s + (1 - s)/p), with log2 p: + t1 c log2 p."
         if scaling.scaling == "strong"
@@ -292,35 +294,21 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
     )
     rows = []
     for fit in fits:
-        coefficients = [
-            f"{one.name} {numbers.significant(one.value)}"
-            + (
-                f" ({numbers.significant(one.low)} to {numbers.significant(one.high)})"
-                if one.low is not None and one.high is not None
-                else ""
-            )
-            for one in fit.estimates
-        ]
+        coefficients = [f"{estimate.name} {numbers.significant(estimate.value)}" for estimate in fit.estimates]
         error = Cell(text=numbers.NONE)
         if fit.worst_error > 1e-9:
             error = Cell(text=numbers.percent(fit.worst_error, 1), note=f"at {numbers.ranks(fit.worst_ranks)}")
-        may = f"no: {fit.doubt}"
-        if not fit.doubt:
-            furthest = numbers.ranks(int(fit.counts[-1]))
-            may = f"to {furthest}, if the law holds"
-        rows.append((fit.law, "; ".join(coefficients), error, may))
+        rows.append((fit.law, "; ".join(coefficients), error, f"no: {fit.doubt}" if fit.doubt else "yes"))
     return Table(
         title="Laws",
-        headings=("Law", "Coefficients (95 % interval)", "Largest error\nof the fit", "May it be extended?"),
+        headings=("Law", "Coefficients", "Largest error\nof the fit", "Do the points agree with it?"),
         rows=rows,
         left=2,
         note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Fitted "
-        "by least squares of relative errors to geometric means over whole blocks of launches (with fewer than 6 of "
-        "them to medians, without intervals), without points of another session than the base's. Intervals by "
-        "profile likelihood, from the noise of launches within their blocks. A law whose errors are beyond that "
-        "noise (F test for lack of fit, 5 %) is refuted: it has no band and no intervals, and ends with the points. "
-        "Beyond the points a curve is drawn where the bands of all laws that are not refuted agree within a factor "
-        "of 2; its band is theirs together, for which of them holds is not known.",
+        "by least squares of relative errors to geometric means over whole repeats of launches (with fewer than 6 of "
+        "them to medians, untested), without points of another session than the base's. A law whose errors are beyond "
+        "the noise of launches within their repeats (F test for lack of fit, 5 %) is refuted. Several laws can agree "
+        "with the same points and differ beyond them, so none is drawn there.",
     )
 
 

@@ -1,6 +1,7 @@
 """Claim: one published number or sentence, and where it was published; the papers' experiments."""
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,7 @@ class Paper:
     """A publication whose claims are judged.
 
     `testbed` is what it was measured on and `sync` its algorithm, as in SYNC=. `note` says what a reader of its
-    numbers must know. Predictions for the testbed take, from the least to the most that `sources` allow: how many times
-    as long a step takes there as on a core here (`step`), and a message's latency and bandwidth.
+    numbers must know.
     """
 
     key: str
@@ -27,18 +27,31 @@ class Paper:
     year: int
     testbed: str
     sync: str
-    step: tuple[float, float]
-    latency_us: tuple[float, float]
-    gigabytes_s: tuple[float, float]
-    sources: str
     note: str = ""
+
+
+class Rule(StrEnum):
+    """How a claim is judged: ``rule`` in results/published.toml. `claims.claim_rules` has the functions."""
+
+    SPEEDUP = "speedup"
+    ROWS_IN_EQUAL_TIME = "rows-in-equal-time"
+    EVERY_STEP_GAINS = "every-step-gains"
+    CURVE_FLATTENS = "curve-flattens"
+    GAINS_LESS_THAN = "gains-less-than"
+    LARGER_NETWORK_GAINS_AS_MUCH = "larger-network-gains-as-much"
+    ACCURACY_IN_TIME = "accuracy-in-time"
+    MORE_EPOCHS_GAIN_MORE = "more-epochs-gain-more"
+    READING_BY_ONE_RANK_IS_MINOR = "reading-by-one-rank-is-minor"
+    COMPUTATION_FALLS_AND_EXCHANGE_DOES_NOT = "computation-falls-and-exchange-does-not"
+    SAME_LOSS_WITH_SAME_BATCHES = "same-loss-with-same-batches"
+    PARAMETER_SERVERS_ARE_SLOWER = "parameter-servers-are-slower"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
     """What a paper says about one experiment, all of it for equal rows at every rank count (strong scaling).
 
-    `rule` is how it is judged (`claims.claim_rules.RULES`). `value` is claimed at `count` units over `base` units;
+    `rule` is how it is judged. `value` is claimed at `count` units over `base` units;
     a base and count of 0 mean that the text names none. `kind` is ``stated`` (printed as a number, or said in words)
     or ``chart`` (a chart only: `value` was read off it within `reading`, or is None where nothing could be read).
     `figure` is empty for what stands in the text only, `experiment` for what is said of all of them; `against` is
@@ -51,7 +64,7 @@ class Claim:
     figure: str
     kind: str
     text: str
-    rule: str = "speedup"
+    rule: Rule = Rule.SPEEDUP
     experiment: str = ""
     against: str = ""
     units: str = "cores"
@@ -68,7 +81,7 @@ class Claim:
     @property
     def quantity(self) -> str:
         """What `value` is: ``speedup`` or ``accuracy`` (a fraction)."""
-        return self.rule if self.rule == "accuracy" else "speedup"
+        return "accuracy" if self.rule == Rule.ACCURACY_IN_TIME else "speedup"
 
     @property
     def efficiency(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -18,11 +19,20 @@ from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 
+class LossReason(StrEnum):
+    """How it was noticed that a rank is lost."""
+
+    GONE = "gone"  # its process had ended
+    LATE = "late"  # it lived and did not come
+    GAVE_UP = "gave-up"  # another rank, which had noticed a loss, gave up a sum
+    MPI = "mpi"  # the MPI library reported it
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRank:
     """A rank that failed and that the launch outlived. `rank` is the number that it had then.
 
-    It was `noticed` at this aware time, in the words of `how`, after `step` steps of `epoch` (from 0); `redone` steps
+    It was `noticed` at this aware time, for this `reason`, after `step` steps of `epoch` (from 0); `redone` steps
     were repeated. `recovery_s` seconds later `ranks` ranks went on.
     """
 
@@ -30,7 +40,7 @@ class FailedRank:
     host: str
     pid: int
     noticed: datetime
-    how: str
+    reason: LossReason | None
     epoch: int
     step: int
     redone: int

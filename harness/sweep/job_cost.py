@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.comm.mpi_library import mpi_choice, mpi_version
+from harness.comm.mpi_library import mpi_version
+from harness.comm.settings import mpi_choice
 from harness.schema.sweep import Layout
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.plan import time_left

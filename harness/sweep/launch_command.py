@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.settings import mpi_choice
 from harness.schema.sweep import Layout, Point
 from harness.schema.workload import survives
 from harness.sweep.site import Site

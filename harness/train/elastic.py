@@ -5,30 +5,33 @@ row of every epoch once: their steps are those of the undisturbed launch to roun
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.comm.elastic_world import Member, MembershipChange, Team, failure_text
-from harness.comm.grouped_sums import core_distance
+from harness.comm.core_ping import core_distance
+from harness.comm.elastic_world import MembershipChange, Team
 from harness.comm.hang import HangWatch
+from harness.comm.lost_ranks import find_loss
 from harness.comm.world import World
-from harness.schema.record import EpochRecord, FailedRank, Stretch
+from harness.schema.record import EpochRecord, FailedRank, LossReason, Stretch
 from harness.schema.sweep import Point
 from harness.schema.sync import Gradients
 from harness.schema.workload import OPTIMIZERS
-from harness.train.checkpointing import PartialEpoch, Progress
-from harness.train.launch_record import Columns, TrainingOutcome, step_columns
+from harness.train.attempt_clock import AttemptClock, count_steps
+from harness.train.failure_knowledge import FailureKnowledge, merge_knowledge
+from harness.train.launch_record import TrainingOutcome
+from harness.train.partial_epoch import PartialEpoch, Progress
 from harness.train.replica import Replica, prepare_replica
 from harness.train.shard_data import load
-from harness.train.step import Epoch
+from harness.train.step_table import Columns, step_columns
 from harness.train.training import TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
 
 T = TypeVar("T")
@@ -40,7 +43,8 @@ def check_workload(point: Point) -> None:
     Raises:
         UserError: the workload has something that is each rank's own, or that is not on its processor.
     """
-    workload, action = point.workload, f"ON_FAILURE={point.workload.on_failure}"
+    workload = point.workload
+    action = f"ON_FAILURE={workload.on_failure}"
     if workload.sync != Gradients.form:
         raise UserError(f"{action} needs SYNC={Gradients.form}, not {workload.sync}: only then all ranks know all")
     if workload.optimizer not in OPTIMIZERS or workload.precision == "mixed_float16":
@@ -52,58 +56,46 @@ def check_workload(point: Point) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptState:
-    """What a rank keeps of the training beyond an attempt: the variables of model and optimizer after `made` steps."""
+class SavedState:
+    """The variables of model and optimizer after `steps` steps, as a rank saves them when an attempt has failed."""
 
     values: tuple[npt.NDArray[Any], ...]
-    made: int
+    steps: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailureNotice:
-    """That a rank failed: `when` (s, time.time), `how`, and whether in the middle of a step."""
+@dataclass(kw_only=True, slots=True)
+class FinishedEpochs:
+    """The launch's records of whole epochs, and `columns` of those whose steps today's ranks have made in one piece."""
 
-    when: float
-    how: str
-    in_step: bool
+    records: list[EpochRecord] = field(default_factory=list)
+    columns: dict[int, Columns] = field(default_factory=dict)
+    compile_s: float = 0.0
+    evaluate_s: float = 0.0
 
+    def leave_out_failed(self, change: MembershipChange) -> None:
+        """Keep of the records what ranks know that still train.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailureKnowledge:
-    """What a process knows of failures, to be exchanged: those on record, and who has failed beyond them."""
-
-    losses: tuple[FailedRank, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
-    failed: tuple[tuple[Member, FailureNotice], ...] = ()
-    noticed: FailureNotice | None = None
+        What a failed rank knew of its steps is gone: of those epochs the others' columns do not cover all rows.
+        """
+        if change.failed:
+            self.columns = {}
+        self.records = [_of_slots(record, change.old_slots) for record in self.records]
 
 
 @dataclass(kw_only=True)
 class Survivor:
-    """One process of the launch: its team, and what it has come to know.
-
-    `steps` are the columns of the epochs whose steps today's ranks have made in one piece. `base`: the steps made when
-    the current call of the compiled epoch began. `began` is when this attempt began to train, and after how many
-    steps; those made until `entered` have taken `training_s`.
-    """
+    """One process of the launch: its team, what it trains, and what it has come to know."""
 
     team: Team
     point: Point
     data_dir: Path | None
     report: Callable[[World, EpochRecord], None]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    finished: FinishedEpochs = field(default_factory=FinishedEpochs)
+    knowledge: FailureKnowledge = field(default_factory=FailureKnowledge)
+    saved: SavedState | None = None
     replica: Replica | None = None
-    kept: KeptState | None = None
-    epochs: list[EpochRecord] = field(default_factory=list)
-    steps: dict[int, Columns] = field(default_factory=dict)
-    known: FailureKnowledge = field(default_factory=FailureKnowledge)
-    base: int = 0
-    in_step: bool = False
-    began: tuple[datetime, int] | None = None
-    training_s: float = 0.0
-    entered: float = 0.0
-    compile_s: float = 0.0
-    evaluate_s: float = 0.0
+    clock: AttemptClock | None = None
 
     def run(self, finish: Callable[[World, TrainingOutcome], T]) -> T:
         """Train to the end with whoever is left, and return what `finish` returns.
@@ -112,56 +104,36 @@ class Survivor:
             RunError: what the ranks know of the weights does not agree.
         """
         while True:
-            formed = self.team.form(self.known)
+            formed = self.team.form(self.knowledge)
             if formed is not None:
-                self._adopt(*formed)
+                change, all_knowledge = formed
+                self._adopt(change, all_knowledge)
                 error, result = None, None
                 try:
                     result = self._attempt(finish)
-                except Exception as found:
+                except Exception as failure:
+                    loss = find_loss(failure)
                     # What is read from a rank that dies while it sends may be anything, and fail in any way.
-                    unrelated = isinstance(found, (RunError, SharedError)) or not self.team.failed()
-                    if not failure_text(found) and unrelated:
+                    unrelated = isinstance(failure, (RunError, SharedError)) or not self.team.failed()
+                    if loss is None and unrelated:
                         raise
-                    error = found
-                    self._notice(failure_text(error))
+                    error = failure
+                    self._notice(loss.reason if loss else None)
                 if self.team.ended(error) and result is not None:
                     return result
-            self._notice("")  # those that met no error learn of it from the others
-            self._keep_state()
+            self._notice(None)  # those that met no error learn of it from the others
+            self._save_state()
             self.team.shrink()
 
-    def _notice(self, how: str) -> None:
-        if self.known.noticed is None:
-            self.known = replace(self.known, noticed=FailureNotice(when=time.time(), how=how, in_step=self.in_step))
+    def _notice(self, reason: LossReason | None) -> None:
+        in_step = self.clock is not None and self.clock.in_step
+        self.knowledge = self.knowledge.noticing(reason, in_step=in_step)
 
-    def _adopt(self, change: MembershipChange, known: list[FailureKnowledge]) -> None:
-        """Agree on who has failed, and leave the slots that no longer exist out of what was recorded.
-
-        Some may know of failures that were recorded, or only noticed, in an attempt that failed on others. What a
-        failed rank knew of its steps is gone: of those epochs the others' columns do not cover all rows.
-        """
+    def _adopt(self, change: MembershipChange, all_knowledge: Sequence[FailureKnowledge]) -> None:
+        """Agree on who has failed, and leave the slots that no longer exist out of what was recorded."""
         self.team.clean_up(change.failed)
-        losses = max((each.losses for each in known), key=len)
-        notices = [each.noticed for each in known if each.noticed]
-        first = min(notices, key=lambda notice: (not notice.how, notice.when), default=None)
-        failed = {(who.host, who.pid): (who, notice) for each in known for who, notice in each.failed}
-        failed |= {(who.host, who.pid): (who, first) for who in change.failed if first}
-        for loss in losses:
-            failed.pop((loss.host, loss.pid), None)
-        stretches = max((each.stretches for each in known), key=lambda made: sum(stretch.steps for stretch in made))
-        self.known = FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()))
-        if change.failed:
-            self.steps = {}
-        self.epochs = [
-            replace(
-                epoch,
-                seconds=tuple(epoch.seconds[slot] for slot in change.kept),
-                sync_seconds=tuple(epoch.sync_seconds[slot] for slot in change.kept),
-                input_seconds=tuple(epoch.input_seconds[slot] for slot in change.kept),
-            )
-            for epoch in self.epochs
-        ]
+        self.knowledge = merge_knowledge(change, all_knowledge)
+        self.finished.leave_out_failed(change)
 
     def _attempt(self, finish: Callable[[World, TrainingOutcome], T]) -> T:
         """Train to the end with this attempt's ranks."""
@@ -174,18 +146,19 @@ class Survivor:
             watch.start()
             start = TrainingStart.now(world)
             workload = self.point.workload
-            while len(self.epochs) < workload.epochs and not time_is_up(self.epochs, workload.seconds):
-                self._train_epoch(replica, len(self.epochs))
+            records = self.finished.records
+            while len(records) < workload.epochs and not time_is_up(records, workload.seconds):
+                self._train_epoch(replica, len(records))
             outcome = start.conclude(
                 replica,
                 core_distance(world),
                 started=self.started,
-                epochs=tuple(self.epochs),
-                steps=self._common_steps(world),
-                compile_s=self.compile_s,
-                evaluate_s=self.evaluate_s,
-                losses=self.known.losses,
-                stretches=self._stretches(replica, _made_steps(replica)) if self.known.losses else (),
+                epochs=tuple(records),
+                steps=self._common_columns(world),
+                compile_s=self.finished.compile_s,
+                evaluate_s=self.finished.evaluate_s,
+                losses=self.knowledge.losses,
+                stretches=self._stretches(replica, count_steps(replica)) if self.knowledge.losses else (),
             )
             return finish(world, outcome)
         finally:
@@ -198,99 +171,101 @@ class Survivor:
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
         replica = prepare_replica(world, self.point, data, warm=self.team.complete)
-        made = world.comm.allgather(self.kept.made if self.kept else None)
-        found = [steps for steps in made if steps is not None]
-        if found:
-            if max(found) - min(found) > 1:
-                raise RunError(
-                    f"survivors have made {min(found)} to {max(found)} steps: they cannot be brought together"
-                )
-            source = made.index(max(found))
-            self._set_state(world, replica, source)
-            # The epochs that all survivors have recorded: one of them may be ahead by an evaluation.
-            recorded = world.comm.allgather(len(self.epochs) if self.kept else None)
-            common = min(count for count in recorded if count is not None)
-            self.epochs = world.comm.bcast(self.epochs[:common], root=source)
-        self.compile_s += time.perf_counter() - begin
+        self._share_state(world, replica)
+        self.finished.compile_s += time.perf_counter() - begin
         now = world.comm.bcast(time.time())
         self.team.confirm()
         self._record_failures(replica, now)
-        self.began, self.training_s = (datetime.now(UTC), _made_steps(replica)), 0.0
-        return replace(replica, epoch=self._noting(replica))
+        self.clock = AttemptClock(started=datetime.now(UTC), first_step=count_steps(replica))
+        return replace(replica, epoch=self.clock.watched(replica))
 
-    def _noting(self, replica: Replica) -> Epoch:
-        """Return the replica's epoch that notes when it is under way, and after which step it began."""
-
-        def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
-            self.base, self.in_step, self.entered = _made_steps(replica), True, time.perf_counter()
-            losses = replica.epoch(order, partial, salt, last=last)
-            self.training_s += time.perf_counter() - self.entered
-            self.in_step = False
-            return losses
-
-        return train
-
-    def _set_state(self, world: World, replica: Replica, source: int) -> None:
-        """Set every variable to what rank `source` has, and prove that ranks which had made as many steps had the same.
+    def _share_state(self, world: World, replica: Replica) -> None:
+        """Give all ranks the state and the records of the one that has made most steps, where one has saved any.
 
         Raises:
-            RunError: one of them had not.
+            RunError: the ranks' states cannot be brought together.
         """
-        own = self.kept
-        made = world.comm.bcast(own.made if own else 0, root=source)
-        rank_owned = {id(variable) for variable in replica.state.statistics}  # batch normalisation's: each rank's own
+        steps = world.comm.allgather(self.saved.steps if self.saved else None)
+        saved_steps = [count for count in steps if count is not None]
+        if not saved_steps:
+            return
+        fewest = min(saved_steps)
+        most = max(saved_steps)
+        if most - fewest > 1:
+            raise RunError(f"survivors have made {fewest} to {most} steps: they cannot be brought together")
+        source = steps.index(most)
         for number, variable in enumerate(replica.variables):
-            kept = own.values[number] if own else np.array(variable.numpy(), order="C")
-            value = kept.copy()
-            world.comm.Bcast(value, root=source)
-            if own and own.made == made and id(variable) in rank_owned:
-                value = kept
-            elif own and own.made == made and kept.tobytes() != value.tobytes():
+            self._set_variable(world, replica, number, variable, source=source, steps=most)
+        # The epochs that all survivors have recorded: one of them may be ahead by an evaluation.
+        recorded = world.comm.allgather(len(self.finished.records) if self.saved else None)
+        common = min(count for count in recorded if count is not None)
+        self.finished.records = world.comm.bcast(self.finished.records[:common], root=source)
+
+    def _set_variable(
+        self, world: World, replica: Replica, number: int, variable: keras.Variable, *, source: int, steps: int
+    ) -> None:
+        """Set a variable to what rank `source` has, and prove that ranks with as many `steps` have the same.
+
+        Raises:
+            RunError: one of them has not.
+        """
+        saved = self.saved
+        current = saved.values[number] if saved else np.array(variable.numpy(), order="C")
+        value = current.copy()
+        world.comm.Bcast(value, root=source)
+        if saved and saved.steps == steps:
+            if any(variable is statistic for statistic in replica.state.statistics):
+                value = current  # batch normalisation's statistics are each rank's own
+            elif current.tobytes() != value.tobytes():
                 raise RunError(
-                    f"after {made} steps rank {world.rank} has other values of '{variable.path}' than rank {source}: "
+                    f"after {steps} steps rank {world.rank} has other values of '{variable.path}' than rank {source}: "
                     "the launch ends rather than train on either"
                 )
-            variable.assign(value)
+        variable.assign(value)
 
     def _record_failures(self, replica: Replica, now: float) -> None:
         """Record the failures that this attempt has overcome (`now`, time.time of one rank); the same on all ranks."""
-        epoch, step = divmod(_made_steps(replica), replica.data.shards.steps(self.point.workload.drop_remainder))
+        steps_per_epoch = replica.data.shards.steps(self.point.workload.drop_remainder)
+        epoch, step = divmod(count_steps(replica), steps_per_epoch)
         new = tuple(
             FailedRank(
                 rank=member.slot,
                 host=member.host,
                 pid=member.pid,
                 noticed=datetime.fromtimestamp(notice.when, UTC),
-                how=notice.how,
+                reason=notice.reason,
                 epoch=epoch,
                 step=step,
                 redone=int(notice.in_step),
                 recovery_s=now - notice.when,
                 ranks=replica.world.size,
             )
-            for member, notice in self.known.failed
+            for member, notice in self.knowledge.failed
         )
-        for loss in new if replica.world.rank == 0 else ():
-            print(f"harness: {loss}", flush=True)
-        self.known = replace(self.known, losses=self.known.losses + new, failed=())
+        if replica.world.rank == 0:
+            for loss in new:
+                print(f"harness: {loss}", flush=True)
+        self.knowledge = replace(self.knowledge, losses=self.knowledge.losses + new, failed=())
 
     def _train_epoch(self, replica: Replica, number: int) -> None:
         """Train what is left of an epoch and evaluate."""
         total = replica.data.shards.steps(self.point.workload.drop_remainder)
-        first = _made_steps(replica) - number * total
-        losses, columns, *times = train_epoch(replica, number, Progress(part=PartialEpoch(before=first)))
+        first = count_steps(replica) - number * total
+        trained = train_epoch(replica, number, Progress(part=PartialEpoch(before=first)))
         if first == 0:
-            self.steps[number] = columns
+            self.finished.columns[number] = trained.columns
         tick = time.perf_counter()
         scores = evaluate_all(replica)
-        self.evaluate_s += time.perf_counter() - tick
-        record = epoch_record(replica, number, losses, columns, (times[0], times[1]), scores)
+        self.finished.evaluate_s += time.perf_counter() - tick
+        record = epoch_record(replica, number, trained, scores)
+        if first:  # the losses of the steps before are gone
+            record = replace(record, steps=total, train_loss=None)
         self.team.confirm()
-        self.epochs.append(record if first == 0 else replace(record, steps=total, train_loss=None))
-        self.report(replica.world, self.epochs[-1])
+        self.finished.records.append(record)
+        self.report(replica.world, record)
 
-    def _keep_state(self) -> None:
-        """Keep what this rank has come to know.
+    def _save_state(self) -> None:
+        """Save the state of this rank after its last finished step.
 
         Interrupted inside a step, the weights are those of the last allreduce: the next one needed gradients of all of
         them. TensorFlow counts the step at any time between its read of the count and the next.
@@ -298,53 +273,50 @@ class Survivor:
         Raises:
             RunError: exchanges and count are further apart than that.
         """
-        replica, self.replica = self.replica, None
+        replica = self.replica
+        self.replica = None
         if replica is None:
             return
-        made = _made_steps(replica)
-        if self.in_step and replica.world.size > 1:
-            calls = replica.reduction.take_calls()
-            made = self.base + len(calls)
-            self.training_s += float(calls[-1, 1]) - self.entered if len(calls) else 0.0
-            if abs(_made_steps(replica) - made) > 1:
+        assert self.clock is not None
+        counted = count_steps(replica)
+        steps = counted
+        if self.clock.in_step and replica.world.size > 1:
+            steps = self.clock.interrupted(replica.reduction.take_calls())
+            if abs(counted - steps) > 1:
                 raise RunError(
-                    f"rank {replica.world.rank} has made {made} sums and counted {_made_steps(replica)} steps: the "
-                    "launch ends rather than train on what may be half a step"
+                    f"rank {replica.world.rank} has made {steps} sums and counted {counted} steps: the launch ends "
+                    "rather than train on what may be half a step"
                 )
-            replica.state.optimizer.iterations.assign(made)
-        self.known = replace(self.known, stretches=self._stretches(replica, made))
-        self.in_step = False
+            replica.state.optimizer.iterations.assign(steps)
+        self.knowledge = replace(self.knowledge, stretches=self._stretches(replica, steps))
+        self.clock.in_step = False
         values = tuple(np.array(variable.numpy(), order="C") for variable in replica.variables)
-        self.kept = KeptState(values=values, made=made)
+        self.saved = SavedState(values=values, steps=steps)
 
-    def _stretches(self, replica: Replica, made: int) -> tuple[Stretch, ...]:
-        """Return what was trained between failures, the last of it up to step `made`; nothing where no step was."""
-        assert self.began is not None
-        started, first = self.began
-        if made == first:
-            return self.known.stretches
-        noticed = self.known.noticed
-        last = Stretch(
-            ranks=replica.world.size,
-            first=first,
-            steps=made - first,
-            started=started,
-            ended=datetime.fromtimestamp(noticed.when, UTC) if noticed else datetime.now(UTC),
-            training_s=self.training_s,
-        )
-        return (*self.known.stretches, last)
+    def _stretches(self, replica: Replica, steps: int) -> tuple[Stretch, ...]:
+        """Return what was trained between failures, the last of it up to step `steps`."""
+        assert self.clock is not None
+        notice = self.knowledge.notice
+        last = self.clock.stretch(replica.world.size, steps, notice.when if notice else None)
+        return (*self.knowledge.stretches, last) if last else self.knowledge.stretches
 
-    def _common_steps(self, world: World) -> tuple[Columns, ...]:
+    def _common_columns(self, world: World) -> tuple[Columns, ...]:
         """Return this rank's columns of the epochs that all of today's ranks have made in one piece."""
-        whole = set.intersection(*map(set, world.comm.allgather(set(self.steps))))
-        for number in whole:
-            self.steps[number]["rank"][:] = world.rank
+        columns = self.finished.columns
+        common = set.intersection(*map(set, world.comm.allgather(set(columns))))
+        for number in common:
+            columns[number]["rank"][:] = world.rank
         empty = step_columns(
             rank=world.rank, epoch=0, begin=0.0, losses=np.zeros(0, np.float32), calls=np.zeros((0, 2)), period=0
         )
-        return tuple(self.steps[number] for number in sorted(whole)) or (empty,)
+        return tuple(columns[number] for number in sorted(common)) or (empty,)
 
 
-def _made_steps(replica: Replica) -> int:
-    """Return how many steps the weights have made since training began."""
-    return int(replica.state.optimizer.iterations.numpy())
+def _of_slots(record: EpochRecord, slots: Sequence[int]) -> EpochRecord:
+    """Return the record of an epoch with the times of these ranks alone."""
+    return replace(
+        record,
+        seconds=tuple(record.seconds[slot] for slot in slots),
+        sync_seconds=tuple(record.sync_seconds[slot] for slot in slots),
+        input_seconds=tuple(record.input_seconds[slot] for slot in slots),
+    )

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import pass_turn
 from harness.comm.policies import Synchroniser
 from harness.comm.reduction import Descent
+from harness.comm.turn_pass import pass_turn
 from harness.schema.option import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
 
@@ -19,7 +19,7 @@ def learning_rate(workload: Workload, *, steps_per_epoch: int, ranks: int) -> Ra
     """Return the workload's learning rate by step.
 
     Linear scaling multiplies it by the ranks (Goyal et al. 2017, section 2.1: the batch grows with them). During
-    warm-up it grows evenly from the unscaled rate (section 2.2); the schedule begins behind it.
+    warm-up it grows evenly from the unscaled rate (section 2.2); the schedule begins after it.
     """
     base = workload.learning_rate
     peak = base * ranks if workload.rate_scaling == "linear" else base
@@ -37,7 +37,10 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Rise evenly from `base` to `peak` over `steps` steps, then follow `then`, which counts from there."""
 
     def __init__(self, *, base: float, peak: float, steps: int, then: Rate) -> None:
-        self.base, self.peak, self.steps, self.then = base, peak, steps, then
+        self.base = base
+        self.peak = peak
+        self.steps = steps
+        self.then = then
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Return the rate of step number `step` (from 0), a float32 scalar."""

@@ -1,131 +1,42 @@
 """One rank's replica: its network, optimizer and compiled epoch, equal on all ranks when training begins; scores."""
 
-import math
-import platform
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import keras
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from harness import models
-from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import WireReduction, select
-from harness.comm.policies import broadcast_weights, synchroniser
+from harness.comm.policies import Synchroniser, synchroniser
 from harness.comm.reduction import Reduction, differentiable_sum
+from harness.comm.replicas import broadcast_weights
+from harness.comm.selection import select
+from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.schema.workload import Workload, survives
+from harness.train.batch_input import flip_salt, prepare_input, resident_batch
+from harness.train.epoch_loop import Epoch, compile_epoch
+from harness.train.evaluation import Scores, compile_evaluation
+from harness.train.image_batches import ImageFiles, image_dataset
 from harness.train.optimizer import build_optimizer
-from harness.train.shard_data import ImageFiles, RankData, image_dataset
-from harness.train.step import (
-    Epoch,
-    StreamedEpoch,
-    TrainState,
-    compile_epoch,
-    first_output,
-    flip_salt,
-    prepare_input,
-    resident_batch,
-    row_losses,
-)
+from harness.train.shard_data import RankData
+from harness.train.statistics import own_statistics
+from harness.train.step import TrainState, first_output, row_losses
+from harness.train.step_memory import check_memory, predict_bytes
+from harness.train.streamed_epoch import StreamedEpoch
 
 _WARM_UP_STEPS = 3
-_TIMED_STEPS, _TIMED_S = 64, 0.1
-_ROWS = 1000  # most rows evaluated at a time
-_VALUES = 5_000_000  # most input values at a time: a network's maps take many times their memory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scores:
-    """Means over all test rows; `auc` only for two classes that both occur."""
-
-    loss: float
-    accuracy: float
-    auc: float | None
-
-
-def compile_evaluation(
-    world: World, model: keras.Model, loss: str, data: RankData, threads: int = 1
-) -> Callable[[], Scores]:
-    """Return a function that evaluates `model` on all test rows and gives the same scores on every rank.
-
-    `threads` decode images, where they are in files.
-    """
-    two_classes = data.record.classes == 2
-    size = max(1, min(_ROWS, _VALUES // math.prod(data.record.features)))
-
-    @tf.function(reduce_retracing=True, autograph=False)
-    def chunk(rows: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        logits = first_output(model(prepare_input(rows, data.shift, data.factor), training=False))
-        correct = tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.int64))
-        score = logits[:, 1] - logits[:, 0] if two_classes else tf.zeros([0])
-        return tf.reduce_sum(row_losses(loss, labels, logits)), correct, score
-
-    def evaluate() -> Scores:
-        sums = np.zeros(2)
-        scores = [np.zeros(0, np.float32)]
-        for rows, labels in _chunks(data, size, threads):
-            loss_sum, correct, score = chunk(rows, labels)
-            sums += float(loss_sum), float(correct)
-            scores.append(score.numpy())
-        total = np.empty_like(sums)
-        world.comm.Allreduce(sums, total)
-        area = None
-        if two_classes:
-            gathered = world.comm.gather((np.concatenate(scores), data.test_y), root=0)
-            area = world.comm.bcast(
-                auc(*map(np.concatenate, zip(*gathered, strict=True))) if gathered else None, root=0
-            )
-        rows = data.record.test_rows
-        return Scores(loss=float(total[0]) / rows, accuracy=float(total[1]) / rows, auc=area)
-
-    return evaluate
-
-
-def _chunks(data: RankData, size: int, threads: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Yield the rank's test rows, `size` at a time, and their labels."""
-    if data.files is not None:
-        numbers = np.arange(len(data.test_y), dtype=np.int64)
-        yield from image_dataset(
-            ImageFiles(data.files),
-            data.test_x,
-            data.test_y,
-            numbers,
-            batch=size,
-            size=data.record.features[0],
-            threads=threads,
-            salt=None,
-        )
-        return
-    for start in range(0, len(data.test_y), size):
-        part = slice(start, start + size)
-        yield tf.constant(data.test_x[part]), tf.constant(data.test_y[part])
-
-
-def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the area under the ROC curve; None when a class is missing or a score is not finite.
-
-    It is the chance that a row of class 1 scores higher than one of class 0, ties counting half (Hanley and McNeil
-    1982), by the sum of its ranks. scikit-learn's takes two seconds to import.
-    """
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    ones = int(labels.sum())
-    pairs = ones * (len(labels) - ones)
-    if not pairs or not np.isfinite(scores).all():
-        return None
-    return float((ranks[labels == 1].sum() - ones * (ones + 1) / 2) / pairs)
+_TIMED_STEPS = 64
+_TIMED_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,31 +75,23 @@ def prepare_replica(
             memory; on every rank.
         UserError: the network is unknown or does not suit the data.
     """
-    workload, shards, policy = point.workload, data.shards, find_policy(point.workload.sync)
     _check_images(point, data)
+    workload = point.workload
     model = _build_network(point, data)
-    steps = shards.steps(workload.drop_remainder)
-    optimizer = build_optimizer(workload, steps_per_epoch=steps, ranks=point.layout.ranks)
+    optimizer = build_optimizer(
+        workload, steps_per_epoch=data.shards.steps(workload.drop_remainder), ranks=point.layout.ranks
+    )
     optimizer.build(model.trainable_variables)
-    rows = len(shards.lanes(world.rank))
-    needed = _predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
-    predicted = _check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
+    rows = len(data.shards.lanes(world.rank))
+    needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
+    predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = _place_layers(world, workload, model)
-    beside = policy.shares_gradients  # weights are averaged when no gradients are computed
-    reduction = select(
-        world,
-        _largest_sum(policy, model),
-        wire=workload.wire,
-        threads=point.layout.threads if beside else 1,
-        whole=survives(workload),
-    )
-    weight, weights = shards.weight(world.rank), model.trainable_variables
     state = TrainState(
         model=model,
         optimizer=optimizer,
         loss=workload.loss,
-        synchroniser=synchroniser(world, policy, weight=weight, reduction=reduction, weights=weights),
+        synchroniser=_synchroniser(world, point, data, model),
         part=part,
         statistics=() if statistics else own_statistics(model),
         mirror=workload.augment != "none",
@@ -201,7 +104,7 @@ def prepare_replica(
         point=point,
         data=data,
         state=state,
-        reduction=reduction,
+        reduction=state.synchroniser.reduction,
         statistics=statistics,
         epoch=_compile(state, point, data, world.rank),
         evaluate=compile_evaluation(world, model, workload.loss, data, point.layout.threads),
@@ -214,54 +117,19 @@ def prepare_replica(
     return replica
 
 
-_GIB = 2**30
-_WEIGHT_COPIES = 4  # gradients, their sums, the optimizer's work, and the copy that warm-up restores
-_BACKWARD = 1.6  # maps live at the same time over maps of the forward pass: measured with ResNet-50 on CPU
-
-
-def _predict_bytes(model: keras.Model, optimizer: keras.optimizers.Optimizer, *, rows: int, precision: str) -> int:
-    """Return the bytes that a step of `rows` rows adds to what a process with model and optimizer already has.
-
-    The maps that the forward pass keeps for the backward pass, and copies of the weights. An estimate: what the
-    kernels' libraries need besides is in the factors.
-    """
-    size = 4 if precision == "float32" else 2
-    maps = sum(math.prod(output.shape[1:]) for layer in model.layers for output in _outputs(layer))
-    weights = sum(math.prod(variable.shape) for variable in model.trainable_variables) * 4
-    slots = sum(math.prod(variable.shape) for variable in optimizer.variables) * 4
-    total: int = int(maps * rows * size * _BACKWARD) + weights * _WEIGHT_COPIES + slots
-    return total
-
-
-def _outputs(layer: keras.Layer) -> Sequence[keras.KerasTensor]:
-    """Return the outputs of `layer` that are memory of their own."""
-    if not layer._inbound_nodes or isinstance(layer, (keras.layers.Flatten, keras.layers.Reshape)):
-        return ()
-    output = layer.output
-    return output if isinstance(output, (list, tuple)) else (output,)
-
-
-def _check_memory(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
-    """Return the peak that this rank will reach, in bytes: what it has now and `needed` more, or on a GPU `needed`.
-
-    Raises:
-        SharedError: on some host or GPU that is more than there is, for all ranks on it together.
-    """
-    if gpu is None:
-        now, place, free = int(psutil.Process().memory_info().rss), platform.node(), memory_limit()
-    else:
-        now, place, free = 0, f"GPU {gpu.uuid}", int(float(gpu.memory_mib) * 2**20)
-    asked = world.comm.allgather((place, needed, free))
-    counts = Counter(name for name, _, _ in asked)
-    for name, more, left in asked:
-        if more * counts[name] > left:
-            raise SharedError(
-                UserError(
-                    f"{what} needs about {more / _GIB:.1f} GiB for each rank's steps, but {name} has "
-                    f"{left / _GIB:.1f} GiB left for {counts[name]}: use a smaller batch per rank"
-                )
-            )
-    return now + needed
+def _synchroniser(world: World, point: Point, data: RankData, model: keras.Model) -> Synchroniser:
+    """Return what keeps the ranks in step, with a reduction for the largest sum that the policy makes."""
+    policy = find_policy(point.workload.sync)
+    overlaps = policy.shares_gradients  # weights are averaged when no gradients are computed
+    reduction = select(
+        world,
+        _largest_sum(policy, model),
+        wire=point.workload.wire,
+        threads=point.layout.threads if overlaps else 1,
+        whole=survives(point.workload),
+    )
+    weights = model.trainable_variables
+    return synchroniser(world, policy, weight=data.shards.weight(world.rank), reduction=reduction, weights=weights)
 
 
 def _largest_sum(policy: SyncPolicy, model: keras.Model) -> list[int]:
@@ -274,7 +142,8 @@ def _largest_sum(policy: SyncPolicy, model: keras.Model) -> list[int]:
 
 def _compile(state: TrainState, point: Point, data: RankData, rank: int) -> Epoch:
     """Return the compiled epoch of `state`."""
-    threads, drop_remainder = point.layout.threads, point.workload.drop_remainder
+    threads = point.layout.threads
+    drop_remainder = point.workload.drop_remainder
     if data.files is not None:
         return StreamedEpoch(state, data, rank=rank, threads=threads, drop_remainder=drop_remainder)
     batch = resident_batch(data, first=data.shards.own_rows(rank).start, mirror=state.mirror)
@@ -283,7 +152,8 @@ def _compile(state: TrainState, point: Point, data: RankData, rank: int) -> Epoc
 
 def _check_images(point: Point, data: RankData) -> None:
     """Refuse what does not suit the rows, on every rank."""
-    workload, ranks = point.workload, range(point.layout.ranks)
+    workload = point.workload
+    ranks = range(point.layout.ranks)
     if workload.augment != "none" and len(data.record.features) != 3:
         augment = f"AUGMENT={workload.augment}"
         raise SharedError(UserError(f"{augment} needs images, but {workload.dataset} has none: leave it out"))
@@ -326,33 +196,6 @@ def _place_layers(world: World, workload: Workload, model: keras.Model) -> tuple
     return part, reduction
 
 
-def own_statistics(model: keras.Model) -> tuple[keras.Variable, ...]:
-    """Return the floating-point weights of `model` that are not trained."""
-    return tuple(variable for variable in model.non_trainable_variables if tf.as_dtype(variable.dtype).is_floating)
-
-
-def average_statistics(world: World, model: keras.Model, weight: float) -> None:
-    """Make every rank's `own_statistics` those of the rows of all ranks; `weight` is this rank's part of the rows.
-
-    They become weighted means over the ranks. To batch normalisation's variances the variance between the ranks'
-    means is added (the law of total variance), as one rank with all rows sees it.
-    """
-    if world.size == 1:
-        return
-
-    def mean(value: np.ndarray) -> np.ndarray:
-        total = np.empty_like(value, np.float64)
-        world.comm.Allreduce(np.array(value * np.float64(weight)), total)
-        return total
-
-    between = {}
-    for layer in normalisations(model):
-        own = np.asarray(layer.moving_mean)
-        between[id(layer.moving_variance)] = mean(np.square(own - mean(own)))
-    for variable in own_statistics(model):
-        variable.assign(mean(np.asarray(variable)) + between.get(id(variable), 0.0))
-
-
 def check_wire(replica: Replica, epoch: int) -> None:
     """Compare 16-bit sums of the gradients of the first batch of `epoch` with exact ones, under the current weights.
 
@@ -361,7 +204,8 @@ def check_wire(replica: Replica, epoch: int) -> None:
     Raises:
         SharedError: the 16-bit sums are too far off, on every rank.
     """
-    state, reduction = replica.state, replica.reduction
+    state = replica.state
+    reduction = replica.reduction
     if not isinstance(reduction, WireReduction):
         return
     inputs, labels = _first_batch(replica, epoch)

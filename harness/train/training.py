@@ -15,18 +15,23 @@ from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current
+from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import core_distance
 from harness.comm.hang import HangWatch
-from harness.comm.placement import HostClock, Offset, RankPlace, observe, read_offset
-from harness.comm.policies import hash_weights, verify_replicas
+from harness.comm.host_clock import HostClock, Offset, read_offset
+from harness.comm.placement import RankPlace, observe
+from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
-from harness.train.checkpointing import Checkpointing, PartialEpoch, Progress
-from harness.train.launch_record import Columns, TrainingOutcome, finite, step_columns
-from harness.train.replica import Replica, Scores, average_statistics, check_wire, epoch_order, prepare_replica
+from harness.train.checkpointing import Checkpointing
+from harness.train.evaluation import Scores
+from harness.train.launch_record import TrainingOutcome, finite
+from harness.train.partial_epoch import PartialEpoch, Progress
+from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load
+from harness.train.statistics import average_statistics
+from harness.train.step_table import Columns, step_columns
 
 _FEWEST_S = 2.0  # of training in turns: 40 rounds
 
@@ -35,7 +40,7 @@ _FEWEST_S = 2.0  # of training in turns: 40 rounds
 class TrainingStart:
     """What one rank sees before the first epoch: its place, all ranks' hosts, its clock, what it had used.
 
-    `core_ns` as in `harness.comm.grouped_sums.core_distance`.
+    `core_ns` as in `harness.comm.core_ping.core_distance`.
     """
 
     place: RankPlace
@@ -49,18 +54,21 @@ class TrainingStart:
         """Return what there is to see now; on all ranks together."""
         place = observe()
         hosts = world.comm.allgather(place.host)
-        offset, core_ns = read_offset(world, hosts), core_distance(world)
+        offset = read_offset(world, hosts)
+        core_ns = core_distance(world)
         return cls(place=place, hosts=hosts, clock=offset, core_ns=core_ns, usage=CpuUsage.now())
 
-    def conclude(self, replica: Replica, core_ns: float, **known: Any) -> TrainingOutcome:
-        """Return what the rank knows after the last epoch, `known` and what is seen now; on all ranks together.
+    def conclude(self, replica: Replica, core_ns: float, **fields: Any) -> TrainingOutcome:
+        """Return what the rank knows after the last epoch, `fields` and what is seen now; on all ranks together.
 
         `core_ns` as at the start.
 
         Raises:
             SharedError: replicas that were kept equal differ.
         """
-        usage, world, weights = (self.usage, CpuUsage.now()), replica.world, replica.state.model.weights
+        usage = (self.usage, CpuUsage.now())
+        world = replica.world
+        weights = replica.state.model.weights
         drifting = world.size > 1 and not replica.state.synchroniser.policy.synchronises
         return TrainingOutcome(
             replica=replica,
@@ -70,7 +78,7 @@ class TrainingStart:
             place=self.place,
             clock=HostClock(begin=self.clock, end=read_offset(world, self.hosts)),
             core_ns=(self.core_ns, core_ns),
-            **known,
+            **fields,
         )
 
 
@@ -102,13 +110,7 @@ def train(
         Stopped: a signal asked for it; on every rank.
     """
     started = datetime.now(UTC)
-    if world.size != point.layout.ranks:
-        raise SharedError(
-            UserError(
-                f"{world.size} MPI ranks were started for a layout of {point.layout.ranks}: start it with "
-                f"mpirun -n {point.layout.ranks} or srun --ntasks={point.layout.ranks}"
-            )
-        )
+    _check_ranks(world, point)
     data = load(world, point, data_dir)
     turns = current()
     if turns:
@@ -116,23 +118,34 @@ def train(
     begin = clock()
     replica = prepare_replica(world, point, data, gpu)
     compile_s = clock() - begin
-    if watch:
-        for reduction in (replica.reduction, *([replica.statistics] if replica.statistics else [])):
-            watch.opened(reduction)
-        watch.start()
+    _start_watch(watch, replica)
+    return _train_replica(replica, report, record, started=started, compile_s=compile_s)
+
+
+def _train_replica(
+    replica: Replica,
+    report: Callable[[EpochRecord], None],
+    record: Path | None,
+    *,
+    started: datetime,
+    compile_s: float,
+) -> TrainingOutcome:
+    """Train all epochs that no earlier attempt has trained; return what the rank knows then."""
+    world = replica.world
+    turns = current()
     checkpointing = Checkpointing(replica, record)
     progress = checkpointing.resume()
     if turns:
         turns.wait()
-    begun = TrainingStart.now(world)
+    start = TrainingStart.now(world)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
         if turns:
-            _go_on_in_turns(replica, progress)
+            _train_further_in_turns(replica, progress)
     core_ns = core_distance(world)
     if turns:
         turns.finish()
-    return begun.conclude(
+    return start.conclude(
         replica,
         core_ns,
         started=started,
@@ -145,32 +158,51 @@ def train(
     )
 
 
+def _check_ranks(world: World, point: Point) -> None:
+    ranks = point.layout.ranks
+    if world.size != ranks:
+        started = f"{world.size} MPI ranks were started for a layout of {ranks}"
+        fix = f"start it with mpirun -n {ranks} or srun --ntasks={ranks}"
+        raise SharedError(UserError(f"{started}: {fix}"))
+
+
+def _start_watch(watch: HangWatch | None, replica: Replica) -> None:
+    if watch is None:
+        return
+    watch.opened(replica.reduction)
+    if replica.statistics:
+        watch.opened(replica.statistics)
+    watch.start()
+
+
 def _train_epochs(
     replica: Replica, checkpointing: Checkpointing, progress: Progress, report: Callable[[EpochRecord], None]
 ) -> float:
     """Train what `progress` does not have yet and return the seconds of all evaluations."""
-    workload, evaluate_s = replica.point.workload, 0.0
+    workload = replica.point.workload
+    evaluate_s = 0.0
     while progress.epoch < workload.epochs:
-        number, made = progress.epoch, progress.part.steps
-        losses, columns, *times = train_epoch(replica, number, progress, checkpointing)
+        number = progress.epoch
+        steps_before = progress.part.steps
+        trained = train_epoch(replica, number, progress, checkpointing)
         tick = clock()
         scores = evaluate_all(replica)
         evaluate_s += clock() - tick
-        progress.epochs.append(epoch_record(replica, number, losses, columns, (times[0], times[1]), scores))
-        progress.steps.append(columns)
+        progress.epochs.append(epoch_record(replica, number, trained, scores))
+        progress.steps.append(trained.columns)
         progress.part = PartialEpoch()
         check_wire(replica, number)  # small gradients, which 16 bits may lose, come late
         report(progress.epochs[-1])
         if time_is_up(progress.epochs, workload.seconds):
             break
         if progress.epoch < workload.epochs:
-            checkpointing.pause(progress, made=len(losses) - made)
+            checkpointing.pause(progress, steps=len(trained.losses) - steps_before)
     checkpointing.finish(progress)
     return evaluate_s
 
 
-def _go_on_in_turns(replica: Replica, progress: Progress) -> None:
-    """Train on where all epochs took less than `_FEWEST_S`, for a block's rounds alone.
+def _train_further_in_turns(replica: Replica, progress: Progress) -> None:
+    """Train on where all epochs took less than `_FEWEST_S`, for a turn block's rounds alone.
 
     Weights are put back and nothing is recorded. Launches that train for a tenth of a second have two or three rounds.
     """
@@ -183,28 +215,39 @@ def _go_on_in_turns(replica: Replica, progress: Progress) -> None:
         weight.assign(value)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedEpoch:
+    """What one rank has of an epoch that it has trained.
+
+    `losses` float32 [steps] are its summed row losses, `columns` its rows of steps.parquet. `seconds` are those from a
+    barrier before the order of rows was drawn to the end of the compiled loop, `input_s` the part of them that drawing
+    the order and waiting for images took.
+    """
+
+    losses: npt.NDArray[np.float32]
+    columns: Columns
+    seconds: float
+    input_s: float
+
+
 def train_epoch(
     replica: Replica, number: int, progress: Progress | None = None, checkpointing: Checkpointing | None = None
-) -> tuple[npt.NDArray[np.float32], Columns, float, float]:
-    """Train epoch `number` on all ranks, from where `progress` is; in parts where `checkpointing` is to pause.
-
-    Returns:
-        the rank's summed row losses of every step, its rows of steps.parquet, the epoch's seconds on this rank
-        (from a barrier before its order of rows is drawn to the end of the compiled loop), and the part of them that
-        drawing the order and waiting for images took.
-    """
+) -> TrainedEpoch:
+    """Train epoch `number` on all ranks, from where `progress` is; in parts where `checkpointing` is to pause."""
     progress = progress or Progress()
-    part, turns = progress.part, current()
+    part = progress.part
+    turns = current()
     replica.world.comm.Barrier()
     begin = clock() - part.seconds
     order, partial, salt = epoch_order(replica, number)
     part.input_s += clock() - begin - part.seconds
-    step, steps = part.steps, len(order)
+    step = part.steps
+    steps = len(order)
     while checkpointing and (pause := checkpointing.next_pause(step, steps)) < steps:
-        made = replica.epoch(order[step:pause], partial, salt, last=False)
+        losses = replica.epoch(order[step:pause], partial, salt, last=False)
         paused = clock()
-        part.add(replica, begin, made)
-        checkpointing.pause(progress, made=pause - step)
+        part.add(replica, begin, losses)
+        checkpointing.pause(progress, steps=pause - step)
         step = pause
         if turns:
             turns.resume(paused)
@@ -214,11 +257,18 @@ def train_epoch(
         part.seconds = clock() - begin
     if turns:
         turns.leave()
+    return _conclude_epoch(replica, number, part, begin)
+
+
+def _conclude_epoch(replica: Replica, number: int, part: PartialEpoch, begin: float) -> TrainedEpoch:
+    """Return what `part` has of a whole epoch, which began at `begin` (s, clock)."""
     losses = np.concatenate(part.losses or [np.zeros(0, np.float32)])
     extra = {}
     if losses.ndim == 2:
-        losses, extra["input_s"] = losses[:, 0], losses[:, 1].astype(np.float64)
+        extra["input_s"] = losses[:, 1].astype(np.float64)
+        losses = losses[:, 0]
         part.input_s += float(extra["input_s"].sum())
+    turns = current()
     if turns:
         marks = turns.take_marks(len(losses) - part.before)
         extra["turn"] = np.array([0] * part.before + marks, np.int32)
@@ -232,9 +282,9 @@ def train_epoch(
         calls=np.concatenate(part.calls or [np.zeros((0, 2))]),
         period=replica.state.synchroniser.policy.period,
     )
-    if replica.state.synchroniser.alone:
-        replica.state.synchroniser.alone.take_calls()  # no synchronisation
-    return losses, columns | extra, part.seconds, part.input_s
+    if replica.state.synchroniser.own_updates:
+        replica.state.synchroniser.own_updates.take_calls()  # no synchronisation
+    return TrainedEpoch(losses=losses, columns=columns | extra, seconds=part.seconds, input_s=part.input_s)
 
 
 def time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
@@ -249,24 +299,19 @@ def evaluate_all(replica: Replica) -> Scores:
     return replica.evaluate()
 
 
-def epoch_record(
-    replica: Replica,
-    number: int,
-    losses: npt.NDArray[np.float32],
-    columns: Columns,
-    times: tuple[float, float],
-    scores: Scores,
-) -> EpochRecord:
-    """Return the record of an epoch; on all ranks together. `times` are its seconds and those of its input."""
+def epoch_record(replica: Replica, number: int, trained: TrainedEpoch, scores: Scores) -> EpochRecord:
+    """Return the record of an epoch; on all ranks together."""
+    columns = trained.columns
     synchronising = float(np.nansum(columns["exit_s"] - columns["entry_s"]))
     if "statistics_s" in columns:
         synchronising += float(columns["statistics_s"].sum())
-    parts = replica.world.comm.allgather((*times, synchronising, float(losses.sum(dtype=np.float64))))
+    loss_sum = float(trained.losses.sum(dtype=np.float64))
+    parts = replica.world.comm.allgather((trained.seconds, trained.input_s, synchronising, loss_sum))
     shards = replica.data.shards
     dropped = shards.remainder if replica.point.workload.drop_remainder else 0
     return EpochRecord(
         epoch=number,
-        steps=len(losses),
+        steps=len(trained.losses),
         seconds=tuple(part[0] for part in parts),
         sync_seconds=tuple(part[2] for part in parts),
         input_seconds=tuple(part[1] for part in parts),

@@ -19,8 +19,8 @@ _READS = ("ReadVariableOp", "VarHandleOp", "VariableV2", "Variable")  # stateful
 class Collectives(GroupedSums):
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
-    Every rank makes the same calls in the same order (`harness.comm.reduction.in_sequence`). `batch_rows`: the rows of
-    all ranks of the batch that the last mean of some owner's was taken over, where it is `counting` them.
+    Every rank makes the same calls in the same order (`harness.comm.exchange_order`). `batch_rows`: the rows of all
+    ranks of the batch that the last mean of some owner's was taken over, where it is `counting` them.
     """
 
     def __init__(self, world: World, rows: Rows, watch: HangWatch) -> None:

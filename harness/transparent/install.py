@@ -125,7 +125,7 @@ def _take_turns_alone() -> None:
     import tensorflow as tf
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    from harness.comm.grouped_sums import pass_turn
+    from harness.comm.turn_pass import pass_turn
     from harness.transparent.patch import replace
 
     def apply(original: Callable[..., Any], optimizer: Any, grads: Any, *others: Any, **named: Any) -> Any:

@@ -243,7 +243,7 @@ class Runtime:
         Raises:
             SharedError: a RunError on every rank, naming the first variable that differs.
         """
-        from harness.comm.policies import hash_weights, verify_replicas
+        from harness.comm.replicas import hash_weights, verify_replicas
 
         self.at_end()
         variables = [variable for kept in self._trained for variable in kept]

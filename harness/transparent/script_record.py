@@ -20,9 +20,10 @@ from keras.src.trainers import data_adapters
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current
+from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
-from harness.comm.grouped_sums import core_distance
-from harness.comm.placement import HostClock, observe, read_offset
+from harness.comm.host_clock import HostClock, read_offset
+from harness.comm.placement import observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
@@ -30,16 +31,8 @@ from harness.schema.data_record import DataRecord
 from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
-from harness.train.launch_record import (
-    Columns,
-    disturbances,
-    finite,
-    on_one_clock,
-    provenance,
-    rank_record,
-    step_columns,
-    write_run,
-)
+from harness.train.launch_record import disturbances, finite, provenance, rank_record, write_run
+from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime

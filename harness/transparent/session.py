@@ -18,7 +18,8 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.base.turns import current
 from harness.comm.gpus import Gpu, own_gpu, start_gpu
-from harness.comm.hang import END, HangWatch
+from harness.comm.hang import HangWatch
+from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point

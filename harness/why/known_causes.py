@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.analysis.frames import launch_frame, middle_launch
-from harness.analysis.read_results import Calls, Loaded, read_calls
+from harness.analysis.read_results import Loaded
+from harness.analysis.sync_calls import Calls, read_calls
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Failure

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.frames import EpochTimes, epoch_times, with_launch_parts
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.frames import EpochTimes, epoch_times
+from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.time_parts import with_launch_parts
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run

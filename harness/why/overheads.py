@@ -1,6 +1,6 @@
 """Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports and checks.
 
-A part of the time (`analysis.frames.PART_NAMES`) is divided into causes, and each cause lowers one efficiency (`TREE`);
+A part of the time (`time_parts.PART_NAMES`) is divided into causes, and each cause lowers one efficiency (`TREE`);
 `why.known_causes` says which overhead what it finds is part of. Names and definitions of the efficiencies are those of
 the POP Centre of Excellence ("Standard Metrics for Performance Analysis", https://co-design.pop-coe.eu/metrics): how
 much of the cores' time is useful work, and what lowers it. Useful computation is all that a rank does outside of
@@ -15,10 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.frames import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, launch_frame, mean_launches, median_launches
+from harness.analysis.comparison import comparable, undisturbed_launches
+from harness.analysis.frames import launch_frame
+from harness.analysis.inference import FEWEST_LAUNCHES, Interval, percentiles, resamples
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import PointScaling, Scaling, comparable, scale, undisturbed_launches
-from harness.analysis.stats import NEEDED, Interval, percentiles, resamples
+from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches, median_launches
 from harness.base.errors import UserError
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import ALLREDUCE, OVERLAPPED, REDUCTION, REDUCTION_NAMES, MessageCost, Probe
@@ -236,7 +238,7 @@ def _overhead_intervals(
     """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
     rows = len(causes)
     nothing: list[Interval | None] = [None] * rows
-    pair = comparable(base, group) if min(len(base), len(group)) >= NEEDED else None
+    pair = comparable(base, group) if min(len(base), len(group)) >= FEWEST_LAUNCHES else None
     if pair is None:
         return _OverheadIntervals(whole=None, fractions=nothing, shares=nothing, speedups=nothing)
     fewest = min(len(pair.base), len(pair.group))
@@ -366,12 +368,12 @@ def _point_efficiencies(
 
 def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
     """Return the intervals that there are; the base's computation scaling is 1 by definition."""
-    if len(group) < NEEDED:
+    if len(group) < FEWEST_LAUNCHES:
         return {}
     drawn, _ = resamples(len(group), 1, paired=True)
     times = _times(group, drawn)
     found = {name: percentiles(values, len(group)) for name, values in _metrics(times, times if same else None).items()}
-    pair = comparable(base, group) if compared and not same and len(base) >= NEEDED else None
+    pair = comparable(base, group) if compared and not same and len(base) >= FEWEST_LAUNCHES else None
     if pair is not None:
         first, second = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         against = _metrics(_times(pair.group, second), _times(pair.base, first))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from harness.analysis import numbers
-from harness.analysis.frames import slow_rank
+from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
@@ -170,7 +170,7 @@ def slow_host(case: Case) -> Symptom | None:
 
 
 def one_slow_rank(case: Case) -> Symptom | None:
-    """One rank computes longer than the others (`frames.slow_rank`)."""
+    """One rank computes longer than the others (`time_parts.slow_rank`)."""
     found = slow_rank(case.run, case.times)
     lasting = case.skew_causes
     if found is None or (lasting and lasting["rank"] < lasting["rare"]):

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import frames
-from harness.analysis.frames import breakdown_frame, curve_frame, final_frame
+from harness.analysis.frames import curve_frame, final_frame
+from harness.analysis.inference import median_interval, ratio_interval
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
-from harness.analysis.stats import median_interval, ratio_interval
+from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
 from harness.report.sweep_facts import doubts, machine_facts, mixtures
 from harness.schema.record import RunRecord

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.frames import SlowRank, epoch_times, slow_rank
+from harness.analysis.frames import epoch_times
 from harness.analysis.read_results import load_sweep
-from harness.comm.placement import HostClock, Offset
+from harness.analysis.time_parts import SlowRank, slow_rank
+from harness.comm.host_clock import HostClock, Offset
 from harness.schema.record import EpochRecord, RunRecord, read_run
-from harness.train.launch_record import on_one_clock, step_columns, with_parts
+from harness.train.step_table import on_one_clock, step_columns, with_parts
 from harness.why.known_causes import diagnose_sweep
 from tests.labs.factories import make_launch, make_point, make_run, write_report, write_study
 from tests.mpi.launch import run_ranks

@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 from harness.analysis.frames import launch_frame
+from harness.analysis.inference import mean_over_blocks, ratio_over_blocks
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.analysis.stats import over_blocks, ratio_over_blocks
 from harness.analysis.turn_blocks import (
-    log_ratios,
     mean_step_times,
     read_turn_block,
     slowest_core_excess,
@@ -21,7 +20,9 @@ from harness.analysis.turn_blocks import (
     undisturbed_step_times,
 )
 from harness.analysis.turn_times import read_rounds
+from harness.base.errors import UserError
 from harness.cli.repeats_until_narrow import next_repeats
+from harness.report.sweep_facts import sweep_warnings
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
 
@@ -59,7 +60,7 @@ def test_a_sweep_that_goes_on_until_its_interval_is_narrow_still_covers_the_trut
     rng, held, reaches = np.random.default_rng(3), [], []
     for _ in range(3000):
         blocks, wanted = rng.normal(0, spread, 24), 3
-        while (mean := over_blocks(blocks[:wanted])) and (
+        while (mean := mean_over_blocks(blocks[:wanted])) and (
             more := next_repeats(mean.reach, wanted, 5 * wanted)
         ) > wanted:
             wanted = more
@@ -143,7 +144,6 @@ def test_turns_of_few_steps_have_no_time_but_count_as_they_ran() -> None:
     table.loc[table["round"] < 4, "steps"] = 2
     table.loc[table["round"] < 4, "seconds"] /= 25
     assert len(step_table(table)) == 6
-    assert len(log_ratios(table, ONE_LAUNCH, TWO_LAUNCH)) == 6
     whole = table[table["launch"] == ONE_LAUNCH]
     assert mean_step_times(table)[ONE_LAUNCH] == pytest.approx(whole["seconds"].sum() / whole["steps"].sum())
 
@@ -175,20 +175,28 @@ def test_the_slowest_core_is_measured_on_other_turns_than_those_that_chose_it() 
     assert slowest_core_excess(on_cores((0.001, 0.001 * math.exp(0.1)))) == pytest.approx(0.05)
     assert slowest_core_excess(on_cores((0.001,))) is None
     excesses = [slowest_core_excess(on_cores((0.001,) * 4, noise=0.135, seed=seed)) for seed in range(300)]
-    mean = over_blocks([excess for excess in excesses if excess is not None])
+    mean = mean_over_blocks([excess for excess in excesses if excess is not None])
     assert mean is not None and abs(mean.mean) < mean.reach * 1.5
 
 
-def test_rounds_are_read_by_launch_and_a_damaged_file_is_none(tmp_path: Path) -> None:
-    SweepFolder(tmp_path).rounds.mkdir()
-    turns(np.random.default_rng(4), 1.2).to_parquet(SweepFolder(tmp_path).block_turns("whole"))
-    block = read_rounds(tmp_path, "whole")
-    assert block is not None
+def test_rounds_are_read_by_launch_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    turns(np.random.default_rng(4), 1.2).to_parquet(tmp_path / "whole.parquet")
+    block = read_rounds(tmp_path / "whole.parquet")
     assert block.base == ONE_LAUNCH
     assert block.undisturbed[ONE_LAUNCH] / block.undisturbed[TWO_LAUNCH] == pytest.approx(1.2, abs=0.05)
-    (SweepFolder(tmp_path).block_turns("cut")).write_bytes(b"PAR1")
-    assert read_rounds(tmp_path, "cut") is None
-    assert read_rounds(tmp_path, "absent") is None
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"cut\.parquet"):
+        read_rounds(tmp_path / "cut.parquet")
+
+
+def test_a_damaged_file_of_turns_is_listed_and_its_launches_are_read(tmp_path: Path) -> None:
+    SweepFolder(tmp_path).rounds.mkdir()
+    for ranks in (1, 2):
+        write_run(tmp_path, make_launch(ranks, 0, 1.0 / ranks, block="b0"))
+    SweepFolder(tmp_path).block_turns("b0").write_bytes(b"PAR1")
+    loaded = load_sweep(tmp_path)
+    assert len(loaded.runs) == 2
+    assert [("b0.parquet" in sentence) for sentence in loaded.damaged] == [True]
 
 
 def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_path: Path) -> None:
@@ -207,5 +215,10 @@ def test_a_launch_without_turns_is_not_compared_with_those_that_have_them(tmp_pa
     scaling = scale(launch_frame(loaded.runs, loaded.epochs))
     assert scaling is not None and [point.launches for point in scaling.points] == [2, 2]
     assert scaling.points[1].blocks == 2
-    write_run(tmp_path, make_launch(4, 0, 0.4))
-    assert not any(run.invalid for run in load_sweep(tmp_path).runs)
+    assert loaded.untimed_layouts == ()
+    on_four = make_launch(4, 0, 0.4)
+    write_run(tmp_path, on_four)
+    loaded = load_sweep(tmp_path)
+    assert not any(run.invalid for run in loaded.runs)
+    assert loaded.untimed_layouts == (on_four.point.layout,)
+    assert any(str(on_four.point.layout) in warning.text for warning in sweep_warnings(loaded))

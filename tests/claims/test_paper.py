@@ -12,13 +12,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.judgement import (
-    POLICIES,
-    PRESET,
-    ExperimentSize,
-    plan,
-    rank_counts,
-)
+from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan, rank_counts
 from harness.cli.command_paper import paper
 from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.paper_sections import PaperStudy, read_experiments
@@ -128,7 +122,7 @@ def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: P
     page, text = drawn(tmp_path, published)
     assert "2 ranks train the same rows 2.00 times as fast as the base" in text
     assert "reach its accuracy less 1 point 1.33 times as fast" in text
-    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 – –" in text  # one line of all experiments
+    assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 –" in text  # one line of all experiments
     assert "To repeat it harness paper --epochs 3" in text and "Date 2" in text
     assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point

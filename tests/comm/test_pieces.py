@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.comm.grouped_sums import select
-from harness.comm.reduction import in_pieces
+from harness.comm.native_reduction import in_pieces
+from harness.comm.selection import select
 from harness.comm.world import World
 
 MB = 2**20

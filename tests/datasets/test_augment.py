@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from harness.train.step import flip, flip_salt
+from harness.train.batch_input import flip, flip_salt
 
 
 def mirrored(rows: np.ndarray, epoch: int, seed: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from harness import datasets
 from harness.base.errors import UserError
 from harness.base.files import publish
-from harness.datasets.dataset import NpyWriter, read_blocks, shift_and_factor
+from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
 
 
@@ -102,7 +102,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
 
 
 def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
-    module = importlib.import_module("harness.datasets.data_source")
+    module = importlib.import_module("harness.datasets.file_hashes")
     path = a9a(tmp_path, 10)
     first = module.file_sha256(path)
     monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("hashed twice"))
@@ -115,7 +115,7 @@ def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
 def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     a9a(tmp_path, 40)
     first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
-    for module in ("base.files", "datasets.data_source"):
+    for module in ("base.files", "datasets.file_hashes"):
         loaded = importlib.import_module(f"harness.{module}")
         monkeypatch.setattr(loaded, "locked", lambda path: pytest.fail(f"locks {path}"))
     assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
@@ -172,7 +172,7 @@ def test_npy_writer_makes_what_numpy_loads(tmp_path_factory, blocks, wide):
             writer.append(rows[start : start + size])
             start += size
     np.testing.assert_array_equal(np.load(path), rows)
-    parts = list(read_blocks(path, len(rows)))
+    parts = list(read_chunks(path, len(rows)))
     if parts:
         np.testing.assert_array_equal(np.concatenate(parts), rows)
 
@@ -216,7 +216,7 @@ def test_two_processes_write_once_and_read_the_same(cache, tmp_path, broken_lock
     assert len({text.lstrip("w") for text in texts}) == 1
     writes = sum(text.count("w") for text in texts)
     assert writes in ((1, 2) if broken_lock else (1,))
-    folder = cache / "prepared" / "1"
+    folder = cache / "prepared" / "2"
     assert [path.name for path in folder.iterdir() if path.is_dir()] == ["synthetic-higgs-v1-200000"]
 
 
@@ -243,7 +243,7 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
     for _ in range(2):
         with pytest.raises(UserError, match="line 10 has index 4 after 5"):
             datasets.prepare(datasets.locate(workload("adult"), tmp_path))
-    assert [path.suffix for path in (cache / "prepared" / "1").iterdir()] == [".lock"]
+    assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
 
 def test_full_disk_is_one_sentence(cache):
@@ -258,7 +258,7 @@ def test_full_disk_is_one_sentence(cache):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "cannot be written: file too large" in done.stdout and done.stdout.count("\n") == 1
-    assert [path.suffix for path in (cache / "prepared" / "1").iterdir()] == [".lock"]
+    assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
 
 def test_unwritable_cache_is_one_sentence(tmp_path, monkeypatch):

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.datasets.binary_formats import read_idx
+from harness.datasets.image_arrays import read_idx
 from harness.datasets.known.papers import ADULT as adult
 from harness.datasets.known.papers import CIFAR10 as cifar10
 from harness.datasets.known.papers import HIGGS as higgs
 from harness.datasets.known.papers import MNIST as mnist
-from harness.datasets.text_formats import read_libsvm
+from harness.datasets.libsvm import read_libsvm
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness import datasets
-from harness.datasets.prepare import verify
+from harness.datasets.data_checks import verify
 from harness.schema.workload import Workload
 
 

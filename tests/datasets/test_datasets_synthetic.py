@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from harness import datasets
 from harness.datasets import synthetic
-from harness.datasets.dataset import shift_and_factor
 from harness.datasets.known.papers import ADULT_GROUPS
+from harness.datasets.npy_files import shift_and_factor
 
 
 def stand_in(name: str, rows: int, part: str = "train") -> tuple[np.ndarray, np.ndarray]:
-    blocks = list(synthetic.blocks(datasets.info(name), rows, part))
-    return np.concatenate([x for x, _ in blocks]), np.concatenate([y for _, y in blocks])
+    chunks = list(synthetic.chunks(datasets.info(name), rows, part))
+    return np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks])
 
 
 @pytest.mark.parametrize("name", [name for name in datasets.names() if name != "imagenet"])

@@ -1,7 +1,6 @@
-"""ImageNet from class folders, tar files and TFRecord files: the same images, the same rows, the same batches."""
+"""ImageNet from class folders and TFRecord files: the same images, the same rows, the same batches."""
 
 import io
-import tarfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,9 @@ from PIL import Image
 
 from harness import datasets
 from harness.base.errors import UserError
-from harness.datasets.image_files import find_images, open_index, write_shards
+from harness.datasets.image_files import find_images
+from harness.datasets.image_index import open_index
+from harness.datasets.image_shards import write_shards
 from harness.schema.presets import resolve
 
 KINDS = ("n01440764", "n01443537", "n01484850")
@@ -42,25 +43,6 @@ def folder(tmp_path):
     return tmp_path / "jpegs"
 
 
-def pack(folder, target, nested):
-    """Write the training images into one tar file of tar files, or one tar file for each class."""
-    target.mkdir()
-    inner = target if not nested else target.parent / "inner"
-    inner.mkdir(exist_ok=True)
-    (target / "train").mkdir()
-    for kind in KINDS:
-        with tarfile.open((inner if nested else target / "train") / f"{kind}.tar", "w") as file:
-            for path in sorted((folder / "train" / kind).iterdir()):
-                file.add(path, path.name)
-    if nested:
-        (target / "train").rmdir()
-        with tarfile.open(target / "ILSVRC2012_img_train.tar", "w") as file:
-            for kind in KINDS:
-                file.add(inner / f"{kind}.tar", f"{kind}.tar")
-    (target / "val").symlink_to(folder / "val")
-    return target
-
-
 def index_of(folder):
     found = find_images(folder)
     assert not found.missing
@@ -81,19 +63,13 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
 
 
 def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
-    from harness.train.shard_data import ImageFiles, image_dataset
+    from harness.train.image_batches import ImageFiles, image_dataset
 
     found = find_images(folder)
     assert write_shards(found.train, found.test, tmp_path / "shards", 3) == [16, 6]
     assert len(list((tmp_path / "shards").glob("train-*-of-00003"))) == 3
-    places = (
-        folder,
-        tmp_path / "shards",
-        pack(folder, tmp_path / "nested", True),
-        pack(folder, tmp_path / "tars", False),
-    )
     seen = []
-    for place in places:
+    for place in (folder, tmp_path / "shards"):
         index = index_of(place)
         rows = np.arange(16)
         batches = list(
@@ -110,7 +86,7 @@ def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
 
 
 def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
-    from harness.train.shard_data import ImageFiles, image_dataset
+    from harness.train.image_batches import ImageFiles, image_dataset
 
     index = index_of(folder)
 
@@ -164,17 +140,10 @@ def test_a_changed_image_is_another_data_set(cache, folder):
     assert after.summary.sha256 != before.summary.sha256 and after.folder != before.folder
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("train-00000-of-00001", b"\x10\0\0\0", "is cut, or not an uncompressed TFRecord"),
-        ("ILSVRC2012_img_train.tar", b"no tar file" * 100, "is not a readable tar file"),
-    ],
-)
-def test_a_damaged_container_is_one_sentence(cache, tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
+def test_a_damaged_container_is_one_sentence(cache, tmp_path):
+    (tmp_path / "train-00000-of-00001").write_bytes(b"\x10\0\0\0")
     found = find_images(tmp_path)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="is cut, or not an uncompressed TFRecord"):
         open_index(found.train, found.test)
 
 

@@ -31,8 +31,9 @@ from matplotlib.lines import Line2D
 from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
-from harness.prediction.step_model import measured_base, predict
+from harness.prediction.step_model import predict
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS

@@ -1,4 +1,4 @@
-"""Predictions beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
+"""Predictions for counts beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
 
 What `harness sweep` and `harness predict` say from launches on 1 and 2 ranks here, and from a network that is probed
 between 2 emulated hosts, is compared with 4 to 32 ranks on an emulated host each. Their processes, MPI, sums and waits
@@ -21,12 +21,15 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.frames import launch_frame
-from harness.analysis.read_results import Loaded, choose_sweep, load_sweep, read_calls
+from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
+from harness.analysis.sweep_choice import choose_sweep
+from harness.analysis.sync_calls import read_calls
 from harness.base.provenance import describe_machine
-from harness.prediction.beyond import NETWORK, beyond
+from harness.prediction.extrapolation import NETWORK, extrapolate
+from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
-from harness.prediction.step_model import measured_base, predict
+from harness.prediction.step_model import predict
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
@@ -167,7 +170,7 @@ class Measured:
 
     def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[tuple[Said, Said]]:
         """Yield what the sweep's line and `harness predict` say of each count."""
-        series, why = beyond(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
+        series, why = extrapolate(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
         points = next((one.points for one in series if one.where == NETWORK), ())
         assert points, why
         frame = predict(self.base, counts, network, BEST)

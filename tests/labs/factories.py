@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.analysis import frames
-from harness.analysis.turn_blocks import TurnBlock
+from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.data_record import DataRecord
 from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, RankRecord, RunRecord, WeightsRecord, encode
 from harness.schema.sweep import Failure, Layout, Point, Skipped, Study, Sweep
@@ -201,9 +201,9 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     return frames.epoch_frame(runs, [frames.epoch_columns(run, frames.epoch_times(run)) for run in runs])
 
 
-def make_turn_block(launches: Mapping[str, float]) -> TurnBlock:
+def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
     """Return a block whose `launches`, by their folders' names, take so many seconds a step, the base's first."""
-    return TurnBlock(
+    return BlockTimes(
         base=next(iter(launches)), as_it_ran=launches, undisturbed=launches, left_out=0.0, slowest_core=None
     )
 

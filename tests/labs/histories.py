@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.regression.baselines import MeasuredLaunch, Measurement, software
+from harness.regression.measurement import MeasuredLaunch, Measurement, software
 from harness.schema.sweep import Layout
 from tests.labs.factories import START, make_provenance, make_run, make_workload
 
@@ -39,18 +39,6 @@ class MachineNoise:
     own_offset: float = 0.0
     modes: float = 0.0
     sticky: float = 0.95
-
-
-def machines() -> dict[str, MachineNoise]:
-    """Return the machines on which the promise on false alarms must hold."""
-    rests = real_rests()
-    return {
-        "one session": MachineNoise(rests=rests),
-        "offset of 2 % between sessions": MachineNoise(rests=rests, offset=0.02),
-        "offset of 1.4 % of each layout": MachineNoise(rests=rests, own_offset=0.014),
-        "AR(1), 2 %, memory 0.95": MachineNoise(rests=rests, drift=0.02, memory=0.95),
-        "two speeds 5 % apart, sticky": MachineNoise(rests=rests, modes=0.05, sticky=0.95),
-    }
 
 
 def real_rests() -> NDArray[np.float64]:

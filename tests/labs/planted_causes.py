@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.read_results import Calls
+from harness.analysis.sync_calls import Calls
 from harness.schema.record import EpochRecord
 from harness.why.launch_detail import Case
 from tests.labs.factories import (

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from harness.prediction.step_model import (
-    Base,
-)
+from harness.prediction.measured_base import MeasuredBase
 from tests.labs.factories import make_workload
 
 
-def base(**changes: object) -> Base:
-    plain = Base(
+def base(**changes: object) -> MeasuredBase:
+    plain = MeasuredBase(
         workload=make_workload(),
         scaling="strong",
         ranks=1,

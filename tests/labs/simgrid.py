@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from harness.base.processes import ask
+from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
-from harness.prediction.step_model import Base
 
 ALGORITHMS = {"ring": "lr", "rabenseifner": "rab_rdb", "recursive-doubling": "rdb"}
 _FLOPS = 1e9  # of a simulated host: only the ratio to the trace's numbers matters
@@ -95,7 +95,7 @@ def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
     return float(found[-1]) / _SLOWER
 
 
-def simulated(base: Base, frame: pd.DataFrame, link: Link, algorithm: str) -> pd.Series:
+def simulated(base: MeasuredBase, frame: pd.DataFrame, link: Link, algorithm: str) -> pd.Series:
     """Return SimGrid's seconds of a step for each row of `frame` (`step_model.predict`), of one link between all ranks.
 
     ``best`` is simulated with the algorithm that the closed form takes for that count.

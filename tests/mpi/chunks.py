@@ -7,14 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.native import build
-from harness.comm.reduction import NativeReduction
+from harness.comm.native_library import find_library
+from harness.comm.native_reduction import NativeReduction
 from harness.comm.world import start
+from harness.schema.message_cost import Algorithm
 
 # One library for openings.py and chunks.py, which is soon compiled.
 build._FLAGS = (*build._FLAGS, "-O0", f"-DHARNESS_SPINS={2**31 - 1000}", "-DHARNESS_MESSAGE=size_t{100000}")
 world = start()
-options = {"largest": 2**20, "way": "messages", "guard": True}
-reductions = [NativeReduction(world.comm, build.build(), overlap=overlap, **options) for overlap in (False, True)]
+options = {"largest": 2**20, "algorithm": Algorithm.MESSAGES, "guard": True}
+library = find_library().library
+reductions = [NativeReduction(world.comm, library, overlap=overlap, **options) for overlap in (False, True)]
 errors = []
 for reduction, dtype in itertools.product(reductions, (np.float32, np.float64)):
     values = [np.random.default_rng(world.rank).normal(size=size).astype(dtype) for size in (7001, 10, 401_000)]

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point

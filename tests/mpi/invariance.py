@@ -3,7 +3,7 @@
 import json
 import sys
 
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
@@ -34,7 +34,7 @@ for dataset, model in WORKLOADS:
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
     replica = prepare_replica(world, point, load(world, point, None))
-    losses, *_ = train_epoch(replica, 0)
+    losses = train_epoch(replica, 0).losses
     total = world.comm.allreduce(losses.astype("float64"))
     curves[f"{dataset}-{model}"] = {
         "losses": (total / BATCH).tolist(),

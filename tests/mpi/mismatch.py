@@ -6,7 +6,7 @@ import threading
 
 import tensorflow as tf
 
-from harness.comm.grouped_sums import select
+from harness.comm.selection import select
 from harness.comm.world import start
 
 choice, fault = sys.argv[1:]

@@ -4,7 +4,6 @@ Rank 0 prints what those that live met each time, and what is left of the group 
 waits begin as if they had looked almost as often as an int can count.
 """
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -20,10 +19,13 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from harness.base.errors import RunError
-from harness.comm.elastic_world import failure_text
+from harness.comm.lost_ranks import find_loss, forget_losses
 from harness.comm.native import build
-from harness.comm.reduction import NativeReduction, direct_sum, load_library
+from harness.comm.native_group import direct_sum
+from harness.comm.native_library import find_library
+from harness.comm.native_reduction import NativeReduction
 from harness.comm.world import start
+from harness.schema.message_cost import Algorithm
 
 # One library for openings.py and chunks.py, which is soon compiled.
 build._FLAGS = (*build._FLAGS, "-O0", f"-DHARNESS_SPINS={2**31 - 1000}", "-DHARNESS_MESSAGE=size_t{100000}")
@@ -60,7 +62,7 @@ def open_and_sum(comm: MPI.Intracomm) -> None:
 
 
 def try_a_sum(comm: MPI.Intracomm) -> None:
-    with direct_sum(comm, library, largest=ROOM, way="native") as (_, total):
+    with direct_sum(comm, library, largest=ROOM, algorithm=Algorithm.NATIVE) as (_, total):
         values = np.ones(1000, np.float32)
         total(values.ctypes.data, [1000])
         if comm.rank == comm.size - 1:
@@ -69,9 +71,10 @@ def try_a_sum(comm: MPI.Intracomm) -> None:
 
 
 world = start()
-library = build.build()
+library = find_library().library
+assert library
 faulthandler.dump_traceback_later(150, exit=True)  # a rank that waits for ever
-load_library(library).harness_outlive(ctypes.c_double(0))
+forget_losses(0)
 NativeReduction(MPI.COMM_SELF, library, largest=0).sum([tf.ones([1])])  # TensorFlow's own threads
 comm, found = world.comm.Dup(), []
 for name, survivors, victim in (
@@ -86,18 +89,18 @@ for name, survivors, victim in (
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         survivors(comm)
-        met = ""
+        met = None
     except (RunError, tf.errors.OpError) as error:
-        met = failure_text(error)
+        met = find_loss(error)
         comm.Revoke()
-        load_library(library).harness_give_up()
+        library.functions.harness_give_up()
     comm = comm.Shrink()
-    load_library(library).harness_close_all()
+    library.functions.harness_close_all()
     maps = Path("/proc/self/maps").read_text()
     found.append(
         {
             "name": name,
-            "met": comm.gather(met),
+            "met": comm.gather(met and met.reason),
             "mapped": comm.gather(len(re.findall(r"/dev/shm/harness-\d", maps))),
             "threads": comm.gather(psutil.Process().num_threads() - threads),
             "files": len(list(Path("/dev/shm").glob(f"harness-{os.getpid()}-*"))),

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.presets import resolve
@@ -34,7 +34,7 @@ for name, settings in WAYS.items():
     for overlap in "01":
         os.environ["HARNESS_OVERLAP"] = overlap
         replica = prepare_replica(world, point, load(world, point, None))
-        _, columns, *_ = train_epoch(replica, 0)
+        columns = train_epoch(replica, 0).columns
         ready = columns["entry_s"] + columns["begin_s"]
         entries = replica.reduction.recent()[:, 2]
         called = np.isfinite(ready)

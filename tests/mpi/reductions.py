@@ -7,10 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.grouped_sums import CHOICES, select
-from harness.comm.policies import hash_weights, verify_replicas
 from harness.comm.reduction import Descent, Reduction, Updater
+from harness.comm.replicas import hash_weights, verify_replicas
+from harness.comm.selection import select
 from harness.comm.world import start
+from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
@@ -50,8 +51,8 @@ os.environ["HARNESS_SYNC_ALONE"] = "1"  # one rank sums too
 world = start()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
-for choice in (*CHOICES, "too large", "no room"):
-    os.environ["HARNESS_REDUCTION"] = choice if choice in CHOICES else "native"
+for choice in (*Algorithm, "too large", "no room"):
+    os.environ["HARNESS_REDUCTION"] = choice if choice in Algorithm else "native"
     reduction = select(world, [{"too large": TOO_LARGE, "no room": NO_ROOM}.get(choice, 4 * 2**20)])
     errors = dict.fromkeys((np.float32, np.float64), 0.0)
     for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25), (np.float64, 0.3)):
@@ -81,10 +82,10 @@ for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by ope
         optimizer=optimizer,
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    for choice in CHOICES:
+    for choice in Algorithm:
         os.environ["HARNESS_REDUCTION"] = choice
         replica = prepare_replica(world, point, load(world, point, None))
-        losses, *_ = train_epoch(replica, 0)
+        losses = train_epoch(replica, 0).losses
         found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
 del os.environ["HARNESS_SYNC_ALONE"]
@@ -95,7 +96,7 @@ for choice in ("native", "bridge"):  # ranks that sum nothing update their weigh
     os.environ["HARNESS_REDUCTION"] = choice
     point = Point(workload=alone, layout=Layout(nodes=1, ranks_per_node=world.size))
     replica = prepare_replica(world, point, load(world, point, None))
-    _, columns, *_ = train_epoch(replica, 0)
+    columns = train_epoch(replica, 0).columns
     found[choice]["alone"] = hash_weights(replica.state.model.weights)
     found[choice]["fused alone"] = replica.state.synchroniser.updater is not None
     found[choice]["calls alone"] = int(np.isfinite(columns["entry_s"]).sum())

@@ -8,11 +8,11 @@ import json
 import sys
 
 from harness.cli.command_train import train
-from harness.comm.policies import verify_replicas
+from harness.comm.replicas import verify_replicas
 from harness.comm.world import start
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
-from harness.train.checkpointing import gather_variables, restore_variables
+from harness.train.checkpoint_state import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load
 from harness.train.training import train_epoch

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 import numpy as np
 from mpi4py import MPI
 
-from harness.comm.native.build import build
-from harness.comm.reduction import direct_sum
+from harness.comm.native_group import direct_sum
+from harness.comm.native_library import find_library
 from harness.comm.world import start
+from harness.schema.message_cost import Algorithm
 
 NBYTES, CALLS = int(sys.argv[1]), int(sys.argv[2])
 
@@ -48,8 +49,9 @@ received = np.empty_like(values)
 with ExitStack() as stack:
     sums = {"one leader": one_leader, "MPI_Allreduce": lambda: world.comm.Allreduce(MPI.IN_PLACE, values)}
     sums["one message"] = one_message
-    for way in ("messages", "node-aware"):
-        taken, total = stack.enter_context(direct_sum(world.comm, build(), largest=values.nbytes, way=way))
+    for way in (Algorithm.MESSAGES, Algorithm.NODE_AWARE):
+        opened = direct_sum(world.comm, find_library().library, largest=values.nbytes, algorithm=way)
+        taken, total = stack.enter_context(opened)
         if taken == way:
             sums[way] = lambda total=total: total(values.ctypes.data, [len(values)])
     seconds: dict[str, list[float]] = {way: [] for way in sums}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.read_results import as_preset, choose_sweep
-from harness.prediction.step_model import measured_base
+from harness.analysis.sweep_choice import as_preset, choose_sweep
+from harness.prediction.measured_base import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
 from tests.labs.factories import START, make_point, make_run, write_run, write_study

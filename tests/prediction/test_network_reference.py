@@ -11,8 +11,8 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.base.provenance import Machine
-from harness.prediction.forecast import network_reference
 from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds, read_links
+from harness.prediction.network_reference import network_reference
 from harness.probe.message_fit import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode

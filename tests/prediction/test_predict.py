@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.read_results import load_sweep
-from harness.analysis.scaling import scale
 from harness.base.errors import UserError
-from harness.prediction.forecast import predict_first, read_prediction, score
+from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds, read_links
-from harness.prediction.step_model import (
-    assumptions,
-    measured_base,
-    measured_factor,
-    predict,
-    predict_ratio,
-)
+from harness.prediction.slowest_rank import measured_factor
+from harness.prediction.step_model import assumptions, predict, predict_ratio
 from harness.schema.sweep import Layout, Sweep
-from tests.labs.factories import launch_frame, make_launch, make_workload, write_run, write_study
+from tests.labs.factories import make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 from tests.labs.simgrid import simulated
 
@@ -268,30 +261,6 @@ def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_p
     means = [1 + 0.2 * slow / 49 for slow in (4, 5)]  # steps 10 to 40 of rank 0, 5 to 45 of rank 1
     own = (1.2 / means[0] - 1 / means[1]) / 2**0.5  # a residual of two ranks, times the root of 2
     assert len(found.jitter) == 6 * 3 * 2 * 49 and max(found.jitter) == pytest.approx(1 + own)
-    with pytest.raises(UserError, match=r"no valid launch of adult-dnn .* run `harness sweep` with --nodes 1 first"):
-        other = replace(sweep, workload=replace(sweep.workload, dataset="adult"))
-        predict_first(other, tmp_path, Uncertain.exact(FLAT), "as given")
-
-
-def test_a_prediction_is_kept_and_scored_by_what_came_after(tmp_path: Path) -> None:
-    sweep = write_base(tmp_path)
-    wide = replace(sweep, layouts=(*sweep.layouts, Layout(nodes=8)))
-    path = predict_first(wide, tmp_path, Uncertain.exact(FLAT), "as given")
-    content = path.read_bytes()
-    assert predict_first(sweep, tmp_path, Uncertain.exact(FLAT), "other") == path and path.read_bytes() == content
-    prediction = read_prediction(path.parent)
-    assert prediction is not None and [point.ranks for point in prediction.points] == [1, 2, 8]
-
-    runs = [make_launch(2, 0, 0.55), make_launch(8, 0, 5.0)]
-    scaling = scale(launch_frame(runs))
-    assert scaling is not None
-    after, before = datetime.now(UTC) + timedelta(minutes=1), datetime(2020, 1, 1, tzinfo=UTC)
-    layouts = [point.layout for point in scaling.points]
-    one, two, eight = score(prediction, scaling.points, dict(zip(layouts, (after, before), strict=True)))
-    assert one.measured is None and eight.measured is None  # never run, and run before the prediction
-    assert two.error == pytest.approx(two.predicted.epoch_s / 0.55 - 1) and two.covered is False
-    held = score(prediction, [replace(scaling.points[0], seconds=two.predicted.epoch_s)], {layouts[0]: after})
-    assert held[1].covered is True and held[1].error == 0
 
 
 def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.dataset import TEST, TRAIN
-from harness.readers.script_data import DataSetRequest, Peers, load
+from harness.readers.peers import Peers
+from harness.readers.rank_rows import DataSetRequest, load
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (12, 4)).astype(np.uint8), np.arange(12) % 3

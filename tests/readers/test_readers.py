@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from harness import DataSet, datasets
 from harness.base.errors import UserError
-from harness.readers import script_data
-from harness.readers.script_data import TEST, TRAIN, VALIDATION, CsvRows, DataSetRequest, Peers, find_peers, load
+from harness.readers import csv_source
+from harness.readers.csv_source import CsvRows
+from harness.readers.peers import Peers, find_peers
+from harness.readers.rank_rows import DataSetRequest, load
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
 
 
 def together(size, action):
@@ -64,7 +67,7 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
         text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
         (folder / f"{number}.csv").write_text(text + "\n" * newline)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script_data, "_PIECE", piece)
+        patch.setattr(csv_source, "PIECE_BYTES", piece)
 
         def read(peers):
             source = CsvRows(folder, None, peers)
@@ -192,9 +195,7 @@ def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
-    from harness.readers.script_data import ImageRows
-
-    monkeypatch.setattr("harness.readers.script_data.memory_limit", lambda: 2**30)
+    monkeypatch.setattr("harness.readers.row_sources.memory_limit", lambda: 2**30)
     images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
     with pytest.raises(UserError, match=r"10,000 images of 224 pixels a side take 5\.6 GiB on this rank, 1\.0 GiB"):
         images.read([range(10_000)])

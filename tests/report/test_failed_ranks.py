@@ -7,13 +7,14 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
-from harness.analysis.frames import steps_repeated, stretch_rate, stretches_around
-from harness.analysis.read_results import load_sweep, read_calls
+from harness.analysis.read_results import load_sweep
+from harness.analysis.sync_calls import read_calls
+from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
 from harness.base.errors import UserError
 from harness.report.answer import Answer
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.publish import write_page
-from harness.schema.record import FailedRank, Stretch
+from harness.schema.record import FailedRank, LossReason, Stretch
 from tests.labs.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
 
 SETTINGS = {"on_failure": "shrink"}
@@ -27,7 +28,7 @@ def loss(rank, seconds, made, ranks, went_on):
         noticed=START + timedelta(seconds=seconds),
         redone=1,
         ranks=ranks,
-        how=f"harness: lost rank {rank}: its process is gone",
+        reason=LossReason.GONE,
         epoch=made // 25,
         step=made % 25,
         recovery_s=went_on,
@@ -105,7 +106,7 @@ def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
     page = page_of(sweep, reports)
     assert "1 launch went on to the end after 3 ranks had failed: median recovery time 600 ms (600 ms at most)" in page
     assert "2 steps repeated. After a failure the speed was 39 % of that before it (median)." in page
-    assert "lost rank 3: its process is gone" in page
+    assert "its process had ended" in page
     table = pd.read_csv(reports / "mnist-dnn/timeline-1.csv", comment="#")
     assert table["ranks"].tolist() == [4, 4, 2]
     assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.frames import EPOCH_PARTS, breakdown_frame
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.cli.command_claims import claims

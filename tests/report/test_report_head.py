@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.regression.baselines import state_names
+from harness.regression.measurement import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
 from harness.report.sweep_facts import layout_words

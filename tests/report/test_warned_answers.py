@@ -15,9 +15,9 @@ from harness.cli.command_report import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
-from harness.regression.baselines import measured_in
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
+from harness.regression.measurement import measured_in
 from harness.report import sweep_sentences
 from harness.report.answer import plain
 from harness.report.compare_page import check_answer, comparison_answer

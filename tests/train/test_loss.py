@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from harness.comm.grouped_sums import native_operations
-from harness.train.replica import auc
-from harness.train.step import flip_salt, prepare_input, resident_batch
+from harness.comm.native_library import find_library
+from harness.train.batch_input import flip_salt, prepare_input, resident_batch
+from harness.train.evaluation import auc
 
 tf = pytest.importorskip("tensorflow")
 
@@ -51,7 +51,7 @@ def test_the_native_batch_is_the_plain_one(kind: str, mirror: bool, monkeypatch:
         factor=factor,
     )
     order = np.stack([random.permutation(40)[:9] for _ in range(4)]).astype(np.int32)
-    assert native_operations() is not None, "there is a compiler where tests run"
+    assert find_library().library is not None, "there is a compiler where tests run"
 
     def batches() -> list[npt.NDArray[np.float32]]:
         make = tf.function(resident_batch(data, first=1000, mirror=mirror))

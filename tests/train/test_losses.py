@@ -1,19 +1,22 @@
 """Ranks that are lost: killed, or stopped so that they live and do not come."""
 
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.frames import stretch_rate, stretches_around
-from harness.base.errors import UserError
+from harness.analysis.training_stretches import stretch_rate, stretches_around
+from harness.base.errors import RunError, SharedError, UserError
 from harness.cli.command_train import LOST
-from harness.comm.elastic_world import Member, assign_slots, failure_text
-from harness.schema.record import read_run
+from harness.comm.elastic_world import Member, assign_slots
+from harness.comm.lost_ranks import Loss, LostRankError, find_loss, forget_losses, noting_loss
+from harness.schema.record import LossReason, read_run
 from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
@@ -175,7 +178,7 @@ def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     assert finished.returncode == LOST, finished.stderr[-3000:]
     losses = read_run(tmp_path / "record").losses
     assert sorted(loss.rank for loss in losses) == [0, 2]
-    assert all("lost rank 2: its process is gone" in loss.how and loss.recovery_s > 2 for loss in losses)
+    assert all(loss.reason is LossReason.GONE and loss.recovery_s > 2 for loss in losses)
 
 
 def member(slot, pid, share=1):
@@ -201,11 +204,26 @@ def test_slots_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, data):
     assert len(change.failed) == len(before) - len(alive)
 
 
-def test_only_what_mpi_or_a_sum_says_of_a_lost_rank_is_outlived():
-    assert failure_text(RuntimeError("UnknownError: Exception: MPI_ERR_REVOKED: Communication Object Revoked"))
-    assert failure_text(RuntimeError("rank 0: update failed: harness: lost rank 2: its process is gone"))
-    assert not failure_text(RuntimeError("replicas differ: variable 'dense/kernel' of rank 1 is not that of rank 0"))
-    assert not failure_text(RuntimeError("MPI_ERR_TRUNCATE: message truncated"))
+def test_only_a_code_of_mpi_or_of_a_sum_is_a_lost_rank():
+    from mpi4py import MPI
+
+    gone = Loss(reason=LossReason.GONE, rank=2)
+    assert find_loss(MPI.Exception(MPI.ERR_REVOKED)) == Loss(reason=LossReason.MPI)
+    assert find_loss(pickle.loads(pickle.dumps(LostRankError("a sum failed", gone)))) == gone
+    assert find_loss(SharedError(LostRankError("a sum failed", gone))) == gone
+    assert find_loss(MPI.Exception(MPI.ERR_TRUNCATE)) is None
+    assert find_loss(RunError("lost rank 2: its process is gone: MPI_ERR_PROC_FAILED")) is None
+
+
+def test_a_loss_inside_a_graphs_python_is_found_in_tensorflows_error():
+    from mpi4py import MPI
+
+    with pytest.raises(MPI.Exception), noting_loss():
+        raise MPI.Exception(MPI.ERR_PROC_FAILED)
+    error = tf.errors.UnknownError(None, None, "Exception")
+    assert find_loss(error) == Loss(reason=LossReason.MPI)
+    forget_losses(0)
+    assert find_loss(error) is None and find_loss(tf.errors.UnavailableError(None, None, "")) is None
 
 
 @pytest.mark.parametrize(

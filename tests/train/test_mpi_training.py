@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.comm.grouped_sums import CHOICES
 from harness.comm.native.build import build
-from harness.schema.message_cost import OVERLAPPED
+from harness.schema.message_cost import OVERLAPPED, Algorithm
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sync import find_policy
 from tests.labs.caches import own_cache
@@ -70,9 +69,9 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     assert [found[choice]["fused alone"] for choice in ("native", "bridge")] == [True, False]
     assert [found[choice]["calls alone"] for choice in ("native", "bridge")] == [0, 0]
     for optimizer in ("sgd", "momentum", "adam"):
-        assert {found[choice][f"{optimizer} steps"] for choice in CHOICES} == {100}
+        assert {found[choice][f"{optimizer} steps"] for choice in Algorithm} == {100}
         if ranks < 3:
-            assert len({found[choice][optimizer] for choice in CHOICES}) == 1
+            assert len({found[choice][optimizer] for choice in Algorithm}) == 1
 
 
 def test_sums_beside_the_backward_pass_come_to_the_same_weights():

@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from harness.comm.grouped_sums import build_native
+from harness.comm.bridge_reduction import BridgeReduction
+from harness.comm.native_library import find_library
+from harness.comm.native_reduction import NativeReduction
 from harness.comm.policies import Synchroniser
-from harness.comm.reduction import BridgeReduction, NativeReduction
+from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sync import NoSync
 from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, update
@@ -82,10 +84,10 @@ def alone():
 
     if not MPI.Is_initialized():  # a test before this one built the native operation, which asks MPI for its name only
         MPI.Init()
-    library, failure = build_native()
-    assert library, failure
-    native = NativeReduction(MPI.COMM_SELF, library, largest=0, way="messages")
-    return Synchroniser(policy=NoSync(), reduction=BridgeReduction(MPI.COMM_SELF), weight=1.0, alone=native)
+    answer = find_library()
+    assert answer.library, answer.missing_because
+    native = NativeReduction(MPI.COMM_SELF, answer.library, largest=0, algorithm=Algorithm.MESSAGES)
+    return Synchroniser(policy=NoSync(), reduction=BridgeReduction(MPI.COMM_SELF), weight=1.0, own_updates=native)
 
 
 def weights_after(make, apply, settings=None, attributes=None, dtype="float32"):

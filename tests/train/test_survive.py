@@ -3,11 +3,13 @@
 import pytest
 
 from harness.comm.elastic_world import Member, MembershipChange, Team
+from harness.comm.lost_ranks import Loss, LostRankError
 from harness.comm.world import start
+from harness.schema.record import LossReason
 from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 
-LOST = RuntimeError("rank 0: update failed: harness: lost rank 1: its process is gone")
+LOST = LostRankError("rank 0: update failed", Loss(reason=LossReason.GONE, rank=1))
 
 
 class TeamOfOne(Team):
@@ -17,9 +19,9 @@ class TeamOfOne(Team):
         super().__init__(start().comm, shares=(1,), patience_s=0, folder=folder)
 
     def form(self, knowledge):
-        self.members, self.world = (self.own,), start()
+        self.members, self.world = (self.member,), start()
         gone = Member(slot=1, share=1, host="there", pid=2, began=0.0)
-        return MembershipChange(failed=() if self.complete else (gone,), kept=(0,)), [knowledge]
+        return MembershipChange(failed=() if self.complete else (gone,), old_slots=(0,)), [knowledge]
 
     def ended(self, error):
         return error is None

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from harness.base.errors import SharedError
-from harness.comm.hang import Call, RankState, describe_hang
+from harness.comm.hang_page import Call, RankState, describe_hang
 from harness.comm.world import World
 from harness.transparent.witness import Alone
 from tests.mpi.launch import PROGRAMS, ROOT, run_ranks
@@ -99,7 +99,7 @@ def test_the_first_compilation_is_over_before_the_ranks_wait_for_each_other(monk
     from harness.transparent.collectives import Collectives
 
     built = []
-    monkeypatch.setattr("harness.comm.native.build.build", lambda: built.append(True))
+    monkeypatch.setattr("harness.comm.grouped_sums.find_library", lambda: built.append(True))
     Collectives(World(comm=None, rank=0, size=2), rows=None, watch=None)
     assert built == [True]
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL, STEP
-from harness.regression.opponents import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
+from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
+from harness.regression.cost_samples import STEP
+from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
 from harness.schema.sweep import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
@@ -63,7 +64,7 @@ def examine(machine: Machine, slowdown: float, *, blocks: int, seed: int = 0) ->
 
 def _coverage(values: np.ndarray, rng: np.random.Generator) -> float:
     """Return how many of 1,000 intervals over six blocks hold the mean of all blocks."""
-    from harness.analysis.stats import ratio_over_blocks
+    from harness.analysis.inference import ratio_over_blocks
 
     mean = math.exp(values.mean())
     held = 0

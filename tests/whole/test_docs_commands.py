@@ -39,7 +39,6 @@ LONG = {
     "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
-    "make sweep DATASET=mnist NODES=1..8 PREDICT_FIRST=1": "needs launches of this state of the code",
 }
 OTHER_PROGRAMS = {
     "make test": "pytest",

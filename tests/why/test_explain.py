@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.__main__ import run as command
-from harness.analysis.frames import EPOCH_PARTS
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import STEPS_FILE
 from harness.why.launch_detail import last_ranks, skew_shares

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.read_results import Calls, read_calls
+from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.trace import MOST_EVENTS, trace_events, trace_file
 from harness.base.errors import UserError
 from harness.cli import main
@@ -143,7 +143,7 @@ def test_epochs_are_placed_where_rank_0_began_them() -> None:
     slices = check_format(events_of(run, both))[3, 1]
     first, later = (one["begin"] for one in slices if one["name"].startswith("epoch"))
     assert later - first == pytest.approx(5e6)
-    only = check_format(events_of(run, both, shown=[1]))[3, 1]
+    only = check_format(events_of(run, both, wanted=[1]))[3, 1]
     assert [one["name"] for one in only if one["name"].startswith("epoch")] == ["epoch 2"]
 
 

@@ -135,7 +135,7 @@ def write_input_files(task: Task, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from harness.comm.grouped_sums import build_native
+    from harness.comm.native_library import find_library
 
-    build_native()  # once, and not while contenders wait for each other
+    find_library()  # once, and not while contenders wait for each other
     write_input_files(read_task(), Path(sys.argv[2]))

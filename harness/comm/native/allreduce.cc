@@ -26,7 +26,7 @@ using tensorflow::Tensor;
 
 REGISTER_OP("HarnessAllreduce")
     .Input("values: N * T")
-    .Input("sequence: resource")  // keeps exchanges in the order in which they were built (harness.comm.reduction)
+    .Input("sequence: resource")  // keeps exchanges in the order in which they were built (harness.comm.exchange_order)
     .Output("sums: N * T")
     .Attr("N: int >= 1")
     .Attr("T: {float, double, half, bfloat16}")
@@ -70,11 +70,11 @@ class AllreduceOp : public OpKernel {
       elements += segments[i].count;
     }
     group->Enter(entry, elements * sizeof(T), label_);
-    const std::string failure = group->Sum(segments, scale_, label_);
-    group->Leave(entry, failure.empty() && last_);
-    OP_REQUIRES(context, failure.empty(),
-                absl::InternalError(absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
-                                                 " bytes failed: ", failure)));
+    const absl::Status summed = group->Sum(segments, scale_, label_);
+    group->Leave(entry, summed.ok() && last_);
+    OP_REQUIRES(context, summed.ok(),
+                absl::Status(summed.code(), absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
+                                                         " bytes failed: ", summed.message())));
   }
 
  private:

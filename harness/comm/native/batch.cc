@@ -25,7 +25,7 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Whether the row of this number is mirrored: harness.train.batch.flip, in the same 32-bit arithmetic.
+// Whether the row of this number is mirrored: harness.train.batch_input.flip, in the same 32-bit arithmetic.
 bool Mirrored(uint32_t row, uint32_t salt) {
   uint32_t mixed = row * 0x9E3779B1u + salt;
   mixed ^= mixed >> 15;

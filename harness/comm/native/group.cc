@@ -55,14 +55,14 @@ double Now() {
   return time.tv_sec + 1e-9 * time.tv_nsec - Paused();
 }
 
-Group::Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient)
+Group::Group(MPI_Comm comm, size_t bytes, Algorithm algorithm, bool guard, bool patient)
     : guard_(guard), patient_(patient), bytes_(RoundUp(bytes, kLine)) {
   try {
     Require(MPI_Comm_dup(comm, &comm_));
     Require(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     Require(MPI_Comm_rank(comm_, &rank_));
     Require(MPI_Comm_size(comm_, &size_));
-    if (way != Way::kMessages && size_ > 1) OpenSharedMemory(way);
+    if (algorithm != Algorithm::kMessages && size_ > 1) OpenSharedMemory(algorithm);
   } catch (...) {  // a rank has died: others may wait for this one in what it does not go on with
     GiveUp();
     Close();
@@ -97,10 +97,10 @@ double Group::Ping(size_t rounds) {
   for (double& round : ticks) {
     ++call_;
     if (place_ == 0) Arrive(0);
-    const std::string lost = Await((place_ + here_ - 1) % here_, 0);
-    if (!lost.empty()) {
+    const MissingRank missing = Await((place_ + here_ - 1) % here_, 0);
+    if (!missing.none()) {
       GiveUp();
-      throw std::runtime_error(lost);
+      throw StatusError(Lost(missing));
     }
     if (place_ != 0) Arrive(0);
     const uint64_t now = Ticks();
@@ -110,53 +110,53 @@ double Group::Ping(size_t rounds) {
 }
 
 template <typename T>
-std::string Group::Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label) {
+absl::Status Group::Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label) {
   return Total(segments, scale, label, kSum<T>);
 }
 
 template <typename T>
-std::string Group::Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind) {
+absl::Status Group::Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind) {
   const size_t elements = Elements(segments);
   if (size_ == 1) {
     for (const auto& segment : segments) Scale(segment.in, segment.out, segment.count, scale);
-    return "";
+    return absl::OkStatus();
   }
   ++call_;
   const Signature signature{elements, label.hash, kind};
   if (memory_ != nullptr) Publish(signature, label);
-  if (way_ == Way::kMessages || elements * sizeof(T) > bytes_) {
-    std::string failure = memory_ != nullptr ? Meet() : "";
-    if (failure.empty() && guard_) failure = Compare(signature, label, comm_);
-    return failure.empty() ? SumByMessages(segments, scale) : failure;
+  if (algorithm_ == Algorithm::kMessages || elements * sizeof(T) > bytes_) {
+    absl::Status met = memory_ != nullptr ? Meet() : absl::OkStatus();
+    if (met.ok() && guard_) met = Compare(signature, label, comm_);
+    return met.ok() ? SumByMessages(segments, scale) : met;
   }
-  const std::string failure = SumSlices(segments, scale, signature, label);
-  if (!failure.empty()) return failure;
+  const absl::Status summed = SumSlices(segments, scale, signature, label);
+  if (!summed.ok()) return summed;
   for (int turn = 0; turn < here_; ++turn) {
     const int rank = (place_ + turn) % here_;  // its own first: not all read one rank's memory at a time
     ForEachPiece(segments, Slice<T>(rank, elements), [&](const Segment<T>& piece, size_t offset) {
       std::memcpy(piece.out, Values<T>(rank) + offset, piece.count * sizeof(T));
     });
   }
-  return "";
+  return absl::OkStatus();
 }
 
 // Two ranks read each other's values directly: one wait. More ranks read the sums of slices: two waits, less reading.
 template <typename T>
-std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
+absl::Status Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
   const size_t elements = Elements(segments);
   if (size_ == 1) {
     const double begin = Now();
     for (const auto& segment : segments) Descend(rule, segment.in, segment);
     update_s_ += Now() - begin;
-    return "";
+    return absl::OkStatus();
   }
-  if (way_ != Way::kShared || elements * sizeof(T) > bytes_) return UpdateBySums(segments, rule, label);
+  if (algorithm_ != Algorithm::kShared || elements * sizeof(T) > bytes_) return UpdateBySums(segments, rule, label);
   ++call_;
   const Signature signature{elements, label.hash, kUpdate<T>};
   Publish(signature, label);
   if (here_ > 2) {
-    const std::string failure = SumSlices(segments, T(1), signature, label);
-    if (!failure.empty()) return failure;
+    const absl::Status summed = SumSlices(segments, T(1), signature, label);
+    if (!summed.ok()) return summed;
     for (int turn = 0; turn < here_; ++turn) {
       const int rank = (place_ + turn) % here_;
       UpdateInOnePass(
@@ -166,7 +166,7 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
           },
           [&](const Segment<T>& piece, size_t offset) { Descend(rule, Values<T>(rank) + offset, piece); });
     }
-    return "";
+    return absl::OkStatus();
   }
   const bool stream = stores_.Begin(elements * sizeof(T));
   stores_.Time([&] {
@@ -174,8 +174,8 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
       Scale(piece.in, Values<T>(place_) + offset, piece.count, T(1), stream);
     });
   });
-  const std::string lost = Meet();
-  if (!lost.empty()) return lost;
+  const absl::Status met = Meet();
+  if (!met.ok()) return met;
   // Rank 0's first on both: of two values that are no numbers a processor's sum is the first.
   const auto pair = [&](const Segment<T>& piece, size_t offset) {
     const T* other = Values<T>(1 - place_) + offset;
@@ -194,7 +194,7 @@ std::string Group::Update(const std::vector<Segment<T>>& segments, const Rule<T>
         });
   });
   stores_.End(elements * sizeof(T));
-  return "";
+  return absl::OkStatus();
 }
 
 // Steps from the sums where they are, by step(piece, offset): one pass takes little more than half the time of two with
@@ -224,7 +224,7 @@ void Group::UpdateInOnePass(const std::vector<Segment<T>>& segments, Range range
 }
 
 template <typename T>
-std::string Group::UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
+absl::Status Group::UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label) {
   sums_.resize(Elements(segments) * sizeof(T));
   T* next = reinterpret_cast<T*>(sums_.data());
   std::vector<Segment<T>> sums;
@@ -232,12 +232,12 @@ std::string Group::UpdateBySums(const std::vector<Segment<T>>& segments, const R
     sums.push_back({segment.in, next, segment.count});
     next += segment.count;
   }
-  const std::string failure = Total(sums, T(1), label, kUpdate<T>);
-  if (!failure.empty()) return failure;
+  const absl::Status summed = Total(sums, T(1), label, kUpdate<T>);
+  if (!summed.ok()) return summed;
   const double begin = Now();
   for (size_t i = 0; i < segments.size(); ++i) Descend(rule, sums[i].out, segments[i]);
   update_s_ += Now() - begin;
-  return "";
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -250,10 +250,10 @@ Range Group::Slice(int rank, size_t elements) const {
 // Leaves the sums of slice r, one slice per rank of the host, in rank r's buffer, for all ranks to read: every rank
 // writes its values of the others' slices where they can read them, waits, adds up its own slice, then over all hosts
 // with the ranks of the same place there, and waits again. One rank adds for all of a host, so that all get the same
-// bits. Returns an empty string, or what went wrong: no rank of the host goes beyond the second wait then.
+// bits. After a failure no rank of the host goes beyond the second wait.
 template <typename T>
-std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
-                             const Label& label) {
+absl::Status Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
+                              const Label& label) {
   const size_t elements = Elements(segments);
   T* own = Values<T>(place_);
   const Range mine = Slice<T>(place_, elements);
@@ -265,8 +265,8 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
       });
     }
   });
-  std::string lost = Meet();
-  if (!lost.empty()) return lost;
+  absl::Status met = Meet();
+  if (!met.ok()) return met;
   if constexpr (kSixteen<T>) {
     ForEachPiece(segments, mine,
                  [&](const Segment<T>& piece, size_t offset) { Scale(piece.in, own + offset, piece.count, scale); });
@@ -278,20 +278,19 @@ std::string Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, c
   }
   stores_.End(elements * sizeof(T));
   int& code = Failure(place_) = MPI_SUCCESS;
-  if (way_ == Way::kNodeAware) {
+  if (algorithm_ == Algorithm::kNodeAware) {
     if (guard_ && place_ == 0) {
-      const std::string failure = Compare(signature, label, peers_);
-      if (!failure.empty()) code = MPI_ERR_OTHER;
+      if (!Compare(signature, label, peers_).ok()) code = MPI_ERR_OTHER;
     }
     if (code == MPI_SUCCESS) code = Allreduce(own + mine.begin, mine.end - mine.begin, peers_);
   }
   Arrive(1);
-  lost = AwaitAll(1);
-  if (!lost.empty()) return lost;
+  met = AwaitAll(1);
+  if (!met.ok()) return met;
   for (int rank = 0; rank < here_; ++rank) {
-    if (Failure(rank) != MPI_SUCCESS) return Describe(Failure(rank));
+    if (Failure(rank) != MPI_SUCCESS) return MpiFailure(Failure(rank));
   }
-  return "";
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -312,11 +311,11 @@ void Group::AddSlices(const std::vector<Segment<T>>& segments, Range mine, T sca
   }
 }
 
-template std::string Group::Sum<float>(const std::vector<Segment<float>>&, float, const Label&);
-template std::string Group::Sum<double>(const std::vector<Segment<double>>&, double, const Label&);
-template std::string Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16, const Label&);
-template std::string Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16, const Label&);
-template std::string Group::Update<float>(const std::vector<Segment<float>>&, const Rule<float>&, const Label&);
-template std::string Group::Update<double>(const std::vector<Segment<double>>&, const Rule<double>&, const Label&);
+template absl::Status Group::Sum<float>(const std::vector<Segment<float>>&, float, const Label&);
+template absl::Status Group::Sum<double>(const std::vector<Segment<double>>&, double, const Label&);
+template absl::Status Group::Sum<Float16>(const std::vector<Segment<Float16>>&, Float16, const Label&);
+template absl::Status Group::Sum<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16, const Label&);
+template absl::Status Group::Update<float>(const std::vector<Segment<float>>&, const Rule<float>&, const Label&);
+template absl::Status Group::Update<double>(const std::vector<Segment<double>>&, const Rule<double>&, const Label&);
 
 }  // namespace harness

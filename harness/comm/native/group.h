@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <cstring>
 #include <future>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace harness {
 
@@ -82,7 +85,27 @@ inline size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / u
 
 // How the ranks of a group add up: by MPI_Allreduce; in memory that all of them share, being on one host; or in the
 // memory of each host first, a slice a rank, and every rank its slice over all hosts then.
-enum class Way { kMessages = 0, kShared = 1, kNodeAware = 2 };
+enum class Algorithm { kMessages = 0, kShared = 1, kNodeAware = 2 };
+
+// Why a call of a group cannot end: Python's `harness.schema.record.LossReason` has the same numbers.
+enum class Loss { kNone = 0, kGone = 1, kLate = 2, kGaveUp = 3, kMpi = 4 };
+
+// A rank that a call waits for in vain, or nothing: `rank` is its number in the group, `waited` in seconds.
+struct MissingRank {
+  Loss reason = Loss::kNone;
+  int rank = -1;
+  double waited = 0;
+  bool none() const { return reason == Loss::kNone; }
+};
+
+// Notes the loss of a rank for `harness_loss` and returns it as a status, kUnavailable and a sentence.
+absl::Status Lost(const MissingRank& missing);
+
+// What is thrown where no status can be returned.
+struct StatusError : std::runtime_error {
+  explicit StatusError(const absl::Status& failure) : std::runtime_error(std::string(failure.message())), status(failure) {}
+  absl::Status status;
+};
 
 // One tensor of a grouped call; `in` and `out` may be the same memory. Where `out` are weights, `first` and `second`
 // are the optimizer's own values of them: the velocity of momentum, the moments of Adam.
@@ -144,11 +167,11 @@ class Group {
   static constexpr uint64_t kRecent = 32;  // how many calls are kept
 
   // Opens a group on a duplicate of `comm` whose calls move at most `bytes` (larger ones go by messages). Where the
-  // hosts are not as `way` needs them, or shared memory is short, all ranks take messages. With `guard` messages are
+  // hosts are not as `algorithm` needs them, or shared memory is short, all ranks take messages. With `guard` messages are
   // preceded by a short one that compares what the ranks are about to exchange; in shared memory that is always done.
   // A `patient` group leaves the core to others while it waits for messages.
-  // Throws std::runtime_error when MPI fails.
-  Group(MPI_Comm comm, size_t bytes, Way way, bool guard, bool patient);
+  // Throws StatusError when MPI fails.
+  Group(MPI_Comm comm, size_t bytes, Algorithm algorithm, bool guard, bool patient);
   ~Group() { Close(); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -158,22 +181,22 @@ class Group {
   void GiveUp();
 
   int rank() const { return rank_; }
-  Way way() const { return way_; }
+  Algorithm algorithm() const { return algorithm_; }
   bool short_of_memory() const { return short_of_memory_; }
 
-  // Writes the sums over all ranks of scale * in to out; returns an empty string, or what went wrong. Ends all ranks,
-  // with a sentence, when they are in different exchanges.
+  // Writes the sums over all ranks of scale * in to out; kUnavailable says that a rank is lost, kInternal that MPI failed
+  // otherwise. Ends all ranks, with a sentence, when they are in different exchanges.
   template <typename T>
-  std::string Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
+  absl::Status Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
 
   // Makes a step of `rule` on the weights by the sums over all ranks of in, without a pass of its own over sums and
   // weights where the ranks share memory; as Sum.
   template <typename T>
-  std::string Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
+  absl::Status Update(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
 
   // Returns the nanoseconds of a ping-pong: until a core, in shared memory, sees another one's answer. The median of so
   // many rounds, in which every rank waits for the one before it in a ring. All ranks of the host come together.
-  // Throws std::runtime_error when one does not.
+  // Throws StatusError when one does not.
   double Ping(size_t rounds);
 
   // Begin and end a call, which began at `entry`. One at a time in a process: a second one ends all ranks. What is
@@ -189,33 +212,33 @@ class Group {
 
  private:
   template <typename T>
-  std::string Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind);
+  absl::Status Total(const std::vector<Segment<T>>& segments, T scale, const Label& label, uint64_t kind);
   template <typename T>
-  std::string SumByMessages(const std::vector<Segment<T>>& segments, T scale);
+  absl::Status SumByMessages(const std::vector<Segment<T>>& segments, T scale);
   template <typename T>
   int Allreduce(T* values, size_t count, MPI_Comm comm);
   template <typename T>
   int SumParts(T* values, int count, MPI_Comm comm);
   template <typename T>
-  std::string UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
+  absl::Status UpdateBySums(const std::vector<Segment<T>>& segments, const Rule<T>& rule, const Label& label);
   template <typename T, typename Gather, typename Step>
   void UpdateInOnePass(const std::vector<Segment<T>>& segments, Range range, const Rule<T>& rule, Gather gather,
                        Step step);
   template <typename T>
-  std::string SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
-                        const Label& label);
+  absl::Status SumSlices(const std::vector<Segment<T>>& segments, T scale, const Signature& signature,
+                         const Label& label);
   template <typename T>
   void AddSlices(const std::vector<Segment<T>>& segments, Range mine, T scale);
   template <typename T>
   T* Values(int rank) const { return reinterpret_cast<T*>(Buffer(rank, call_)); }
   template <typename T>
   Range Slice(int rank, size_t elements) const;
-  void OpenSharedMemory(Way way);
+  void OpenSharedMemory(Algorithm algorithm);
   void MapMemory();
   void Close();
   void Publish(const Signature& signature, const Label& label);
-  std::string Meet();
-  std::string Compare(const Signature& signature, const Label& label, MPI_Comm comm);
+  absl::Status Meet();
+  absl::Status Compare(const Signature& signature, const Label& label, MPI_Comm comm);
   Signature& Published(int rank) const;
   char* Text(int rank) const;
   [[noreturn]] void End(const std::string& sentence, bool speak) const;
@@ -226,15 +249,15 @@ class Group {
   void LeaveMemory();
   void Arrive(int phase) const;
   bool Arrived(int rank, int phase) const;
-  std::string Await(int rank, int phase) const;
-  std::string AwaitAll(int phase) const;
-  std::string WhyNot(int rank, int phase, double waited) const;
+  MissingRank Await(int rank, int phase) const;
+  absl::Status AwaitAll(int phase) const;
+  MissingRank WhyNot(int rank, int phase, double waited) const;
   int& Failure(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
-  Way way_ = Way::kMessages;
+  Algorithm algorithm_ = Algorithm::kMessages;
   bool guard_ = false;
   bool patient_ = false;
   bool short_of_memory_ = false;
@@ -276,10 +299,11 @@ Group* FindGroup(int64_t number);
 extern std::atomic<double> patience;
 extern std::atomic<bool> outlives;
 
-// What MPI says about a return code.
-std::string Describe(int code);
+// What MPI says about the return code of a failure: kUnavailable where a process has failed or the communicator was
+// revoked, else kInternal.
+absl::Status MpiFailure(int code);
 
-// Throws std::runtime_error where an MPI call returned `code` for a failure.
+// Throws StatusError where an MPI call returned `code` for a failure.
 void Require(int code);
 
 }  // namespace harness

@@ -51,38 +51,37 @@ void Group::Publish(const Signature& signature, const Label& label) {
   std::memcpy(Text(place_), label.text, kText);
 }
 
-// Waits until all ranks of the host have published this call and written their values, and compares. Returns an empty
-// string, or why a rank does not come.
-std::string Group::Meet() {
+// Waits until all ranks of the host have published this call and written their values, and compares.
+absl::Status Group::Meet() {
   Arrive(0);
-  const std::string lost = AwaitAll(0);
-  if (!lost.empty()) return lost;
+  const absl::Status waited = AwaitAll(0);
+  if (!waited.ok()) return waited;
   const Signature& own = Published(place_);
   for (int rank = 0; rank < here_; ++rank) {
     if (Published(rank) == own) continue;
     End(Mismatch(ranks_[place_], Name(own, Text(place_)), ranks_[rank], Name(Published(rank), Text(rank)), call_),
         place_ == 0);
   }
-  return "";
+  return absl::OkStatus();
 }
 
-// The same by a short message. Returns an empty string, or what went wrong with MPI.
-std::string Group::Compare(const Signature& signature, const Label& label, MPI_Comm comm) {
+// The same by a short message.
+absl::Status Group::Compare(const Signature& signature, const Label& label, MPI_Comm comm) {
   const uint64_t own[] = {call_, signature.elements, signature.label, signature.kind};
   uint64_t both[8], least[8];
   for (int i = 0; i < 4; ++i) both[i] = own[i], both[4 + i] = ~own[i];  // the least complement is of the greatest
   int code = MPI_Allreduce(both, least, 8, MPI_UINT64_T, MPI_MIN, comm);
-  if (code != MPI_SUCCESS) return Describe(code);
+  if (code != MPI_SUCCESS) return MpiFailure(code);
   bool equal = true;
   for (int i = 0; i < 4; ++i) equal = equal && least[i] == ~least[4 + i];
-  if (equal) return "";
+  if (equal) return absl::OkStatus();
   int rank = 0, size = 1;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
   std::vector<char> all(size * sizeof(Signature)), texts(size * kText);
   code = MPI_Allgather(&signature, sizeof signature, MPI_BYTE, all.data(), sizeof signature, MPI_BYTE, comm);
   if (code == MPI_SUCCESS) code = MPI_Allgather(label.text, kText, MPI_BYTE, texts.data(), kText, MPI_BYTE, comm);
-  if (code != MPI_SUCCESS) return Describe(code);
+  if (code != MPI_SUCCESS) return MpiFailure(code);
   const Signature* found = reinterpret_cast<const Signature*>(all.data());
   int other = 1;
   while (other < size - 1 && found[other] == found[0]) ++other;

@@ -12,8 +12,8 @@
 namespace harness {
 
 // POSIX shared memory under a name that is gone as soon as every rank of the host has opened it. Nothing changes where
-// there is not enough of it, or the hosts are not as `way` needs them: `memory_` stays null on every rank.
-void Group::OpenSharedMemory(Way way) {
+// there is not enough of it, or the hosts are not as `algorithm` needs them: `memory_` stays null on every rank.
+void Group::OpenSharedMemory(Algorithm algorithm) {
   Require(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host_));
   Require(MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN));
   Require(MPI_Comm_size(host_, &here_));
@@ -21,15 +21,15 @@ void Group::OpenSharedMemory(Way way) {
   int most = 0, least = 0;
   Require(MPI_Allreduce(&here_, &most, 1, MPI_INT, MPI_MAX, comm_));
   Require(MPI_Allreduce(&here_, &least, 1, MPI_INT, MPI_MIN, comm_));
-  if (way == Way::kNodeAware ? most > 1 && most < size_ && most == least : most == size_) MapMemory();
+  if (algorithm == Algorithm::kNodeAware ? most > 1 && most < size_ && most == least : most == size_) MapMemory();
   ranks_.resize(here_);
   Require(MPI_Allgather(&rank_, 1, MPI_INT, ranks_.data(), 1, MPI_INT, host_));
-  if (memory_ != nullptr && way == Way::kNodeAware) {
+  if (memory_ != nullptr && algorithm == Algorithm::kNodeAware) {
     Require(MPI_Comm_split(comm_, place_, rank_, &peers_));
     Require(MPI_Comm_set_errhandler(peers_, MPI_ERRORS_RETURN));
-    way_ = Way::kNodeAware;
+    algorithm_ = Algorithm::kNodeAware;
   } else if (memory_ != nullptr) {
-    way_ = Way::kShared;
+    algorithm_ = Algorithm::kShared;
   }
 }
 

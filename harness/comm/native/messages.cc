@@ -115,7 +115,7 @@ int Group::SumParts(T* values, int count, MPI_Comm comm) {
 
 // Large tensors are summed where they lie; small ones are packed into one message.
 template <typename T>
-std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scale) {
+absl::Status Group::SumByMessages(const std::vector<Segment<T>>& segments, T scale) {
   size_t small = 0;
   for (const auto& segment : segments) {
     if (segment.count * sizeof(T) < kSmall) small += segment.count;
@@ -130,27 +130,27 @@ std::string Group::SumByMessages(const std::vector<Segment<T>>& segments, T scal
       continue;
     }
     const int code = Allreduce(segment.out, segment.count, comm_);
-    if (code != MPI_SUCCESS) return Describe(code);
+    if (code != MPI_SUCCESS) return MpiFailure(code);
   }
-  if (small == 0) return "";
+  if (small == 0) return absl::OkStatus();
   next = reinterpret_cast<T*>(packed_.data());
   const int code = Allreduce(next, small, comm_);
-  if (code != MPI_SUCCESS) return Describe(code);
+  if (code != MPI_SUCCESS) return MpiFailure(code);
   for (const auto& segment : segments) {
     if (segment.count * sizeof(T) >= kSmall) continue;
     std::memcpy(segment.out, next, segment.count * sizeof(T));
     next += segment.count;
   }
-  return "";
+  return absl::OkStatus();
 }
 
 template int Group::Allreduce<float>(float*, size_t, MPI_Comm);
-template std::string Group::SumByMessages<float>(const std::vector<Segment<float>>&, float);
+template absl::Status Group::SumByMessages<float>(const std::vector<Segment<float>>&, float);
 template int Group::Allreduce<double>(double*, size_t, MPI_Comm);
-template std::string Group::SumByMessages<double>(const std::vector<Segment<double>>&, double);
+template absl::Status Group::SumByMessages<double>(const std::vector<Segment<double>>&, double);
 template int Group::Allreduce<Float16>(Float16*, size_t, MPI_Comm);
-template std::string Group::SumByMessages<Float16>(const std::vector<Segment<Float16>>&, Float16);
+template absl::Status Group::SumByMessages<Float16>(const std::vector<Segment<Float16>>&, Float16);
 template int Group::Allreduce<BFloat16>(BFloat16*, size_t, MPI_Comm);
-template std::string Group::SumByMessages<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16);
+template absl::Status Group::SumByMessages<BFloat16>(const std::vector<Segment<BFloat16>>&, BFloat16);
 
 }  // namespace harness

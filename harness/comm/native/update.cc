@@ -86,10 +86,10 @@ class UpdateOp : public OpKernel {
     }
     const Rule<T> rule = MakeRule(rate->scalar<T>()(), steps->scalar<int64_t>()());
     group->Enter(entry, elements * sizeof(T), label_);
-    const std::string failure = group->Update(segments, rule, label_);
-    group->Leave(entry, failure.empty() && last_);
-    OP_REQUIRES(context, failure.empty(),
-                absl::InternalError(absl::StrCat("rank ", group->rank(), ": update failed: ", failure)));
+    const absl::Status updated = group->Update(segments, rule, label_);
+    group->Leave(entry, updated.ok() && last_);
+    OP_REQUIRES(context, updated.ok(),
+                absl::Status(updated.code(), absl::StrCat("rank ", group->rank(), ": update failed: ", updated.message())));
   }
 
  private:

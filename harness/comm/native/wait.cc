@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <string>
 
 #include "group.h"
 
@@ -74,10 +73,10 @@ void Group::Arrive(int phase) const { Arrivals(place_, phase).store(call_, std::
 
 bool Group::Arrived(int rank, int phase) const { return Arrivals(rank, phase).load(std::memory_order_acquire) >= call_; }
 
-// Returns an empty string, or why the rank does not come, or why another does not: the call cannot end then either. Only
+// Returns nothing, or the rank that does not come, or another that does not: the call cannot end then either. Only
 // who has not come is looked at, and once more behind the look: a rank that came and died then has done its part, and
 // no other rank may judge of the call otherwise.
-std::string Group::Await(int rank, int phase) const {
+MissingRank Group::Await(int rank, int phase) const {
   double begin = 0, looked = 0;
   for (int spins = HARNESS_SPINS; !Arrived(rank, phase);) {
     if (spins < kSpins) {
@@ -90,39 +89,38 @@ std::string Group::Await(int rank, int phase) const {
     if (begin == 0) begin = looked = now;
     if (now - looked < kLook_s) continue;
     looked = now;
-    const std::string why = WhyNot(rank, phase, now - begin);
-    if (!why.empty() && !Arrived(rank, phase)) return why;
+    const MissingRank missing = WhyNot(rank, phase, now - begin);
+    if (!missing.none() && !Arrived(rank, phase)) return missing;
   }
-  return "";
+  return {};
 }
 
-std::string Group::AwaitAll(int phase) const {
+absl::Status Group::AwaitAll(int phase) const {
   for (int rank = 0; rank < here_; ++rank) {
-    const std::string why = Await(rank, phase);
-    if (why.empty()) continue;
+    const MissingRank missing = Await(rank, phase);
+    if (missing.none()) continue;
     if (!outlives.load()) usleep(kEnded_us);  // what the lost rank has said of itself then stands alone
     PeerOf(place_).gave_up.store(1, std::memory_order_release);
-    return why;
+    return Lost(missing);
   }
-  return "";
+  return absl::OkStatus();
 }
 
-std::string Group::WhyNot(int rank, int phase, double waited) const {
-  const auto name = [this](int lost) { return "harness: lost rank " + std::to_string(ranks_[lost]) + ": "; };
+MissingRank Group::WhyNot(int rank, int phase, double waited) const {
   for (int other = 0; other < here_; ++other) {
     const bool left = PeerOf(other).gave_up.load(std::memory_order_acquire);  // it may have closed the group since
     if (!left && !Arrived(other, phase) && !Lives(PeerOf(other).life) && !Arrived(other, phase)) {
-      return name(other) + "its process is gone";
+      return {Loss::kGone, ranks_[other], waited};
     }
   }
   for (int other = 0; other < here_; ++other) {
     if (PeerOf(other).gave_up.load(std::memory_order_acquire)) {
-      return "harness: lost rank: rank " + std::to_string(ranks_[other]) + " has given up";
+      return {Loss::kGaveUp, ranks_[other], waited};
     }
   }
   const double limit = patience.load();
-  if (limit > 0 && waited > limit) return name(rank) + "it lives and has not come for " + std::to_string(waited) + " s";
-  return "";
+  if (limit > 0 && waited > limit) return {Loss::kLate, ranks_[rank], waited};
+  return {};
 }
 
 }  // namespace harness

@@ -3,11 +3,12 @@
 from functools import partial
 from pathlib import Path
 
-from harness.datasets.binary_formats import read_cifar, read_idx_pair
+from harness.datasets.csv_rows import read_number_rows
 from harness.datasets.dataset import TEST, TRAIN, Dataset, Download, FileForm, FoundFiles, StandIn, first, packed
+from harness.datasets.image_arrays import read_cifar, read_idx_pair
 from harness.datasets.image_files import find_images
+from harness.datasets.libsvm import read_libsvm_files
 from harness.datasets.synthetic import render_collisions, render_colour, render_grey, render_groups, render_plain
-from harness.datasets.text_formats import read_libsvm_files, read_number_rows
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 # Columns of a9a for each column of the census; a row has at most one 1 in each.
@@ -105,7 +106,7 @@ MNIST = Dataset(
     ),
     forms=(FileForm(train=_idx_pair("train"), test=_idx_pair("t10k")),),
     read=partial(read_idx_pair, shape=(28, 28), classes=10),
-    stand_in=StandIn(render=render_grey, rows=60_000, block_rows=4_096, latent=16, separation=5.0, patch=4),
+    stand_in=StandIn(render=render_grey, rows=60_000, chunk_rows=4_096, latent=16, separation=5.0, patch=4),
 )
 
 _KRIZ = "https://www.cs.toronto.edu/~kriz"
@@ -122,8 +123,7 @@ _BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 def _batches(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    folders = ("", "cifar-10-batches-bin/", "cifar-10-batches-py/")
-    return tuple(tuple(f"{folder}{name}" for folder in folders) for name in names)
+    return tuple((name, f"cifar-10-batches-bin/{name}", f"cifar-10-batches-py/{name}") for name in names)
 
 
 CIFAR10 = Dataset(
@@ -154,7 +154,7 @@ CIFAR10 = Dataset(
         _archive("cifar-10"),
     ),
     read=partial(read_cifar, members={TRAIN: _BATCHES, TEST: ("test_batch",)}, classes=10),
-    stand_in=StandIn(render=render_colour, rows=50_000, block_rows=4_096, latent=16, separation=3.5, patch=4),
+    stand_in=StandIn(render=render_colour, rows=50_000, chunk_rows=4_096, latent=16, separation=3.5, patch=4),
 )
 
 CIFAR100 = Dataset(
@@ -187,7 +187,7 @@ CIFAR100 = Dataset(
     read=partial(
         read_cifar, members={TRAIN: ("train",), TEST: ("test",)}, classes=100, label_bytes=2, key=b"fine_labels"
     ),
-    stand_in=StandIn(render=render_colour, rows=50_000, block_rows=4_096, latent=32, separation=5.0, patch=4),
+    stand_in=StandIn(render=render_colour, rows=50_000, chunk_rows=4_096, latent=32, separation=5.0, patch=4),
 )
 
 
@@ -243,9 +243,9 @@ IMAGENET = Dataset(
     channel_std=(0.229, 0.224, 0.225),
     search=find_images,  # real images stay in their files, so nothing reads their rows
     held_out_one_in=25,  # the original's own proportion
-    # Small blocks: one of 64 images of 224 x 224 pixels is 10 MB, and its scores 0.6 MB.
+    # Small chunks: one of 64 images of 224 x 224 pixels is 10 MB, and its scores 0.6 MB.
     stand_in=StandIn(
-        render=render_colour, rows=128, block_rows=64, latent=32, separation=6.0, patch=8, least_test_rows=32
+        render=render_colour, rows=128, chunk_rows=64, latent=32, separation=6.0, patch=8, least_test_rows=32
     ),
 )
 

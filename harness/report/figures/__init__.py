@@ -8,10 +8,11 @@ from pkgutil import iter_modules
 
 import pandas as pd
 
-from harness.analysis.growth import Fit
-from harness.analysis.scaling import Scaling, TimeToAccuracy
-from harness.prediction.beyond import Beyond
-from harness.prediction.forecast import NetworkReference
+from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.scaling import Scaling
+from harness.analysis.scaling_laws import Fit
+from harness.prediction.extrapolation import Extrapolation
+from harness.prediction.network_reference import NetworkReference
 from harness.report.answer import FigureBlock
 from harness.schema.record import RunRecord
 from harness.why.overheads import PointOverheads
@@ -25,7 +26,7 @@ class SweepView:
     """What a figure may draw: the numbers of one sweep, which has a valid launch.
 
     `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
-    (`scaling.ratios_frame`) of the valid ones; `parts` is `frames.breakdown_frame`, `curves` is
+    (`scaling.ratios_frame`) of the valid ones; `parts` is `time_parts.breakdown_frame`, `curves` is
     `frames.curve_frame` and `final` its `final_frame`, `beyond` what is predicted of more ranks. `costs` are
     `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
     it. `subject` names the workload, `names` has a reader's words for every layout.
@@ -43,7 +44,7 @@ class SweepView:
     scaling: Scaling
     fits: tuple[Fit, ...]
     reference: NetworkReference | None
-    beyond: tuple[Beyond, ...] = ()
+    beyond: tuple[Extrapolation, ...] = ()
     costs: tuple[PointOverheads, ...] = ()
     goal: float | None = None
     targets: tuple[TimeToAccuracy, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.frames import PART_NAMES
+from harness.analysis.time_parts import PART_NAMES
 from harness.base.own_matplotlib import Axes
 from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
@@ -18,7 +18,7 @@ _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarPart:
-    """One part of a bar: its column of `analysis.frames.breakdown_frame`, and how it looks."""
+    """One part of a bar: its column of `analysis.time_parts.breakdown_frame`, and how it looks."""
 
     column: str
     tone: svg.Tone

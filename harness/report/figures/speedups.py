@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.growth import Fit
+from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.stats import Interval
+from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker
-from harness.prediction.beyond import Beyond, BeyondPoint
-from harness.prediction.forecast import NetworkReference
+from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
+from harness.prediction.network_reference import NetworkReference
 from harness.report import svg, sweep_sentences
 from harness.report.answer import FigureBlock
 from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
 
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
-_Value = Callable[[PointScaling | BeyondPoint], float | None]
-_Bounds = Callable[[PointScaling | BeyondPoint], Interval | None]
+_Value = Callable[[PointScaling | ExtrapolatedPoint], float | None]
+_Bounds = Callable[[PointScaling | ExtrapolatedPoint], Interval | None]
 _FORESEEN = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
@@ -69,7 +69,9 @@ def _statistic(scaling: Scaling) -> str:
     return "means of blocks" if in_turns(scaling) else "medians of launches"
 
 
-def series_table(scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Beyond] = ()) -> pd.DataFrame:
+def series_table(
+    scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Extrapolation] = ()
+) -> pd.DataFrame:
     """Return the numbers drawn in a figure of `column`: a row per point, launch and predicted point.
 
     The kind of a point is mean (over blocks, in turns) or median (of launches one after the other).
@@ -104,7 +106,7 @@ def series_table(scaling: Scaling, launches: pd.DataFrame, column: str, beyond: 
 
 
 def scaling_picture(
-    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond] = ()
+    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation] = ()
 ) -> svg.Picture:
     """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
     value, interval, words = _COLUMNS[column]
@@ -127,10 +129,10 @@ def _several_threads(scaling: Scaling) -> bool:
     return len({point.threads for point in scaling.points}) > 1
 
 
-def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Beyond]) -> None:
+def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation]) -> None:
     value, interval, _ = _COLUMNS[column]
     base, strong = scaling.base, scaling.scaling == "strong"
-    every: list[PointScaling | BeyondPoint] = [
+    every: list[PointScaling | ExtrapolatedPoint] = [
         *scaling.points,
         *(point for series in beyond for point in series.points),
     ]
@@ -180,11 +182,13 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
     axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
 
 
-def _foreseen(axes: Axes, column: str, scaling: Scaling, one: Beyond, factor: float, colour: str, marker: str) -> None:
+def _foreseen(
+    axes: Axes, column: str, scaling: Scaling, one: Extrapolation, factor: float, colour: str, marker: str
+) -> None:
     """Draw a predicted series from the measured point that it goes on from: hollow, dotted, in its band."""
     value, interval, _ = _COLUMNS[column]
     start = next(point for point in scaling.points if point.ranks == one.start and value(point) is not None)
-    points: list[PointScaling | BeyondPoint] = [start, *one.points]
+    points: list[PointScaling | ExtrapolatedPoint] = [start, *one.points]
     known = [(point.ranks, value(point) or 0.0, interval(point)) for point in points]
     x, y = [ranks for ranks, _, _ in known], [middle * factor for _, middle, _ in known]
     low, high = (
@@ -211,15 +215,10 @@ def laws(view: SweepView) -> Iterator[FigureBlock]:
     fits, scaling, reference = view.fits, view.scaling, view.reference
     if not fits:
         return
-    beyond = (
-        "A law that what was measured refutes, or cannot test, ends at the last measured count; beyond it a curve is "
-        "true if the law holds, and bands are those of all laws together."
-    )
-    bands = "Shaded: 95 % bands by profile likelihood." if any(fit.low for fit in fits) else "No bands."
     limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
-        f"laws (lines, not measured), and the medians. {bands} {beyond} "
+        f"laws (lines, not measured), and the medians. The lines end with the measured counts. "
         f"{limit}{sweep_sentences.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
@@ -230,11 +229,8 @@ def laws(view: SweepView) -> Iterator[FigureBlock]:
 
 
 def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
-    """Return the curves drawn: law (or reference), ranks, speedup, low and high (NaN without a band)."""
-    frames = []
-    for fit in fits:
-        rows = {"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}
-        frames.append(pd.DataFrame(rows).assign(low=fit.low or None, high=fit.high or None))
+    """Return the curves drawn: law (or reference), ranks, speedup."""
+    frames = [pd.DataFrame({"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}) for fit in fits]
     if reference:
         limits = [{"ranks": one.point.ranks, "speedup": one.speedup} for one in reference.points]
         frames.append(pd.DataFrame(limits).assign(law="reference"))
@@ -242,28 +238,12 @@ def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.Da
 
 
 def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
-    last = max(count for fit in fits for count in fit.counts)
     ranks = [point.ranks for point in scaling.points]
     logarithmic = svg.rank_axis(axes, ranks)
-    left = axes.get_xlim()[0]
-    if last > max(ranks):
-        axes.set_xlim(left, last * 1.3 if logarithmic else last + max(ranks) * 0.1)
-        axes.axvline(max(ranks), color=svg.MUTED.light, linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.annotate(
-            "measured up to here",
-            (max(ranks), 0.02),
-            xycoords=("data", "axes fraction"),
-            rotation=90,
-            fontsize=7.5,
-            ha="right",
-            va="bottom",
-            color=svg.MUTED.light,
-        )
-    axes.plot([min(ranks), last], [end / scaling.base.ranks for end in (min(ranks), last)], label="ideal", **svg.IDEAL)
+    ends = [min(ranks), max(ranks)]
+    axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **svg.IDEAL)
     for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
         look = svg.mark(number)
-        if fit.low:
-            axes.fill_between(fit.counts, fit.low, fit.high, color=look.colour, alpha=0.18, linewidth=0)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
     if reference:
         x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]

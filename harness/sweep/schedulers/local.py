@@ -17,7 +17,8 @@ from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.scratch import Scratch
 from harness.comm.gpus import visible_gpus
-from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_choice, mpi_family
+from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.settings import mpi_choice
 from harness.schema.sweep import Layout
 from harness.sweep import schedulers
 from harness.sweep.job_state import State

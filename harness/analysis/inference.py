@@ -1,0 +1,244 @@
+"""Every inference procedure of this project: intervals and tests, one for each kind of data.
+
+procedure          data                   estimand               assumes                       used for
+-----------------  ---------------------  ---------------------  ----------------------------  -------------------------
+median_interval    launches; rounds       their median           independent values            times of points, probe,
+                                                                                               bearing out a check
+ratio_interval     launches of two kinds  ratio of two medians   independent repeats of one    speedups of launches,
+                                                                 session                       compare, time to accuracy
+resamples and      launches of two kinds  other functions of     the same                      costs of overheads,
+percentiles                               their medians                                        reading by rank 0
+ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, about normal     speedups in turns, bench,
+                                                                                               settings of the probe
+mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
+                                                                                               core, check, proofs
+is_refuted         points of a sweep      whether a law holds    normal noise of logarithms    laws
+change_points      launches in order      where they change      independent launches          history
+
+The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing Systems", SC'15,
+rules 5 to 7), and in turns the block. Rounds of one block alone decide nothing: every start of a launch has a speed of
+its own (0.7 to 1 % on a virtual machine), which its rounds share.
+
+Rows that are judged together share the error (Bonferroni): they are given a higher `level`. Ranges of assumptions, such
+as a prediction's, are no inference and are not made here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom, norm
+from scipy.stats import f as f_distribution
+from scipy.stats import t as student
+
+Values = NDArray[np.float64]
+
+LEVEL = 0.95
+FEWEST_LAUNCHES = 6
+"""Below this no pair of order statistics reaches 95 %."""
+FEWEST_BLOCKS = 3
+_RESAMPLES = 9999
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A two-sided interval, in the unit of the values; of 95 % where nothing else is said."""
+
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> "Interval":
+        """Return the interval of `factor` (above 0) times the value."""
+        return Interval(low=self.low * factor, high=self.high * factor)
+
+
+def median_interval(values: ArrayLike, *, level: float = LEVEL) -> Interval | None:
+    """Return the order-statistic interval of the median of `values`, None where there are too few for `level`.
+
+    Without assumption on the distribution: the number of values below the median is Binomial(n, 1/2), and the narrowest
+    symmetric pair is taken; for 95 % it needs 6 values. Of this session only: exact for independent values. Where two
+    speeds of a machine last over launches (kept with a chance of 0.8 to 0.95), it covered 41 to 88 % of the true
+    medians.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    place = _order_statistic((1 - level) / 2, len(ordered))
+    if place < 1:
+        return None
+    return Interval(low=float(ordered[place - 1]), high=float(ordered[-place]))
+
+
+@cache
+def _order_statistic(tail: float, size: int) -> int:
+    """Return which of `size` ordered values bounds their median with the error `tail`, from 1; 0 where none does."""
+    return int(binom.ppf(tail, size, 0.5)) if size else 0
+
+
+def ratio_interval(
+    numerator: ArrayLike, denominator: ArrayLike, *, paired: bool = False, seed: int = 0
+) -> Interval | None:
+    """Return the 95 % interval of median(numerator) / median(denominator), by `percentiles` of a bootstrap.
+
+    `paired`: value k of both is of the same repeat of the interleaved order, and whole repeats are drawn: what slows
+    one of them cancels in the ratio. None when either has fewer than 6 values.
+    """
+    upper = np.asarray(numerator, dtype=float)
+    lower = np.asarray(denominator, dtype=float)
+    fewest = min(len(upper), len(lower))
+    if fewest < FEWEST_LAUNCHES:
+        return None
+    of_upper, of_lower = resamples(len(upper), len(lower), paired=paired, seed=seed)
+    return percentiles(_medians(upper[of_upper]) / _medians(lower[of_lower]), fewest)
+
+
+def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the launches that a bootstrap draws of `first` and of `second` launches, [draws, launches].
+
+    Seeded, so that a report is the same when drawn again. `paired`: the same numbers of both, which are equally many.
+    """
+    rng = np.random.default_rng(seed)
+    of_first = rng.integers(0, first, (_RESAMPLES, first))
+    if paired:
+        return of_first, of_first
+    return of_first, rng.integers(0, second, (_RESAMPLES, second))
+
+
+def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
+    """Return the 95 % interval that the `values` [draws] of a bootstrap over `launches` make.
+
+    `rows` that are read together share the error (Bonferroni), so that all of them hold with 95 %.
+
+    Percentiles are widened for few launches (Hesterberg, "What Teachers Should Know About the Bootstrap", The
+    American Statistician 69, 2015, section 5.2: a bootstrap sample varies too little by the factor (n-1)/n).
+    """
+    quantile = norm.isf((1 - LEVEL) / 2 / rows) * math.sqrt(launches / (launches - 1))
+    tail = 100 * norm.cdf(-quantile)
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return Interval(low=float(low), high=float(high))
+
+
+def _medians(values: Values) -> Values:
+    """Return ``np.median(values, axis=1)``; of thousands of short rows a sort finds them ten times as fast."""
+    rows = np.sort(values, axis=1)
+    count = rows.shape[1]
+    medians: Values = (rows[:, (count - 1) // 2] + rows[:, count // 2]) / 2
+    return medians
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockMean:
+    """A mean over blocks, and half the width of its interval."""
+
+    mean: float
+    reach: float
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of the mean."""
+        return Interval(low=self.mean - self.reach, high=self.mean + self.reach)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockRatio:
+    """A ratio over blocks: the mean of their log ratios, as a factor, and its interval."""
+
+    ratio: float
+    interval: Interval
+    blocks: int
+
+
+def mean_over_blocks(values: Sequence[float] | Values, *, level: float = LEVEL) -> BlockMean | None:
+    """Return the mean of the blocks' `values` and the reach of Student's two-sided interval; None for fewer than 3."""
+    if len(values) < FEWEST_BLOCKS:
+        return None
+    reach = _student_quantile(level, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return BlockMean(mean=float(np.mean(values)), reach=float(reach))
+
+
+def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
+    """Return the ratio of which `log_ratios` are the blocks' logarithms, one each; None for fewer than 3.
+
+    The interval is Student's, of the logarithms; two-sided with probability `level`.
+    """
+    mean = mean_over_blocks(log_ratios, level=level)
+    if mean is None:
+        return None
+    interval = Interval(low=math.exp(mean.mean - mean.reach), high=math.exp(mean.mean + mean.reach))
+    return BlockRatio(ratio=math.exp(mean.mean), interval=interval, blocks=len(log_ratios))
+
+
+@cache
+def _student_quantile(level: float, freedom: int) -> float:
+    return float(student.ppf(0.5 + level / 2, freedom))
+
+
+def is_refuted(squared_errors: float, freedom: int, *, variance: float, variance_freedom: int) -> bool:
+    """Say whether a law's errors are larger than noise makes them in 1 of 20 sweeps: the F test for lack of fit.
+
+    `squared_errors` is the sum over the points with `freedom` degrees, `variance` that of one point's noise, known from
+    `variance_freedom` degrees (Draper & Smith, "Applied Regression Analysis", 3rd edition, 1998, section 2.1).
+    """
+    limit = freedom * variance * f_distribution.ppf(LEVEL, freedom, variance_freedom)
+    return squared_errors > max(float(limit), 1e-18)  # errors of rounding refute nothing where launches do not differ
+
+
+SHORTEST_STRETCH = 4
+"""The fewest launches before and after a change."""
+CHANGE_ERROR = 0.05
+"""The chance of a change in a series that has none, as in the paper on E-divisive."""
+_PERMUTATIONS = 199
+
+
+def change_points(values: Values, *, error: float = CHANGE_ERROR) -> tuple[int, ...]:
+    """Return the indices, in order, at which the distribution of `values` [launches] changes.
+
+    E-divisive (Matteson & James, "A Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data",
+    JASA 109, 2014) with a permutation test for each split. The permutations are seeded: the same series gives the same
+    answer.
+    """
+    random = np.random.default_rng(0)
+    changes: list[int] = []
+    stretches = [(0, len(values))]
+    while stretches:
+        begin, end = stretches.pop()
+        if end - begin < 2 * SHORTEST_STRETCH:
+            continue
+        distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
+        split, gain = best_split(distances, SHORTEST_STRETCH)
+        if _chance_of_gain(distances, gain, random) > error:
+            continue
+        changes.append(begin + split)
+        stretches += [(begin, begin + split), (begin + split, end)]
+    return tuple(sorted(changes))
+
+
+def best_split(distances: Values, shortest: int) -> tuple[int, float]:
+    """Return the split with the greatest energy distance, scaled by n m / (n + m), and that distance.
+
+    `distances` [launches, launches] are those between the values of a series in order.
+    """
+    size = len(distances)
+    splits = np.arange(shortest, size - shortest + 1)
+    # Sums over the square [0, k) x [0, k) for every k, over its complement, and over what lies between.
+    square = np.concatenate([[0.0], np.cumsum(np.cumsum(distances, axis=0), axis=1).diagonal()])
+    rows = np.concatenate([[0.0], np.cumsum(distances.sum(axis=1))])
+    before = square[splits]
+    between = rows[splits] - before
+    after = square[size] - before - 2 * between
+    n = splits.astype(float)
+    m = (size - splits).astype(float)
+    energy: Values = 2 * between / (n * m) - before / (n * (n - 1)) - after / (m * (m - 1))
+    gains = n * m / (n + m) * energy
+    best = int(np.argmax(gains))
+    return int(splits[best]), float(gains[best])
+
+
+def _chance_of_gain(distances: Values, gain: float, random: np.random.Generator) -> float:
+    """Return how often launches in random order have a split at least as good."""
+    better = 0
+    for _ in range(_PERMUTATIONS):
+        order = random.permutation(len(distances))
+        better += best_split(distances[np.ix_(order, order)], SHORTEST_STRETCH)[1] >= gain
+    return (better + 1) / (_PERMUTATIONS + 1)

@@ -1,0 +1,136 @@
+"""The parts of an epoch's and of a launch's time, and a rank that the others waited for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.analysis.comparison import in_layout_order
+from harness.analysis.frames import EpochTimes
+from harness.schema.record import RunRecord
+
+Array = NDArray[np.float64]
+_EPOCH = {
+    "compute_seconds": "computation",
+    "input_seconds": "input",
+    "skew_seconds": "waiting (skew)",
+    "wire_seconds": "allreduce (wire)",
+}
+_LAUNCH = {
+    "import_s": "import",
+    "load_s": "load",
+    "distribute_s": "distribute",
+    "compile_s": "compile",
+    "trained_compute_s": "computation",
+    "trained_input_s": "input",
+    "trained_sync_s": "synchronisation",
+    "evaluate_s": "evaluation",
+    "overhead_s": "rest",
+}
+EPOCH_PARTS = tuple(_EPOCH)
+LAUNCH_PARTS = tuple(_LAUNCH)
+PART_NAMES = _EPOCH | _LAUNCH
+SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
+_WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowRank:
+    """A rank that the others of its launch waited for.
+
+    `ratio` is its computation over the median of the others', `waited` the mean part of an epoch that they waited
+    for the last rank.
+    """
+
+    run: str
+    rank: int
+    host: str
+    ranks: int
+    ratio: float
+    waited: float
+
+
+def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per layout with valid launches: the parts of its median time, in seconds.
+
+    Parts that are medians each would not sum to the median: they are means over the middle half of the launches
+    (`median_launches`), by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the
+    parts of an epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
+    computation is the rest of the slowest rank's epoch. The training parts of a launch are totals over its epochs,
+    `overhead_s` is what is in no other part.
+    """
+    valid = in_layout_order(launches[launches["valid"]])
+    parted = with_launch_parts(valid)
+    parted["whole"] = parted[list(LAUNCH_PARTS)].sum(axis=1)
+    rows = []
+    for layout, group in parted.groupby("layout", sort=False):
+        row: dict[str, object] = {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
+        for whole, parts in (("seconds", EPOCH_PARTS), ("whole", LAUNCH_PARTS)):
+            _, middle = median_launches(group, np.arange(len(group))[None], parts, whole)
+            row |= dict(zip(parts, map(float, middle[0]), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
+    rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
+    return launches.assign(trained_compute_s=rest)
+
+
+def median_launches(
+    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
+) -> tuple[Array, Array]:
+    """Return `whole` [draws], a median, and the `columns` [draws, columns] of every draw [draws, launches].
+
+    The columns are means over the middle half of the launches by `whole`, for the parts of one launch are noise, made
+    to be parts of the median.
+    """
+    seconds = group[whole].to_numpy()
+    parts = group[list(columns)].to_numpy()
+    order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
+    count = drawn.shape[1]
+    middle = order[:, count // 4 : count - count // 4]
+    median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
+    return median, _parts_of(median, seconds, parts, middle)
+
+
+def mean_launches(
+    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
+) -> tuple[Array, Array]:
+    """Return what `median_launches` does, of geometric means: of launches in turns, whose times are over blocks."""
+    seconds = group[whole].to_numpy()
+    parts = group[list(columns)].to_numpy()
+    mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))
+    return mean, _parts_of(mean, seconds, parts, drawn)
+
+
+def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:
+    """Return the means of `parts` [launches, columns] over the drawn `launches` [draws, launches], parts of `whole`."""
+    means = np.stack([part[launches].mean(axis=1) for part in parts.T], axis=1)
+    scaled: Array = means * (whole / seconds[launches].mean(axis=1))[:, None]
+    return scaled
+
+
+def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:
+    """Return the slowest rank of a launch where its computation is well above that of the others, else None.
+
+    Computation is the epoch without input and synchronisation calls; totals over the epochs count. A rank is named when
+    it computed more than SLOW times the median of the others and they waited for more than 2 % of the time.
+    """
+    if len(run.ranks) < 2 or not times.parted.all():
+        return None
+    seconds = times.seconds.sum(axis=0)
+    skew = times.skew.sum(axis=0)
+    compute = seconds - times.input.sum(axis=0) - times.sync.sum(axis=0)
+    worst = int(compute.argmax())
+    others = np.delete(np.arange(len(compute)), worst)
+    ratio = float(compute[worst] / np.median(compute[others]))
+    waited = float(skew[others].mean() / seconds.max())
+    if ratio < SLOW or waited < _WAITED:
+        return None
+    return SlowRank(
+        run=run.point.folder, rank=worst, host=run.ranks[worst].host, ranks=len(run.ranks), ratio=ratio, waited=waited
+    )

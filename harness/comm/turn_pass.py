@@ -1,0 +1,61 @@
+"""The place in a step at which a rank may have to wait for its turn (`harness.base.turns`)."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness.base import turns
+from harness.comm.exchange_order import in_sequence
+from harness.comm.native_library import find_library
+
+_Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
+_boundary: Any = None  # what the C++ part calls, which must be kept
+
+
+def pass_turn(gradients: Sequence[Any]) -> list[Any]:
+    """Build, or eagerly make, the pass of a step whose `gradients` are to be exchanged next; nothing outside a block.
+
+    By the native operation, which costs nothing that can be measured, else by way of Python. Return the operation that
+    what is no exchange has to wait for, if there is one: exchanges wait by themselves.
+    """
+    current = turns.current()
+    if current is None:
+        return []
+    native = _operations(current)
+    if native is None and tf.executing_eagerly():
+        current.step()
+        return []
+    ready = [gradient for gradient in gradients[-1:] if isinstance(gradient, tf.Tensor)]  # the first to be known
+    with tf.control_dependencies([] if tf.executing_eagerly() else ready), in_sequence() as sequence:
+        if native is not None:
+            passed = native.harness_turn(sequence=sequence)
+        else:
+            passed = tf.numpy_function(_pass, [sequence], tf.int64)
+    return [] if passed is None or tf.executing_eagerly() else [passed]
+
+
+def _pass(_: object) -> np.int64:
+    current = turns.current()
+    assert current is not None
+    current.step()
+    return np.int64(0)
+
+
+def _operations(current: turns.Turns) -> Any:
+    """Return the module of the native operation, which counts for `current` from now on; None without it."""
+    global _boundary
+    library = find_library().library
+    if library is None:
+        return None
+    if _boundary is None:
+        shared = turns.TurnState.in_dll(library.functions, "harness_turn_state")
+        shared.left = current.state.left
+        shared.last = current.state.last
+        shared.paused = current.state.paused
+        current.state = shared
+        _boundary = _Boundary(current.boundary)
+        library.functions.harness_take_turns(_boundary)
+    return library.operations

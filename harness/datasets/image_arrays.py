@@ -1,0 +1,135 @@
+"""Numbers from binary files: IDX and CIFAR's batches read whole; .npz, HDF5 and NetCDF opened and read by slices."""
+
+import gzip
+import io
+import math
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.errors import UserError
+from harness.datasets.dataset import Array, Chunk
+from harness.datasets.safe_reading import ArrayUnpickler, readable
+
+
+def read_idx(path: Path, dims: int) -> npt.NDArray[np.uint8]:
+    """Read an IDX file of unsigned bytes with `dims` dimensions, gzip-compressed or not.
+
+    Raises:
+        UserError: the file is damaged, of another kind, or shorter or longer than its header says.
+    """
+    with readable(path, "gzip file", "fetch it again"):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    magic = 0x08 << 8 | dims  # unsigned bytes
+    header = 4 + 4 * dims
+    if len(content) < header:
+        raise UserError(f"'{path}' is cut: {len(content)} bytes are less than an IDX header; fetch it again")
+    start = int.from_bytes(content[:4], "big")
+    if start != magic:
+        raise UserError(f"'{path}' starts with 0x{start:08x}, not the IDX magic number 0x{magic:08x}: fetch it again")
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", count=dims, offset=4))
+    expected = header + math.prod(shape)
+    if len(content) != expected:
+        state = "cut" if len(content) < expected else "too long"
+        raise UserError(
+            f"'{path}' is {state}: its header promises {expected:,} bytes, it has {len(content):,}; fetch it again"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def read_idx_pair(paths: tuple[Path, ...], part: str, *, shape: tuple[int, int], classes: int) -> Iterator[Chunk]:
+    """Yield one chunk, uint8 [rows, *shape, 1] and labels, from an images and a labels file.
+
+    Raises:
+        UserError: a file is damaged, the two differ in count, or an image or a label is out of range.
+    """
+    if not paths:
+        return
+    image_path, label_path = paths
+    images = read_idx(image_path, dims=3)
+    labels = read_idx(label_path, dims=1)
+    if images.shape[1:] != shape:
+        raise UserError(f"'{image_path}' has images of shape {images.shape[1:]}, not {shape}: fetch it again")
+    if len(images) != len(labels):
+        raise UserError(
+            f"'{image_path}' has {len(images):,} images but '{label_path}' {len(labels):,} labels: fetch both again"
+        )
+    yield images[..., np.newaxis], _checked_labels(str(label_path), labels, classes)
+
+
+def _checked_labels(name: str, labels: Array, classes: int) -> Array:
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise UserError(f"'{name}' row {wrong[0] + 1:,} has label {labels[wrong[0]]}: labels are 0 to {classes - 1}")
+    return labels
+
+
+_CIFAR_PIXELS = 32 * 32 * 3
+
+
+def read_cifar(
+    paths: tuple[Path, ...],
+    part: str,
+    *,
+    members: Mapping[str, tuple[str, ...]],
+    classes: int,
+    label_bytes: int = 1,
+    key: bytes = b"labels",
+) -> Iterator[Chunk]:
+    """Yield the batches of CIFAR's binary or Python files: uint8 [rows, 32, 32, 3] and labels 0 to `classes` - 1.
+
+    A path is one batch, or a tar archive of which the `members` of the part are read. The label is the last of
+    `label_bytes` bytes before a row's pixels, or in the pickled list called `key`.
+
+    Raises:
+        UserError: a batch is cut or damaged, not in the archive, or has a label out of range.
+    """
+    for path in paths:
+        python = "python" in path.name or path.suffix == ""
+        for name, content in _batches(path, [member if python else f"{member}.bin" for member in members[part]]):
+            if python:
+                pixels, labels = _pickled_batch(name, content, key)
+            else:
+                pixels, labels = _binary_batch(name, content, label_bytes)
+            images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            yield images, _checked_labels(name, labels, classes)
+
+
+def _pickled_batch(name: str, content: bytes, key: bytes) -> tuple[Array, Array]:
+    """Return pixels [rows, 3072] and labels of a batch in CIFAR's Python form."""
+    with readable(name, "CIFAR Python batch", "fetch it again"):
+        batch: dict[bytes, Any] = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        pixels = np.asarray(batch[b"data"], np.uint8)
+        labels = np.asarray(batch[key])
+    if pixels.ndim != 2 or pixels.shape[1] != _CIFAR_PIXELS or len(pixels) != len(labels):
+        raise UserError(f"'{name}' has images {pixels.shape} and {len(labels):,} labels: fetch it again")
+    return pixels, labels
+
+
+def _binary_batch(name: str, content: bytes, label_bytes: int) -> tuple[Array, Array]:
+    """Return pixels [rows, 3072] and labels of a batch in CIFAR's binary form."""
+    size = label_bytes + _CIFAR_PIXELS
+    if not content or len(content) % size:
+        rows = f"{len(content):,} bytes are not whole rows of {size:,}"
+        raise UserError(f"'{name}' is cut: {rows}; fetch it again")
+    table = np.frombuffer(content, np.uint8).reshape(-1, size)
+    return table[:, label_bytes:], table[:, label_bytes - 1]
+
+
+def _batches(path: Path, members: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield a name for messages and the content of the file, or of each of the archive's `members`."""
+    if not path.name.endswith(".tar.gz"):
+        yield str(path), path.read_bytes()
+        return
+    contents = dict.fromkeys(members, b"")
+    with readable(path, "archive", "fetch it again"), tarfile.open(path, "r|gz") as archive:
+        for member in archive:  # one pass: a gzip file cannot be searched
+            name = Path(member.name).name
+            file = archive.extractfile(member) if name in contents else None
+            if file is not None:
+                contents[name] = file.read()
+    yield from ((f"{path}/{name}", content) for name, content in contents.items())

@@ -1,0 +1,205 @@
+"""A rank's rows of the training, validation and test parts of a data set, as a script asked for them."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from harness import datasets
+from harness.base.errors import UserError, unknown
+from harness.datasets.dataset import Array
+from harness.datasets.shards import split_evenly
+from harness.readers.csv_source import CsvRows
+from harness.readers.peers import Peers
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ArrayPair, ImageRows, RowSource, open_parts
+from harness.schema.workload import IMAGENET, Workload
+
+_log = logging.getLogger(__name__)
+
+KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
+FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSetRequest:
+    """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
+
+    `image_size` are the pixels a side of IMAGENET's rows, None for 224.
+
+    Raises:
+        UserError: one of them is out of its range, or a file is missing or not wanted.
+    """
+
+    name: str
+    normalize: float = 1.0
+    train_file: str | Path | None = None
+    validation_file: str | Path | None = None
+    test_file: str | Path | None = None
+    valid_pct: float | None = None
+    test_pct: float = 0.0
+    one_hot: bool = True
+    label: str | int | None = None
+    data_dir: str | Path | None = None
+    image_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in (*KNOWN, *FORMATS):
+            raise unknown("data set", self.name, (*KNOWN, *FORMATS))
+        if not self.normalize > 0:
+            raise UserError(f"normalize {self.normalize} is not a divisor: give a number above 0, such as 255.0")
+        held = (self.valid_pct or 0.0, self.test_pct)
+        if min(held) < 0 or sum(held) >= 1:
+            raise UserError(f"valid_pct {held[0]} and test_pct {held[1]} leave no training rows: use parts of 1")
+        if self.name in KNOWN and self.train_file is not None:
+            raise UserError(
+                f"train_file cannot be combined with {self.name.upper()}: leave it out, or name another data set"
+            )
+        if self.name not in KNOWN and self.train_file is None:
+            raise UserError(f"{self.name.upper()} has no train_file: give one")
+        for field in ("train_file", "validation_file", "test_file"):
+            path = getattr(self, field)
+            if path is not None and not Path(path).exists():
+                raise UserError(f"{field} '{path}' is not there: check the path")
+        if self.image_size is not None and self.name != IMAGENET:
+            raise UserError(f"image_size {self.image_size} is for IMAGENET: leave it out for {self.name.upper()}")
+        if self.label is not None and self.name != "csv":
+            raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
+
+
+_MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
+_CLASSES = 10_000  # more different labels are not classes
+
+
+class RankRows(NamedTuple):
+    """This rank's rows of one part: float32 [rows, *features] and labels, float32 [rows, classes] if one-hot."""
+
+    data: Array
+    labels: Array
+
+
+def load(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
+    """Read this rank's rows of every part that there is; all ranks together.
+
+    Raises:
+        UserError: a file is damaged, has no features and labels, or has fewer rows than there are ranks.
+    """
+    raw = {}
+    classes: int | None = None
+    with contextlib.ExitStack() as stack:
+        for part, source, ranges in _wanted(request, peers, stack):
+            rows = sum(map(len, ranges))
+            if rows and rows < peers.size:
+                raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
+            if rows:
+                classes = source.classes
+                raw[part] = source.read(_own_ranges(ranges, peers))
+    if TRAIN not in raw:
+        raise UserError(f"{request.name} has no training rows: check {request.train_file}")
+    labels = _labels(request, {part: y for part, (_, y) in raw.items()}, classes, peers)
+    divisor = np.float32(request.normalize)
+    return {
+        part: RankRows(data=np.divide(x, divisor, dtype=np.float32, casting="unsafe"), labels=labels[part])
+        for part, (x, _) in raw.items()
+    }
+
+
+def _wanted(
+    request: DataSetRequest, peers: Peers, stack: contextlib.ExitStack
+) -> Iterator[tuple[str, RowSource, Sequence[range]]]:
+    """Yield every part with its source and the rows of the source's blocks that it is made of."""
+    parts = _open(request, request.train_file, peers, stack)
+    for part, path in ((VALIDATION, request.validation_file), (TEST, request.test_file)):
+        if path is not None:
+            parts[part] = _open(request, path, peers, stack)[TRAIN]
+    default = _MNIST_VALIDATION if request.name == "mnist" else 0.0
+    validated_part = request.valid_pct if request.valid_pct is not None else default
+    # A file of its own for a part leaves nothing to hold out for it.
+    training = parts[TRAIN]
+    held_out = _cut(
+        training.blocks,
+        validated_part=0 if VALIDATION in parts else validated_part,
+        tested_part=0 if TEST in parts else request.test_pct,
+    )
+    yield TRAIN, training, held_out[TRAIN]
+    for part in (VALIDATION, TEST):
+        if part in parts:
+            yield part, parts[part], [range(rows) for rows in parts[part].blocks]
+        else:
+            yield part, training, held_out[part]
+
+
+def _own_ranges(parts: Sequence[range], peers: Peers) -> list[range]:
+    """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+
+    The next block starts with the next rank, so that no rank gets the larger part of all of them.
+    """
+    ranges = []
+    for block, part in enumerate(parts):
+        share = split_evenly(len(part), peers.size, (peers.rank + block) % peers.size)
+        ranges.append(range(part.start + share.start, part.start + share.stop))
+    return ranges
+
+
+def _cut(blocks: Sequence[int], *, validated_part: float, tested_part: float) -> dict[str, list[range]]:
+    """Return the rows of every block that train, validate and test: the last ones are held out, the very last test."""
+    ranges: dict[str, list[range]] = {TRAIN: [], VALIDATION: [], TEST: []}
+    for rows in blocks:
+        tested = round(rows * tested_part)
+        validated = round(rows * validated_part)
+        edge = rows - tested - validated
+        ranges[TRAIN].append(range(0, edge))
+        ranges[VALIDATION].append(range(edge, edge + validated))
+        ranges[TEST].append(range(edge + validated, rows))
+    return ranges
+
+
+def _open(
+    request: DataSetRequest, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack
+) -> dict[str, RowSource]:
+    if request.name in KNOWN:
+        return _known(request, peers)
+    assert path is not None
+    if request.name == "csv":
+        return {TRAIN: CsvRows(Path(path), request.label, peers)}
+    return stack.enter_context(open_parts(Path(path), request.name))
+
+
+def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
+    """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
+    workload = Workload(
+        dataset=request.name,
+        model=datasets.info(request.name).default_model,
+        global_batch=1,
+        image_size=request.image_size,
+    )
+    prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
+    if prepared.record.note and peers.rank == 0:
+        _log.warning("%s: %s", request.name, prepared.record.note)
+    parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
+    classes = prepared.record.classes
+    if prepared.files is None:
+        return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
+    size = prepared.record.features[0]
+    return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
+
+
+def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
+    """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
+    labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
+    if not request.one_hot or any(y.ndim > 1 for y in labels.values()):
+        return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
+    if classes is not None:
+        values = np.arange(classes)
+    else:
+        rank_values = np.unique(np.concatenate(list(labels.values())))
+        values = np.unique(np.concatenate(peers.gather(rank_values[: _CLASSES + 1])))
+        if len(values) > _CLASSES or np.any(values != np.round(values)):
+            raise UserError(
+                f"the labels of '{request.train_file}' are not whole numbers, one per class: pass one_hot=False"
+            )
+    identity = np.eye(len(values), dtype=np.float32)
+    return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}

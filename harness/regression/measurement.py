@@ -1,0 +1,232 @@
+"""Measurements: the launches of one state of the code on one machine, and how they are joined, split and named."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis.frames import launch_frame
+from harness.analysis.read_results import Loaded, load_sweep
+from harness.base.errors import UserError
+from harness.base.provenance import Machine
+from harness.schema.record import RunRecord, Versions
+from harness.schema.sweep import Layout, layout_order
+from harness.schema.sweep_folder import LaunchFolder
+from harness.schema.workload import Workload, is_script
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software(Versions):
+    """The code that ran. `code` is `Point.code`: it, and no commit, tells whether two launches ran the same."""
+
+    code: str
+
+    @property
+    def state(self) -> str:
+        """The same for launches of the same code and versions, whatever their commits."""
+        return self.code or msgspec.json.encode(self).decode()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredLaunch:
+    """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
+
+    `seconds` is the maximum over ranks. `skew_seconds` (waiting for the slowest rank) and `wire_seconds`
+    (the allreduce itself) are means over ranks. `test_accuracy` is of the last epoch, None where it was not
+    evaluated. `rows` is what one epoch visits over all ranks.
+    """
+
+    layout: Layout
+    repeat: int
+    started: datetime
+    ended: datetime
+    rows: int
+    seconds: float
+    skew_seconds: float
+    wire_seconds: float
+    test_accuracy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
+
+    `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
+    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work.
+    """
+
+    label: str
+    workload: Workload
+    scaling: str
+    data_id: str
+    data_kind: str
+    machine: Machine
+    software: Software
+    reductions: tuple[str, ...]
+    launches: tuple[MeasuredLaunch, ...]
+    excluded: int = 0
+    met: int = 0
+
+    @property
+    def state(self) -> str:
+        """The state of the code as people write it: the harness's commit in twelve digits.
+
+        After a plus sign come digits of `Software.code` where the commit does not name all that ran: files differed
+        from it, or a script or MODEL of the user's own ran.
+        """
+        code = self.software.code[:6]
+        commit = self.software.commit[:12] or "no commit"
+        ran_user_code = is_script(self.workload) or self.workload.own_modules
+        return f"{commit}+{code}" if self.software.dirty or (ran_user_code and code) else commit
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts that were launched, fewest ranks first."""
+        return tuple(sorted({launch.layout for launch in self.launches}, key=layout_order))
+
+    def of(self, layout: Layout) -> tuple[MeasuredLaunch, ...]:
+        """Return the launches of `layout` in order of their start."""
+        return tuple(launch for launch in self.launches if launch.layout == layout)
+
+    @property
+    def newest(self) -> datetime:
+        """When the last launch started."""
+        return max(launch.started for launch in self.launches)
+
+
+def software(run: RunRecord) -> Software:
+    """Return the code and versions of a launch."""
+    versions = {field.name: getattr(run.provenance, field.name) for field in fields(Versions)}
+    return Software(code=run.point.code, **versions)
+
+
+def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
+    """Return one measurement for every state of code and machine in `loaded`, the newest first.
+
+    A state without a valid launch is left out.
+    """
+    states: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in sorted(loaded.runs, key=lambda run: run.started):
+        states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
+    measured = []
+    for runs in states.values():
+        if any(not run.invalid for run in runs):
+            measured.append(_measurement(loaded, runs, label))
+    return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
+
+
+def join(measurement: Measurement, added: Measurement) -> Measurement:
+    """Return `measurement` with the launches of `added`, in order of their start; no repeat has launches of both."""
+    offset = 1 + max((launch.repeat for launch in measurement.launches), default=-1)
+    renumbered = [replace(launch, repeat=launch.repeat + offset) for launch in added.launches]
+    launches = sorted((*measurement.launches, *renumbered), key=lambda launch: launch.started)
+    return replace(measurement, launches=tuple(launches))
+
+
+def without(measurement: Measurement, excluded: Measurement) -> Measurement:
+    """Return `measurement` without the launches that `excluded` holds too."""
+    taken = {(launch.layout, launch.started) for launch in excluded.launches}
+    left = tuple(launch for launch in measurement.launches if (launch.layout, launch.started) not in taken)
+    return replace(measurement, launches=left)
+
+
+def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:
+    """Return one measurement for each state of the code, each launch once, in order of first appearance."""
+    by_state: dict[str, Measurement] = {}
+    for measurement in measured:
+        state = measurement.software.state
+        if state in by_state:
+            by_state[state] = join(by_state[state], without(measurement, by_state[state]))
+        else:
+            by_state[state] = measurement
+    return list(by_state.values())
+
+
+_VERSIONS = ("tensorflow", "keras", "mpi_library", "mpi4py", "numpy", "python", "harness")
+
+
+def state_names(states: Sequence[Measurement]) -> tuple[str, ...]:
+    """Return a name for each of `states`: its commit, and where others have the same the versions that differ."""
+    namesakes: dict[str, list[Measurement]] = {}
+    for state in states:
+        namesakes.setdefault(state.state, []).append(state)
+    return tuple(_state_name(state, namesakes[state.state]) for state in states)
+
+
+def _state_name(state: Measurement, namesakes: Sequence[Measurement]) -> str:
+    """Return the name of `state`, which is one of its `namesakes` of the same commit."""
+    differing = [name for name in _VERSIONS if not _are_alike(namesakes, name)]
+    details = ", ".join(f"{name.replace('_', ' ')} {getattr(state.software, name)}" for name in differing)
+    if len(namesakes) > 1 and not differing:
+        details = f"code {state.software.code}"
+    return f"{state.state} ({details})" if details else state.state
+
+
+def _are_alike(measured: Sequence[Measurement], version: str) -> bool:
+    """Say whether all of `measured` ran with the same `version`, such as ``numpy``."""
+    return len({getattr(measurement.software, version) for measurement in measured}) == 1
+
+
+def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
+    """Return what the sweep, or the single launch, in `folder` measured: of the newest state of its code.
+
+    `commit` chooses another state by its first digits; `label` is how a reader names the measurement.
+
+    Raises:
+        UserError: there is no valid launch, or none of that commit.
+    """
+    single = LaunchFolder(folder).is_recorded
+    loaded = load_sweep(folder.resolve().parent if single else folder, every_code=True)
+    if single:
+        runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
+        loaded = replace(loaded, runs=runs, failures=())
+    measured = measurements(loaded, label)
+    if not measured:
+        why = f"{len(loaded.runs)} invalid, {len(loaded.damaged)} damaged, {len(loaded.failures)} failed"
+        raise UserError(f"'{folder}' holds no valid launch ({why}): run `harness sweep` first")
+    if commit is None:
+        return measured[0]
+    for measurement in measured:
+        names = (measurement.state, measurement.software.commit, measurement.software.code)
+        if commit and any(name.startswith(commit) for name in names):
+            return measurement
+    have = ", ".join(dict.fromkeys(state_names(measured)))
+    raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
+
+
+def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:
+    valid = [run for run in runs if not run.invalid]
+    first = valid[0]
+    return Measurement(
+        label=label,
+        workload=loaded.study.sweep.workload if loaded.study else first.point.workload,
+        scaling=first.point.scaling,
+        data_id=first.point.data_id,
+        data_kind=first.data.kind,
+        machine=first.provenance.machine,
+        software=software(first),
+        reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
+        launches=tuple(_launches(loaded, valid)),
+        excluded=len(runs) - len(valid),
+        met=sum(bool(run.met) for run in valid),
+    )
+
+
+def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLaunch]:
+    rows = {str(row["run"]): row for row in launch_frame(runs, loaded.epochs).to_dict("records")}
+    for run in runs:
+        row = rows[run.point.folder]
+        accuracy = float(row["test_accuracy"])
+        yield MeasuredLaunch(
+            layout=run.point.layout,
+            repeat=run.point.repeat,
+            started=run.started,
+            ended=run.ended,
+            rows=int(row["rows"]),
+            seconds=float(row["seconds"]),
+            skew_seconds=float(row["skew_seconds"]),
+            wire_seconds=float(row["wire_seconds"]),
+            test_accuracy=accuracy if accuracy == accuracy else None,
+        )

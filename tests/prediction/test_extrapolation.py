@@ -1,0 +1,275 @@
+"""Counts that a machine cannot run: the band holds the truth, and sentence, table, CSV and JSON keep it apart."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.base.errors import UserError
+from harness.cli.answering import _document
+from harness.prediction.epoch_draws import Draws, MeasuredParts
+from harness.prediction.measured_base import own_times
+from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
+from harness.prediction.slowest_rank import measured_factor
+from harness.report.answer import Answer, Table
+from harness.report.sweep_page import report_sweep
+from harness.schema.sweep import Layout, Skipped
+from harness.schema.sweep_folder import SweepFolder
+from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.labs.prediction_base import base
+
+Array = np.ndarray
+LAUNCHES, FEW, BEYOND = 6, (1, 2), (4, 8, 16)
+SIZE, ROWS = 712_440, 64_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """`parts`: computation, wait and sum of a step on p ranks in seconds; `steps`: those of 2 ranks [steps, ranks]."""
+
+    parts: Callable[[int], tuple[float, float, float]]
+    steps: Array
+
+
+def own_noise(kind: str, random: np.random.Generator, ranks: int, steps: int = 4000) -> Array:
+    """Return what steps of each rank take over their mean, [steps, ranks]."""
+    if kind == "bursts":
+        slow, often = random.uniform(0.2, 2), random.uniform(0.005, 0.05)
+        return 1 + slow * (random.random((steps, ranks)) < often)
+    width = random.uniform(0.005, 0.08)
+    return (
+        random.lognormal(0, width, (steps, ranks)) if kind == "lognormal" else random.normal(1, width, (steps, ranks))
+    )
+
+
+def machine(random: np.random.Generator) -> Machine:
+    """Return a machine made of mechanisms, none of which the prediction knows."""
+    compute, slows = random.uniform(2e-4, 3e-3), random.uniform(0, 0.15)
+    saturates = random.choice([0.0, 0.5, 1.0])  # of what a doubling costs beyond the first, how much is left out
+    levels = Levels(
+        network=Link(alpha_s=10 ** random.uniform(-6, -4.7), beta_s_per_byte=10 ** random.uniform(-10, -9)),
+    )
+    add_s_per_byte = 10 ** random.uniform(-11, -9.5)
+    way = random.choice(["ring", "rabenseifner", "recursive-doubling", "slices"])
+    kind, seed = random.choice(["normal", "lognormal", "bursts"]), int(random.integers(2**31))
+
+    def parts(ranks: int) -> tuple[float, float, float]:
+        doublings = np.log2(ranks)
+        more = min(doublings, 1) + max(0, doublings - 1) * (1 - saturates)
+        noise = own_noise(kind, np.random.default_rng(seed), ranks)
+        wait = float((noise.max(axis=1) - noise.mean(axis=1)).mean())
+        link = levels.network
+        if way == "slices":  # two waits in shared memory, and all bytes twice
+            sums = (
+                0.0
+                if ranks == 1
+                else (1 if ranks == 2 else 2) * (link.alpha_s * doublings + SIZE * link.beta_s_per_byte)
+            )
+        else:
+            sums = float(allreduce_seconds(way, [ranks], SIZE, levels)[0]) + (ranks - 1) / ranks * SIZE * add_s_per_byte
+        own = compute * (1 + slows * more)
+        return own, own * wait, sums
+
+    both = own_noise(kind, np.random.default_rng(seed), 2)
+    common = random.lognormal(0, 0.2, (len(both), 1))  # slows all ranks at once, and so makes none wait
+    times = both * common
+    return Machine(parts=parts, steps=times / times.mean(axis=0))
+
+
+def recorded(random: np.random.Generator, parts: tuple[float, float, float], ranks: int) -> MeasuredParts:
+    """Return what launches record: every start has a speed of its own, and its own share of waits and sums."""
+    speeds = random.lognormal(0, 0.01, LAUNCHES)
+    compute, wait, sums = (
+        part * speeds * random.lognormal(0, off, LAUNCHES) for part, off in zip(parts, (0.003, 0.05, 0.05), strict=True)
+    )
+    return MeasuredParts(ranks=ranks, rows=ROWS, batch=64 * ranks, compute=compute, wait=wait, sums=sums)
+
+
+def test_the_band_holds_what_machines_of_many_kinds_do_on_more_ranks() -> None:
+    """Machines whose sums, waits and memory differ in kind, measured on 1 and 2 ranks: what 4, 8, 16 ranks take."""
+    random, inside, errors, widths = np.random.default_rng(36), [], [], []
+    for _ in range(100):
+        truth = machine(random)
+        first, last = (recorded(random, truth.parts(ranks), ranks) for ranks in FEW)
+        known = base(jitter=tuple(own_times(truth.steps).ravel(order="F")))
+        drawn = Draws(make_workload(), "strong", known, first, last).at(np.array(BEYOND, dtype=float))
+        low, middle, high = np.percentile(drawn.gains * np.exp(0.006 * drawn.noise), [2.5, 50, 97.5], axis=0)
+        two = sum(truth.parts(2))
+        actual = np.array([ranks / 2 * two / sum(truth.parts(ranks)) for ranks in BEYOND])
+        inside.append((low <= actual) & (actual <= high))
+        errors.append(middle / actual - 1)
+        widths.append(high / low)
+    assert (np.mean(inside, axis=0) >= 0.93).all()
+    assert (np.median(np.abs(errors), axis=0) <= [0.05, 0.1, 0.2]).all()
+    assert (np.median(widths, axis=0) <= [1.35, 2, 3.5]).all()  # a band that held everything would say nothing
+
+
+def test_what_slows_all_ranks_at_once_makes_none_wait() -> None:
+    """Steps of two ranks that share a slow core now and then: own noise of 3 %, common noise of 30 %."""
+    random = np.random.default_rng(3)
+    own, common = random.normal(1, 0.03, (20_000, 2)), random.lognormal(0, 0.3, (20_000, 1))
+    times = own * common
+    waited = float((times.max(axis=1) - times.mean(axis=1)).mean() / times.mean())
+    assert measured_factor(own_times(times / times.mean(axis=0)).ravel(), [2])[0] - 1 == pytest.approx(waited, rel=0.05)
+
+
+def asked_for(folder: Path, measured: tuple[int, ...], two: float = 1.25, **changes: int) -> Path:
+    """Return a sweep asked for 1 to 8 ranks on a machine that ran those `measured`, three launches each."""
+    skipped = [
+        Skipped(layout=Layout(nodes=ranks, **changes), reason=f"needs {ranks} cores, this machine has {max(measured)}")
+        for ranks in range(max(measured) + 1, 9)
+    ]
+    write_study(folder, skipped=tuple(skipped), ranks=range(1, 9))
+    for ranks, seconds in ((1, 2.0), (2, two)):
+        for repeat in range(3 if ranks in measured else 0):
+            write_run(folder, make_launch(ranks, repeat, seconds * (1 + repeat / 100), sync=0.1 * (ranks > 1)))
+    return folder
+
+
+def drawn(folder: Path, **options: object) -> Answer:
+    return report_sweep(folder, folder.parent / "reports", **options)  # type: ignore[arg-type]
+
+
+def table(answer: Answer, title: str) -> Table:
+    found = [one for section in answer.sections for one in section.blocks]
+    return next(one for one in found if isinstance(one, Table) and one.title.startswith(title))
+
+
+@pytest.fixture(scope="module")
+def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    return drawn(asked_for(tmp_path_factory.mktemp("two") / "study", (1, 2)), keep=True)
+
+
+def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
+    assert two_cores.sentence.replace("\u00a0", " ").startswith(
+        "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (efficiency 80 %), 3 launches each: too few for an "
+        "interval, measured; 8 ranks on a node like this: about 5.0 (4.2 to 5.9), predicted."
+    )
+
+
+def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> None:
+    terminal = two_cores.table
+    assert terminal is not None and terminal.headings[-1] == "Predicted"
+    for row in terminal.rows:
+        measured, predicted = row[1:6], row[-1]
+        assert (set(measured) == {"–"}) == (predicted != "–")
+    scaling = table(two_cores, "Scaling")
+    place = list(scaling.headings).index("Predicted\non a node like this")
+    texts = [[str(cell) for cell in row] for row in scaling.rows]
+    assert [row[place] == "–" for row in texts] == [True] * 2 + [False] * 6
+    assert all(row[3] == "–" for row in texts[2:])
+    for name in ("speedup", "efficiency", "epoch-time", "throughput"):
+        (figure,) = (one for one in two_cores.figures if one.name == name)
+        predicted = figure.table["kind"] == "predicted"
+        value = figure.table.columns[3]
+        assert list(figure.table["ranks"][predicted]) == [3, 4, 5, 6, 7, 8]
+        assert figure.table[value].notna().eq(~predicted).all()
+        assert figure.table[["predicted", "predicted_low", "predicted_high"]].notna().all(axis=1).eq(predicted).all()
+        assert "predicted, not measured" in figure.caption
+
+
+def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> None:
+    assert two_cores.page is not None
+    folder = two_cores.page.parent
+    heading, *lines = (folder / "speedup.csv").read_text().splitlines()
+    assert heading == "kind,layout,ranks,speedup,low,high,predicted,predicted_low,predicted_high,where,launches,run"
+    assert sum(line.startswith("predicted,") for line in lines) == 6
+    (series,) = json.loads(_document(two_cores))["predicted"]
+    assert series["where"] == "on a node like this" and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
+    page = (folder / "index.html").read_text()
+    assert "Predicted on a node like this, not measured" in page and "not probed" in page
+    assert not re.search(r"Amdahl|Fitted laws", page)
+
+
+@pytest.mark.slow
+def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
+    answer = drawn(asked_for(tmp_path / "study", (1,)))
+    sentence = answer.sentence.replace("\u00a0", " ")
+    assert re.match(
+        r"1 rank trains an epoch of MNIST-DNN in 2.02 s, measured; 8 ranks on a node like this: about [\d.]+ "
+        r"\([\d.]+ to [\d.]+\) times as fast, predicted\.",
+        sentence,
+    )
+    note = table(answer, "Predicted on a node like this").note
+    assert "one rank sums nothing" in note and "one rank waits for none" in note
+    assert [one.name for one in answer.figures][:2] == ["speedup", "efficiency"]
+
+
+@pytest.mark.slow
+def test_a_stated_network_is_a_series_of_its_own_and_stays(tmp_path: Path) -> None:
+    folder = asked_for(tmp_path / "study", (1, 2))
+    links = read_links("2e-5,8e-10", None, 1)
+    first = drawn(folder, network=links, keep=True)
+    again = drawn(folder)
+    assert first.sentence == again.sentence and "; 8\u00a0ranks over the stated network: about " in again.sentence
+    assert again.table is not None and list(again.table.headings[-2:]) == ["Predicted", "Predicted, network"]
+    assert "20 µs and 1.25 GB/s, as given" in table(again, "Predicted over the stated network").note
+
+
+@pytest.mark.slow
+def test_what_is_measured_later_scores_the_prediction(tmp_path: Path) -> None:
+    folder = asked_for(tmp_path / "study", (1, 2))
+    drawn(folder, keep=True)
+    kept = SweepFolder(folder).extrapolation.read_bytes()
+    made = json.loads(kept)["predicted"]
+    for ranks, seconds in ((4, 0.76), (8, 1.0)):
+        for repeat in range(3):
+            run = make_launch(ranks, repeat, seconds)
+            write_run(folder, replace(run, started=START.replace(year=int(made[:4]) + 1)))
+    answer = drawn(folder, keep=True)
+    assert SweepFolder(folder).extrapolation.read_bytes() == kept
+    scores = table(answer, "Predicted beyond the machine, measured since")
+    assert [(row[0], row[-1]) for row in scores.rows] == [("4", "yes"), ("8", "no")]
+    assert scores.note.startswith("1 of 2 ") and "predicted" not in answer.sentence
+    SweepFolder(folder).extrapolation.write_text("{")
+    with pytest.raises(UserError, match=r"beyond\.json"):
+        drawn(folder)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_predicted_is_said_in_one_sentence(tmp_path: Path) -> None:
+    answer = drawn(asked_for(tmp_path / "study", (1, 2), threads=2))
+    assert "Nothing is predicted: the counts asked for have other threads per rank than" in answer.sentence
+    assert answer.data["predicted"] == () and "node like this" not in answer.sentence
+
+
+def test_a_fixed_global_batch_leaves_the_fixed_cost_of_a_step() -> None:
+    """1 ms on one rank, 0.6 on two: 0.2 do not shrink. Eight ranks compute between 0.15 ms and twice 0.2 more."""
+    one, two = (
+        MeasuredParts(ranks=ranks, rows=64_000, batch=64, compute=np.array([c]), wait=np.zeros(1), sums=np.zeros(1))
+        for ranks, c in ((1, 1e-3), (2, 6e-4))
+    )
+    large = make_workload(global_batch=64)
+    found = Draws(large, "strong", base(workload=large), one, two).at(np.array([8.0]))
+    low, middle, high = np.percentile(found.parts[0] / found.steps[0], [2.5, 50, 97.5])
+    assert (low, high) == pytest.approx((1.5e-4, 4.5e-4), abs=2e-5) and middle == pytest.approx(3e-4, rel=0.03)
+
+
+def test_weak_scaling_goes_on_with_the_rows() -> None:
+    """Nothing but computation: 16 ranks do 8 times the work of 2 in the same time."""
+    one, two = (
+        MeasuredParts(ranks=n, rows=6400 * n, batch=64 * n, compute=np.ones(1), wait=np.zeros(1), sums=np.zeros(1))
+        for n in (1, 2)
+    )
+    found = Draws(make_workload(), "weak", base(scaling="weak"), one, two).at(np.array([16.0]))
+    assert found.gains == pytest.approx(1) and list(found.steps) == [100, 100]
+
+
+@pytest.mark.slow
+def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path) -> None:
+    write_study(tmp_path / "study", skipped=(Skipped(layout=Layout(nodes=4), reason="needs 4 cores"),), sync="none")
+    for ranks, repeat in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        point = make_point(ranks, repeat, sync="none")
+        write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
+    assert "Nothing is predicted: with SYNC=none ranks exchange nothing." in drawn(tmp_path / "study").sentence
+
+
+@pytest.mark.slow
+def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
+    answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
+    assert answer.sentence.startswith("No speedup to rely on") and "Nothing is predicted from it." in answer.sentence
+    assert answer.data["predicted"] == ()

@@ -1,0 +1,165 @@
+"""Two versions in turns: what is refused, and what is really trained."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import UserError
+from harness.base.processes import ask
+from harness.cli import main
+from harness.datasets import locate
+from harness.regression.baselines import save_baseline
+from harness.regression.checks import REGRESSION, Check
+from harness.regression.version_checkout import HERE, Version, checkout, why_no_checkout
+from harness.regression.version_duel import VersionDuel, decide
+from harness.regression.version_entry import INTERFACE
+from harness.regression.version_samples import SIDES
+from harness.schema.record import encode, read_point
+from harness.schema.sweep import Layout, Sweep
+from harness.sweep.plan import build_sweep
+from tests.labs.factories import make_workload
+from tests.labs.histories import make_measurement, make_summary
+
+LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
+STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
+
+
+def git(*words: str) -> str:
+    """Return what git says in this checkout."""
+    return subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
+    launches = [make_summary(1, block, 1.0, minutes=block) for block in range(6)]
+    one = make_measurement(launches, dirty=True)
+    save_baseline(one, "main", tmp_path, replace_it=True)
+    words = ["check", "--decide", "--results", str(tmp_path), "--baselines", str(tmp_path)]
+    refused = CliRunner().invoke(main, words, standalone_mode=False)
+    assert isinstance(refused.exception, UserError) and "cannot be trained in turns" in str(refused.exception)
+    assert "uncommitted" in why_no_checkout(one.software) or not (HERE / ".git").exists()
+
+
+def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
+    old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
+    both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
+    with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
+        decide(both, say=print)
+
+
+def test_launches_that_train_shorter_than_they_start_get_more_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 epochs of 4 s in turns become 150, once; a script's own number of epochs stays."""
+    trained: list[int] = []
+
+    def train(self: VersionDuel, say: object) -> pd.DataFrame:
+        trained.append(self._versions["new"].sweep.workload.epochs)
+        return pd.DataFrame({"round": [0, 1], "at_s": [0.5, 0.5 + 4 * trained[-1] / 30]})
+
+    def prepare(self: VersionDuel) -> None:
+        for side in SIDES:
+            (self._folder / side).mkdir(parents=True)  # once only: what was measured before is gone
+        self._points = {"old": []}
+
+    monkeypatch.setattr(VersionDuel, "_train_until_it_counts", train)
+    monkeypatch.setattr(VersionDuel, "prepare", prepare)
+    said: list[str] = []
+    for name, study in (("own", STUDY), ("script", script_study(STUDY, tmp_path))):
+        versions = (Version(name=side, sweep=study) for side in SIDES)
+        both = VersionDuel(*versions, folder=tmp_path / name, data_dir=None, budget_s=60)
+        assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
+    assert trained == [30, 150, 150, 30, 30]
+    assert [line for line in said if "epochs" in line] == [
+        "30\u00a0epochs took 4 s in turns: launches of 150 are compared"
+    ]
+
+
+@pytest.mark.parametrize("entry", ["own", "handed"])
+def test_a_version_writes_its_point_files_by_its_own_entry_or_by_the_one_for_older_commits(
+    entry: str, tmp_path: Path
+) -> None:
+    version = Version(name="now", sweep=STUDY)
+    command = version.entry()
+    if entry == "handed":
+        command = Version(name="then", sweep=STUDY, tree=tmp_path).entry()  # a tree without version_entry
+        assert command[-1].endswith("entry_of_older_commits.py")
+    (tmp_path / "sweep.json").write_bytes(encode(STUDY))
+    (tmp_path / "points").mkdir()
+    words = [*command, str(INTERFACE), str(tmp_path / "sweep.json"), str(tmp_path / "points")]
+    reply = ask(words, changes=version.environment())
+    assert reply.code == 0, reply
+    written = [read_point(path) for path in sorted((tmp_path / "points").glob("*.json"))]
+    assert [point.layout for point in written] == list(LAYOUTS)
+
+
+def test_a_version_that_is_asked_by_another_interface_says_so(tmp_path: Path) -> None:
+    reply = ask([*Version(name="now", sweep=STUDY).entry(), "0", "sweep.json", "points"])
+    assert reply.code == 1 and "interface" in reply.last_error
+
+
+def script_study(study: Sweep, folder: Path) -> Sweep:
+    """Return `study` of a user's script."""
+    workload = replace(study.workload, dataset="script", preset="script", data_file=str(folder / "a.py"))
+    return replace(study, workload=workload)
+
+
+@pytest.mark.parametrize("words", [["a.py"], ["a.py", "b.py", "c.py"], ["a.py", "sweep"]])
+def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
+    result = CliRunner().invoke(main, ["compare", *words], standalone_mode=False)
+    assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
+
+
+# Not with the fixture `warm`: what it starts has imported the harness of this tree.
+def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
+    """Return the check of this commit against itself, the new one with the statement `delay` in every step."""
+    commit = git("rev-parse", "HEAD")
+    assert STUDY.data_id == locate(STUDY.workload, None).data_id
+    with checkout(commit) as tree:
+        new = folder / "tree"
+        shutil.copytree(tree, new, ignore=shutil.ignore_patterns(".git"))
+        if delay:
+            exchange = new / "harness/comm/turn_pass.py"
+            text = exchange.read_text()
+            for place, other in (
+                ("native = _operations(current)", "native = None"),
+                ("def _pass(_: object) -> np.int64:\n", f"def _pass(_: object) -> np.int64:\n    {delay}\n"),
+            ):
+                assert text.count(place) == 1
+                text = text.replace(place, other)
+            exchange.write_text(text)
+        old = Version(name="then", sweep=STUDY, tree=tree, commit=commit)
+        both = VersionDuel(
+            old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
+        )
+        found = decide(both, say=print)
+    assert not tree.exists() and str(tree) not in git("worktree", "list")
+    assert len(found.rows) == 5 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
+    assert not found.reference.software.dirty
+    assert {launch.layout for launch in found.current.launches} == set(LAYOUTS)
+    return found
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+@pytest.mark.alone
+@pytest.mark.campaign
+def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
+    if not (HERE / ".git").exists():
+        pytest.skip("no git checkout")
+    found = compared(tmp_path, budget_s=230)
+    assert found.verdict != REGRESSION, found.rows
+
+
+@pytest.mark.mpi
+@pytest.mark.e2e
+@pytest.mark.alone
+def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
+    if not (HERE / ".git").exists():
+        pytest.skip("no git checkout")
+    found = compared(tmp_path, delay="import time; time.sleep(0.002)")
+    assert found.verdict == REGRESSION, found.rows
