@@ -23,7 +23,7 @@ from harness.base.errors import UserError
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.schema.record import RunRecord, read_run
 
-LOST = 4  # harness.cli.command_train.LOST
+LOST = 4  # harness.cli.launch_rank.LOST
 LIMIT_S = 300.0
 ROUNDING = 1e-3
 SLOW_S = 1.0  # to notice a SIGKILL: worth a look

@@ -53,7 +53,7 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
     `sessions.sessions`), epoch; seconds = maximum over ranks of the epoch's training time; sync_seconds, its parts
     skew_seconds and wire_seconds, and input_seconds = means over ranks; parted = whether the record has the parts (else
-    all counts as wire, see `sweep_facts.doubts`); trained_s and rows_seen = totals up to and with this epoch;
+    all counts as wire, see `sweep_warnings.doubts`); trained_s and rows_seen = totals up to and with this epoch;
     train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
 
     `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns, and adds

@@ -236,4 +236,4 @@ def _launch_track(run: RunRecord, starts: Sequence[float]) -> Iterator[Event]:
         yield {**place, "name": "stopped and resumed", "ts": _us(at), "args": {"reason": reason}}
     for name, sentences in (("invalid", run.invalid), ("note", run.notes)):
         for sentence in sentences:
-            yield {**place, "name": name, "ts": _us(starts[0]), "args": {"reason": sentence}}
+            yield {**place, "name": name, "ts": _us(starts[0]), "args": {"reason": str(sentence)}}

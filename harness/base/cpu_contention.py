@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.25  # cores; a quiet machine's own housekeeping takes less
 MOST_QUEUED = 0.1  # of a rank's time, waiting for others to leave its core: beyond it times are not the program's own
-MET = "; rounds of turns that this met are left out of times on undisturbed cores"  # ends a note on other work
 _LOOK_S = 2.0
 _PATIENCE_S = 60
 _MOST_NAMED = 3  # of the processes that keep cores busy

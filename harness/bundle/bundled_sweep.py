@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
-from harness.report.sweep_facts import banners
 from harness.report.sweep_page import headline
+from harness.report.sweep_warnings import banners
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
 

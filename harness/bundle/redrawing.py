@@ -17,7 +17,7 @@ from harness.claims.claim_evidence import gather
 from harness.claims.judgement import Judgement, judge_claim
 from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
 from harness.report.claims_page import claims_answer
-from harness.report.paper_sections import find_studies, read_experiments
+from harness.report.experiment_results import find_studies, read_experiments
 from harness.report.publish import PAGE, PAPER, write_page
 from harness.report.sweep_page import report_sweep
 from harness.schema.claim import CLAIMS_FILE, read_published

@@ -60,7 +60,7 @@ def check(
     --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
     no baseline).
     """
-    from harness.report.compare_page import check_answer, junit
+    from harness.report.check_page import check_answer, junit
 
     if decide:
         refuse_elsewhere(scheduler)

@@ -78,7 +78,7 @@ def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
     from harness.regression.version_duel import VersionDuel, checks_folder, decide
-    from harness.report.compare_page import check_answer
+    from harness.report.check_page import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)

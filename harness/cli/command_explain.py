@@ -27,8 +27,8 @@ def explain(sweep: str | None, base: int | None, context: Context, **_: object) 
     ideal time, by cause. The last line is the page's path.
     """
     from harness.report.explain_page import explain_answer, tree_table
+    from harness.why.explanation import explain_sweep
     from harness.why.known_causes import diagnose_sweep
-    from harness.why.overheads import explain_sweep
 
     folder = find_sweep(sweep, context.results)
     explanation = explain_sweep(folder, base)

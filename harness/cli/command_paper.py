@@ -26,7 +26,7 @@ from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
-    from harness.report.paper_sections import PaperStudy
+    from harness.report.experiment_results import PaperStudy
     from harness.sweep.submission import Submission
 
 Launch = Callable[[Sweep], Path]
@@ -54,7 +54,7 @@ def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
     are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
-    from harness.report.paper_sections import PAPER
+    from harness.report.experiment_results import PAPER
     from harness.sweep.execute import run_sweep
     from harness.sweep.together import run_together
 
@@ -105,7 +105,7 @@ def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[Pap
 
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
-    table = next(block for block in answer.sections[0].blocks if isinstance(block, Table))
+    table = next(block for block in answer.sections[0].elements if isinstance(block, Table))
     rows = [row for row in table.rows if str(row[0]) in names]
     experiments = [{"name": str(name), "measured": list(map(str, measured))} for name, *measured in rows]
     return replace(
@@ -121,7 +121,7 @@ def _run_all(
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import numbers
-    from harness.report.paper_sections import PaperStudy
+    from harness.report.experiment_results import PaperStudy
     from harness.report.sweep_page import report_sweep
     from harness.sweep.plan import format_seconds
 

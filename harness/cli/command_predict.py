@@ -50,7 +50,7 @@ def predict(names: tuple[str, ...], context: Context, extrap: Path | None, **opt
     if extrap is not None:
         return _export(names, context.results, extrap)
     answer = _curves(names, context.results, options)
-    for block in [block for section in answer.sections for block in section.blocks]:
+    for block in [element for section in answer.sections for element in section.elements]:
         if isinstance(block, Prose):
             click.echo(block.text)
         elif isinstance(block, Table) and answer.table and block.title != answer.table.title:
@@ -62,7 +62,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.predicted_curve import predict_curve
     from harness.report.predict_page import prediction_answer
-    from harness.report.sweep_facts import sweep_warnings
+    from harness.report.sweep_warnings import sweep_warnings
 
     per_node = options["ranks_per_node"]
     algorithm = options["algorithm"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.claim_studies import ClaimStudy
     from harness.claims.judgement import Judgement
-    from harness.report.paper_sections import PaperStudy
+    from harness.report.experiment_results import PaperStudy
 
 SERVERS = "parameter-server"  # the bench's contender
 CLAIMS_BENCH = "claims-bench"  # the bench's page, where it ran for claims
@@ -66,7 +66,7 @@ def judged_answer(
     `planned` is what this machine can judge.
     """
     from harness.report.claims_page import FOLDER, claims_answer
-    from harness.report.paper_sections import find_studies, read_experiments
+    from harness.report.experiment_results import find_studies, read_experiments
 
     studies = {study.experiment: study for study in (*find_studies(context.results), *ran)}
     published = judged.published

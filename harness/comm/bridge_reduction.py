@@ -15,6 +15,7 @@ from harness.comm.exchange_order import in_sequence
 from harness.comm.lost_ranks import noting_loss
 from harness.comm.reduction import RECENT_CALLS
 from harness.schema.message_cost import Algorithm
+from harness.schema.note import Note
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -30,10 +31,11 @@ class BridgeReduction:
     """
 
     algorithm = Algorithm.BRIDGE
+    overlapped = False
     name = "numpy_function bridge"
 
-    def __init__(self, comm: "MPI.Intracomm", note: str = "") -> None:
-        self.note = note
+    def __init__(self, comm: "MPI.Intracomm", notes: tuple[Note, ...] = ()) -> None:
+        self.notes = notes
         self._comm = comm
         self._calls: list[tuple[float, float]] = []
         self._recent: deque[list[float]] = deque(maxlen=RECENT_CALLS)

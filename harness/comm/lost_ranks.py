@@ -57,7 +57,7 @@ def _loss_of(error: BaseException) -> Loss | None:
     tensorflow = sys.modules.get("tensorflow")  # where it is not imported, the error is none of its own
     if tensorflow is None:
         return None
-    if isinstance(error, tensorflow.errors.UnavailableError):
+    if isinstance(error, tensorflow.errors.AbortedError):
         return native_loss()
     # TensorFlow makes an error of its own of what Python raises inside a graph.
     return _noted if isinstance(error, tensorflow.errors.UnknownError) else None

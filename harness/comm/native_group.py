@@ -94,7 +94,7 @@ class NativeGroup:
         if not code:
             return
         sentence = f"{what}: {text.value.decode(errors='replace')}"
-        if code == tf.errors.UNAVAILABLE:
+        if code == tf.errors.ABORTED:
             raise LostRankError(sentence, native_loss() or Loss(reason=LossReason.MPI))
         raise RunError(sentence)
 

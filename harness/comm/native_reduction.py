@@ -16,6 +16,7 @@ from harness.comm.native_group import NativeGroup
 from harness.comm.native_library import NativeLibrary
 from harness.comm.reduction import RECENT_CALLS, Descent
 from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES, Algorithm
+from harness.schema.note import Note
 
 if TYPE_CHECKING:
     import keras
@@ -68,8 +69,8 @@ class NativeReduction:
         self._wanted = algorithm
         self._largest = largest
         self._guard = guard
-        self._overlap = overlap
-        self.note = ""
+        self.overlapped = overlap
+        self.notes: tuple[Note, ...] = ()
         self.reopen(comm)
         own_turns = turns.current()
         if own_turns is not None and self.algorithm is Algorithm.NATIVE:
@@ -82,7 +83,7 @@ class NativeReduction:
     def reopen(self, comm: "MPI.Intracomm") -> None:
         """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
         opened = self._group.open(
-            comm, largest=self._largest, algorithm=self._wanted, guard=self._guard, patient=self._overlap
+            comm, largest=self._largest, algorithm=self._wanted, guard=self._guard, patient=self.overlapped
         )
         self.algorithm = opened.algorithm
         self.short_of_memory = opened.short_of_memory
@@ -122,7 +123,7 @@ class NativeReduction:
     def _pieces(self, tensors: list[tf.Tensor], label: str) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """Yield the numbers of the tensors of every piece, and what its operation, built before the next, takes."""
         pieces = [list(range(len(tensors)))]
-        if self._overlap:
+        if self.overlapped:
             pieces = in_pieces([tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors])
         ready = []
         if len(pieces) > 1:

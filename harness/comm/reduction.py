@@ -9,6 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.schema.message_cost import Algorithm
+from harness.schema.note import Note
 
 if TYPE_CHECKING:
     import keras
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 class Reduction(Protocol):
     """One grouped allreduce: all tensors of a step in one call.
 
-    `name` says what it is in the run record; `note` why it is not what was wanted, empty otherwise.
+    `name` says what it is in the run record; `notes` why it is not what was wanted, and what it was chosen by.
+    `overlapped`: sums go on while later gradients are computed.
     """
 
     algorithm: Algorithm
+    overlapped: bool
     name: str
-    note: str
+    notes: tuple[Note, ...]
 
     def sum(self, tensors: "list[tf.Tensor]", scale: float = 1.0, label: str = "sum") -> "list[tf.Tensor]":
         """Return the element-wise sums over all ranks of scale * tensor, for use in a graph.

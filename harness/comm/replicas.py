@@ -44,7 +44,6 @@ def verify_replicas(world: World, variables: "list[keras.Variable]") -> str:
         odd = [rank for rank in range(world.size) if parts[rank][index] != parts[0][index]]
         if odd:
             ranks = ", ".join(map(str, odd))
-            raise SharedError(
-                RunError(f"replicas differ: variable '{variable.path}' of rank {ranks} is not that of rank 0")
-            )
+            name = getattr(variable, "path", variable.name)  # TensorFlow's own has no path
+            raise SharedError(RunError(f"replicas differ: variable '{name}' of rank {ranks} is not that of rank 0"))
     raise AssertionError("the hashes of all weights differ, but no variable's does")

@@ -18,6 +18,7 @@ from harness.comm.settings import chosen_algorithm, chosen_overlap
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.schema.message_cost import Algorithm
+from harness.schema.note import Note, NoteCode
 
 _CALLS = 15  # of each algorithm, in a trial
 _WARM_CALLS = 3  # of them not counted
@@ -57,12 +58,11 @@ def select(
     overlap = _overlap(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
     if overlap and whole and chosen_overlap():
-        why = "HARNESS_OVERLAP=1 is ignored: a rank that fails between the pieces of a step would leave half of it"
-        reduction.note = "; ".join(part for part in (reduction.note, why) if part)
+        reduction.notes = (*reduction.notes, Note(code=NoteCode.OVERLAP_IGNORED))
     if wire == "float32" or not needs_sync(world.size):
         return reduction
     if not isinstance(reduction, Updater):
-        why = reduction.note or "HARNESS_REDUCTION=bridge is set"
+        why = "; ".join(map(str, reduction.notes)) or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
 
@@ -74,21 +74,18 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
     answer = find_library(world.comm)
     library = answer.library
     if library is None:
-        note = f"the slower numpy_function bridge is in use: {answer.missing_because}"
-        return BridgeReduction(world.comm, note=note)
+        missing = Note(code=NoteCode.BRIDGE, values={"reason": answer.missing_because})
+        return BridgeReduction(world.comm, (missing,))
     algorithm: Algorithm = choice
-    note = ""
+    note: Note | None = None
     if choice is Algorithm.NATIVE:
         algorithm, note = faster_algorithm(world, library, tensors)
     reduction = NativeReduction(world.comm, library, largest=largest, algorithm=algorithm, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
-        note = (
-            f"shared memory (/dev/shm) has no room for sums of {largest:,} bytes: the slower MPI_Allreduce is in "
-            "use; enlarge it, in a container with --shm-size"
-        )
+        note = Note(code=NoteCode.NO_SHARED_MEMORY, values={"bytes": largest})
     elif choice is Algorithm.NODE_AWARE and reduction.algorithm is not choice:
-        note = "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce is in use"
-    reduction.note = note
+        note = Note(code=NoteCode.NOT_NODE_AWARE)
+    reduction.notes = (note,) if note else ()
     return reduction
 
 
@@ -103,22 +100,22 @@ def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
 def open_own_updates(world: World, reduction: Reduction) -> NativeReduction | None:
     """Return what updates this rank's weights by its own gradients in one operation, as `reduction` would by sums.
 
-    None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which the note of
+    None where HARNESS_REDUCTION is ``bridge``, and where some rank cannot build the operation, which a note of
     `reduction` says.
     """
     if chosen_algorithm() is Algorithm.BRIDGE:
         return None
     answer = find_library(world.comm)
     if answer.library is None:
-        slower = f"weights are updated by TensorFlow's slower operations: {answer.missing_because}"
-        reduction.note = reduction.note or slower
+        if not reduction.notes:
+            reduction.notes = (Note(code=NoteCode.SLOWER_UPDATES, values={"reason": answer.missing_because}),)
         return None
     from mpi4py import MPI
 
     return NativeReduction(MPI.COMM_SELF, answer.library, largest=0, algorithm=Algorithm.MESSAGES)
 
 
-def faster_algorithm(world: World, library: NativeLibrary, tensors: Sequence[int]) -> tuple[Algorithm, str]:
+def faster_algorithm(world: World, library: NativeLibrary, tensors: Sequence[int]) -> tuple[Algorithm, Note | None]:
     """Return what sums `tensors` (bytes) faster, the same on every rank, and a note on a trial if there was one.
 
     On one host shared memory wins always, with one rank per host there is nothing but messages. Else both are tried
@@ -126,18 +123,19 @@ def faster_algorithm(world: World, library: NativeLibrary, tensors: Sequence[int
     """
     hosts = world.comm.allgather(observe().host)
     if len(set(hosts)) == 1:
-        return Algorithm.NATIVE, ""
+        return Algorithm.NATIVE, None
     if len(set(hosts)) == world.size:
-        return Algorithm.MESSAGES, ""
+        return Algorithm.MESSAGES, None
     counts = [max(1, size // 4) for size in tensors]
     largest = 4 * sum(counts)
     medians = _try_between_hosts(world, library, counts)
     if not medians:
-        return Algorithm.NODE_AWARE, ""  # the reduction that is opened by it says why it is another
+        return Algorithm.NODE_AWARE, None  # the reduction that is opened by it says why it is another
     best = min(medians, key=lambda algorithm: medians[algorithm])
-    figures = ", ".join(f"{algorithm} {1e3 * seconds:.3f} ms" for algorithm, seconds in medians.items())
-    trial = f"a sum of {len(counts)} tensors, {largest:,} bytes, over these hosts takes {figures}: {best} is in use"
-    return best, trial
+    values: dict[str, str | int | float] = {"tensors": len(counts), "bytes": largest, "algorithm": best}
+    values["messages_ms"] = 1e3 * medians[Algorithm.MESSAGES]
+    values["node_aware_ms"] = 1e3 * medians[Algorithm.NODE_AWARE]
+    return best, Note(code=NoteCode.ALGORITHM_TRIED, values=values)
 
 
 def _try_between_hosts(world: World, library: NativeLibrary, counts: Sequence[int]) -> dict[Algorithm, float]:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.reduction import Reduction
+from harness.schema.note import Note, NoteCode
 
 _TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
 
@@ -25,7 +26,8 @@ class WireReduction:
         self._wire = wire
         self.algorithm = inner.algorithm
         self.name = f"{inner.name}, {wire} on the wire"
-        self.note = inner.note
+        self.overlapped = inner.overlapped
+        self.notes = inner.notes
         self.reopen = inner.reopen
         self.take_calls = inner.take_calls
         self.recent = inner.recent
@@ -59,11 +61,9 @@ class WireReduction:
             )
         self._checks += 1
         self._worst = max(self._worst, error)
-        words = (
-            f"{self._wire} on the wire: sums of gradients were at most {100 * self._worst:.2g} % off float32's "
-            f"(batches compared: {self._checks})"
-        )
-        self.note = "; ".join(part for part in (self._inner.note, words) if part)
+        values: dict[str, str | int | float] = {"wire": self._wire}
+        values |= {"percent": 100 * self._worst, "batches": self._checks}
+        self.notes = (*self._inner.notes, Note(code=NoteCode.WIRE_ERROR, values=values))
 
 
 def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:

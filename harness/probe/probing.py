@@ -94,9 +94,9 @@ def parse_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
 class ProbeSettings:
     """What the user asked for. `launcher` starts the ranks; None starts `ranks` ranks on this machine's cores.
 
-    `settings` are compared with the library's default, in so many blocks: `launches` of each, which sample in turns.
-    What a user's own launcher starts may be on other hosts and does not wait for turns: it is launched one after the
-    other. `largest` in bytes; `samples`, `budget_s` and `limit_s` are for one launch.
+    `settings` are compared with the library's default, in `launches` blocks. Each has a launch of every setting, and
+    these sample in turns. What a user's own launcher starts may be on other hosts and does not wait for turns: it is
+    launched one after the other. `largest` in bytes; `samples`, `budget_s` and `limit_s` are for one launch.
     """
 
     ranks: int = 2

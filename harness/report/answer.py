@@ -92,7 +92,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FigureBlock:
+class PageFigure:
     """One figure of a page with its caption. Beside the page lie NAME.pdf, NAME.svg, NAME.png and NAME.csv."""
 
     kind: ClassVar[str] = "figure"
@@ -135,7 +135,7 @@ class Card:
     copy: str = ""
 
 
-Block = Table | FigureBlock | Prose | Items | Card
+Element = Table | PageFigure | Prose | Items | Card
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +144,7 @@ class Section:
 
     title: str
     name: str
-    blocks: Sequence[Block]
+    elements: Sequence[Element]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,9 +188,9 @@ class Answer:
     page: Path | None = None
 
     @property
-    def figures(self) -> list[FigureBlock]:
+    def figures(self) -> list[PageFigure]:
         """All figures of the page."""
-        return [block for section in self.sections for block in section.blocks if isinstance(block, FigureBlock)]
+        return [element for section in self.sections for element in section.elements if isinstance(element, PageFigure)]
 
 
 def plain(text: str) -> str:
@@ -200,20 +200,16 @@ def plain(text: str) -> str:
 
 def markdown(answer: Answer) -> str:
     """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
-
-    def cell(text: object) -> str:
-        return plain(" ".join(str(text).split())).replace("|", "\\|")
-
-    parts = [f"**{plain(answer.sentence)}**"]
-    parts += [f"> {plain(banner.text)}" for banner in answer.banners]
+    parts = [f"**{answer.sentence}**"]
+    parts += [f"> {banner.text}" for banner in answer.banners]
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
-        parts.append("\n".join(f"| {' | '.join(map(cell, row))} |" for row in rows))
-        parts += [plain(answer.table.note)] if answer.table.note else []
+        parts.append("\n".join(f"| {' | '.join(map(_one_line, row))} |" for row in rows))
+        parts += [answer.table.note] if answer.table.note else []
     if answer.notes:
-        parts.append("\n".join(f"- {plain(note)}" for note in answer.notes))
+        parts.append("\n".join(f"- {note}" for note in answer.notes))
     parts += [f"`{answer.command}`"] if answer.command else []
-    return "\n\n".join(parts) + "\n"
+    return plain("\n\n".join(parts)) + "\n"
 
 
 def document(answer: Answer) -> str:
@@ -221,23 +217,34 @@ def document(answer: Answer) -> str:
     parts = [f"# {answer.question}", answer.sentence, *(f"> {banner.text}" for banner in answer.banners)]
     parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
     for section in answer.sections:
-        parts += [f"## {section.title}"] if section.title and section.blocks else []
-        for block in section.blocks:
-            if isinstance(block, Table):
-                parts += [_lined_up(block), *([block.note] if block.note else [])]
-            elif isinstance(block, Items):
-                parts.append("\n".join(f"- {text if isinstance(text, str) else text[0]}" for text in block.texts))
+        parts += [f"## {section.title}"] if section.title and section.elements else []
+        for element in section.elements:
+            if isinstance(element, Table):
+                parts += [_lined_up(element), *([element.note] if element.note else [])]
+            elif isinstance(element, Items):
+                parts.append("\n".join(f"- {text if isinstance(text, str) else text[0]}" for text in element.texts))
     parts += [f"`{answer.command}`"] if answer.command else []
     return plain("\n\n".join(parts)) + "\n"
 
 
 def _lined_up(table: Table) -> str:
-    def text(cell: str | Cell) -> str:
-        bold = "**" if isinstance(cell, Cell) and cell.tone == "bad" else ""
-        return bold + " ".join(str(cell).split()).replace("|", "\\|") + bold
-
-    rows = [[text(cell) for cell in row] for row in (table.headings, *table.rows)]
+    rows = [list(map(_bold_if_bad, row)) for row in (table.headings, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    drawn = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    headings, *lines = [_padded(row, widths) for row in rows]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([f"| {drawn[0]} |", rule, *(f"| {row} |" for row in drawn[1:])])
+    return "\n".join([headings, rule, *lines])
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return f"| {' | '.join(cells)} |"
+
+
+def _bold_if_bad(cell: str | Cell) -> str:
+    bold = "**" if isinstance(cell, Cell) and cell.tone == "bad" else ""
+    return f"{bold}{_one_line(cell)}{bold}"
+
+
+def _one_line(cell: object) -> str:
+    """Return a cell as Markdown has it: on one line, without the sign between cells."""
+    return " ".join(str(cell).split()).replace("|", "\\|")

@@ -7,6 +7,7 @@ from harness.analysis import numbers
 from harness.bench.bench_record import (
     GOALS,
     RECORD,
+    BenchBlock,
     BenchRecord,
     ContenderRatio,
     WorkloadRow,
@@ -16,11 +17,11 @@ from harness.bench.bench_record import (
 )
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
-from harness.report.sweep_facts import commit_words, core_hours, machine_words
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
 TEXT = "index.md"
-_SAID = (
+_HEADLINE = (
     ("gradients", "bound", "the bound"),
     ("none", "bare", "a bare loop"),
     ("mwms", "harness", "`gradients`"),
@@ -28,7 +29,11 @@ _SAID = (
     ("horovod", "harness", "`gradients`"),
     ("ddp", "harness", "`gradients`"),
 )
-_APART = (("none", "bare", "a bare loop"), ("gradients", "bare", "a bare loop"), ("gradients", "bound", "the bound"))
+_BY_DISTANCE = (
+    ("none", "bare", "a bare loop"),
+    ("gradients", "bare", "a bare loop"),
+    ("gradients", "bound", "the bound"),
+)
 _PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
@@ -39,27 +44,26 @@ _REFERENCES = {
 
 def bench_answer(record: BenchRecord) -> Answer:
     """Return the bench so far: rows per second, their ratios, training losses; the page as text is among its files."""
-    lines, remarks = tabulate(record), _remarks(record)
-    said = [
-        (f"{CONTENDERS[top].title} over {words}", ratio)
-        for top, table, words in _SAID
-        if lines and (ratio := lines[0].ratios.get(top, {}).get(table)) is not None
-    ]
+    lines = tabulate(record)
+    remarks = _remarks(record)
+    ratios = _headline_ratios(lines)
+    sentence = "Nothing could be compared yet."
+    if ratios:
+        sentence = f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in ratios)}."
+    conditions = Items(texts=[*_conditions(record), *remarks[3:]])
     answer = Answer(
         question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
-        sentence=f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in said)}."
-        if said
-        else "Nothing could be compared yet.",
+        sentence=sentence,
         data={"workloads": lines, "blocks": record.blocks},
         banners=[Banner(kind="warning", text=text) for text in remarks[:3]],
         tiles=[
             Fact(name=title, value=f"{ratio.ratio:.3f}", detail=numbers.plural(ratio.blocks, "block"))
-            for title, ratio in said
+            for title, ratio in ratios
         ],
         facts=_facts(record),
         sections=[
-            *(Section(title=table.title, name=name, blocks=[table]) for name, table in _tables(record, lines)),
-            Section(title="Conditions", name="conditions", blocks=[Items(texts=[*_conditions(record), *remarks[3:]])]),
+            *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
+            Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
         command=_command(record),
         kind="bench",
@@ -69,6 +73,18 @@ def bench_answer(record: BenchRecord) -> Answer:
         machine=machine_words(record.machine),
     )
     return replace(answer, files={RECORD: encode(record).decode(), TEXT: document(answer)})
+
+
+def _headline_ratios(lines: Sequence[WorkloadRow]) -> list[tuple[str, ContenderRatio]]:
+    """Return the ratios of the first workload that stand in the first sentence, each with its words."""
+    if not lines:
+        return []
+    ratios = []
+    for contender, reference, words in _HEADLINE:
+        ratio = lines[0].ratios.get(contender, {}).get(reference)
+        if ratio is not None:
+            ratios.append((f"{CONTENDERS[contender].title} over {words}", ratio))
+    return ratios
 
 
 def _facts(record: BenchRecord) -> tuple[Fact, ...]:
@@ -90,62 +106,76 @@ def _command(record: BenchRecord) -> str:
     per_workload = 1 + max((block.number for block in record.blocks), default=0)
     options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}", f"SEED={record.seed}"]
     options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name, one in _PYTHONS.items() if one in record.contenders]
+    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
     options += ["FORCE=1"] if record.forced else []
     return " ".join(["make bench", *options])
+
+
+_WITHIN = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
+_Cell = Callable[[WorkloadRow, str], str | Cell]  # of a workload and a contender
 
 
 def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str, Table]]:
     """Return the rows per second, what they are compared with, and the training losses, a column for each workload."""
 
-    def table(title: str, note: str, cell: Callable[[WorkloadRow, str], str | Cell]) -> Table:
-        names = [name for name in record.contenders if any(cell(line, name) != "-" for line in lines)]
-        return Table(
-            title=title,
-            headings=("contender", *(line.workload for line in lines)),
-            rows=[(CONTENDERS[name].title, *(cell(line, name) for line in lines)) for name in names],
-            texts=(),
-            note=note,
-        )
+    def table(title: str, note: str, cell: _Cell) -> Table:
+        return _contenders_table(record, lines, title, note, cell)
 
-    def compared(reference: str) -> Callable[[WorkloadRow, str], str | Cell]:
-        return lambda line, name: _ratio_cell(line.ratios.get(name, {}).get(reference))
-
-    within = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
-    spans = distances(record)
-    blocks = [[block for block in record.blocks if block.workload == line.workload] for line in lines]
-    apart = [
-        (f"{CONTENDERS[top].title} over {words}, {where}", top, low, span)
-        for top, low, words in _APART
-        if {top, low} <= {*record.contenders}
-        for where, span in spans.items()
+    compared = [
+        (reference, table(title, f"{note}, {_WITHIN}", _ratio_over(reference)))
+        for reference, (title, note) in _REFERENCES.items()
     ]
-    by_distance = Table(
-        title="By the distance of the cores",
-        headings=("contender", *(line.workload for line in lines)),
-        rows=[
-            (title, *(_ratio_cell(compare(each, top, low, judged=False, core_ns=span)) for each in blocks))
-            for title, top, low, span in apart
-        ],
-        texts=(),
-        note="Only rounds in which a ping-pong between the two ranks' cores took less than "
-        f"{spans['far'][0]:.0f} ns (near), or as long or longer (far), {within}"
-        if spans
-        else "",
-    )
+    by_distance = _distance_table(record, lines)
+    losses = "Mean training loss of the first epoch: mean of the blocks. A dash: it did not come to its end."
     return [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
-        *((key, table(title, f"{note}, {within}", compared(key))) for key, (title, note) in _REFERENCES.items()),
-        *([("distance", by_distance)] if apart else []),
-        (
-            "losses",
-            table(
-                "Training loss",
-                "Mean training loss of the first epoch: mean of the blocks. A dash: it did not come to its end.",
-                lambda line, name: f"{line.losses[name]:.4f}" if name in line.losses else "-",
-            ),
-        ),
+        *compared,
+        *([("distance", by_distance)] if by_distance.rows else []),
+        ("losses", table("Training loss", losses, _loss)),
     ]
+
+
+def _contenders_table(record: BenchRecord, lines: Sequence[WorkloadRow], title: str, note: str, cell: _Cell) -> Table:
+    """Return a row for each contender that has a cell in some workload."""
+    rows = []
+    for name in record.contenders:
+        cells = [cell(line, name) for line in lines]
+        if any(text != "-" for text in cells):
+            rows.append((CONTENDERS[name].title, *cells))
+    headings = ("contender", *(line.workload for line in lines))
+    return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
+
+
+def _distance_table(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Table:
+    """Return ratios of rounds by the distance of the ranks' cores; no row where that was not measured."""
+    spans = distances(record)
+    blocks: dict[str, list[BenchBlock]] = {line.workload: [] for line in lines}
+    for block in record.blocks:
+        blocks[block.workload].append(block)
+    rows: list[tuple[str | Cell, ...]] = []
+    for contender, reference, words in _BY_DISTANCE:
+        if not {contender, reference} <= {*record.contenders}:
+            continue
+        for where, span in spans.items():
+            ratios = [
+                compare(blocks[line.workload], contender, reference, judged=False, core_ns=span) for line in lines
+            ]
+            rows.append((f"{CONTENDERS[contender].title} over {words}, {where}", *map(_ratio_cell, ratios)))
+    note = ""
+    if spans:
+        limit = f"{spans['far'][0]:.0f} ns"
+        note = f"Only rounds in which a ping-pong between the two ranks' cores took less than {limit} (near), or as "
+        note += f"long or longer (far), {_WITHIN}"
+    headings = ("contender", *(line.workload for line in lines))
+    return Table(title="By the distance of the cores", headings=headings, rows=rows, texts=(), note=note)
+
+
+def _ratio_over(reference: str) -> _Cell:
+    return lambda line, name: _ratio_cell(line.ratios.get(name, {}).get(reference))
+
+
+def _loss(line: WorkloadRow, name: str) -> str:
+    return f"{line.losses[name]:.4f}" if name in line.losses else "-"
 
 
 def _rate(line: WorkloadRow, name: str) -> str:
@@ -165,8 +195,13 @@ def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
 def _conditions(record: BenchRecord) -> list[str]:
     machine = record.machine
     details = {f"{name}: {value}" for block in record.blocks for name, value in block.details.items()}
-    commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else "no checkout"
-    goals = (f"{CONTENDERS[top].title} {goal:.2f} over {CONTENDERS[low].title}" for (top, low), goal in GOALS.items())
+    commit = "no checkout"
+    if record.commit:
+        commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}"
+    goals = [
+        f"{CONTENDERS[contender].title} {goal:.2f} over {CONTENDERS[reference].title}"
+        for (contender, reference), goal in GOALS.items()
+    ]
     return [
         f"{machine_words(machine)}, {machine.os}",
         f"{record.started:%Y-%m-%d %H:%M} UTC, {commit}",
@@ -184,9 +219,11 @@ def _conditions(record: BenchRecord) -> list[str]:
 
 def _remarks(record: BenchRecord) -> list[str]:
     """Return that nothing is judged, where so, who stays out, and a line for every contender that failed in a block."""
-    found = ["forced: measured although the machine may have been busy; nothing is judged"] if record.forced else []
-    found += record.left_out.values()
+    remarks = []
+    if record.forced:
+        remarks.append("forced: measured although the machine may have been busy; nothing is judged")
+    remarks += record.left_out.values()
     for block in record.blocks:
         for name, why in block.failed.items():
-            found.append(f"{block.workload}, {CONTENDERS[name].title}, block {block.number + 1} failed: {why}")
-    return found
+            remarks.append(f"{block.workload}, {CONTENDERS[name].title}, block {block.number + 1} failed: {why}")
+    return remarks

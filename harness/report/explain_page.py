@@ -12,53 +12,73 @@ from harness.analysis import numbers
 from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
-from harness.report import sweep_sentences
-from harness.report.answer import Answer, Fact, FigureBlock, Items, Section, Table
+from harness.report import captions, sweep_sentences
+from harness.report.answer import Answer, Fact, Items, PageFigure, Section, Table
 from harness.report.figures.breakdown import EPOCH
-from harness.report.svg import INK, MUTED, PAPER, draw, time_unit
-from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
+from harness.report.rank_axes import time_unit
+from harness.report.run_words import machine_words
+from harness.report.svg import INK, MUTED, PAPER, draw
+from harness.report.sweep_facts import run_facts
 from harness.report.sweep_tables import causes_table, unequal_cores
+from harness.report.sweep_warnings import sweep_warnings
+from harness.why.efficiencies import TREE, Efficiency, PointEfficiencies
+from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
-from harness.why.overheads import LEAST, TREE, Efficiency, Explanation, PointEfficiencies, PointOverheads
+from harness.why.overheads import LEAST, PointOverheads
+from harness.why.waiting import LastRank
 
 Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"
 _NAMED = 3  # causes in the answer
 _TELL = 0.0005  # of the epoch: less has no words
 _MOST_RANKS = 16  # in the table of those that are waited for
+_BRANCHES = (
+    "global efficiency",
+    "parallel efficiency",
+    "load balance",
+    "communication efficiency",
+    "computation scaling",
+)
 _IDEAL = (
     "What each cause takes beyond its ideal share, the base's part divided by the ratio of the ranks (weak scaling: "
     "unchanged). Below zero it is a gain. In brackets intervals over launches, which all hold with 95 %."
 )
 
 
-def explain_answer(found: Explanation, findings: Sequence[Finding], command: str) -> Answer:
+def explain_answer(explanation: Explanation, findings: Sequence[Finding], command: str) -> Answer:
     """Return why the sweep does not scale; the table is of the overheads of the largest point."""
-    folder, runs = found.loaded.folder.resolve().name, found.loaded.valid
+    folder = explanation.loaded.folder.resolve().name
+    runs = explanation.loaded.valid
     subject = sweep_sentences.subject(runs[0].point.workload)
-    tables = _tables(found, findings)
+    tables = _tables(explanation, findings)
     meanings = Items(texts=[f"{metric.name}: {metric.meaning}." for metric in TREE])
     return Answer(
         question=f"Why does {subject} not scale better?",
-        sentence=_sentence(found),
-        table=_overheads_table(found.main, found) if found.main else None,
-        banners=sweep_warnings(found.loaded, found.scaling, found.detail.launches),
+        sentence=_sentence(explanation),
+        table=_overheads_table(explanation.main, explanation) if explanation.main else None,
+        banners=sweep_warnings(explanation.loaded, explanation.scaling, explanation.detail.launches),
         data={
-            "trees": found.efficiencies,
-            "bills": found.overheads,
-            "launch_bills": found.launch_overheads,
-            "last_ranks": found.detail.last,
-            "network": found.network,
+            "trees": explanation.efficiencies,
+            "bills": explanation.overheads,
+            "launch_bills": explanation.launch_overheads,
+            "last_ranks": explanation.detail.last,
+            "network": explanation.network,
             "findings": findings,
         },
-        tiles=_tiles(found.efficiencies[-1]),
-        facts=run_facts(runs, found.loaded.launched, found.loaded.failed),
+        tiles=_tiles(explanation.efficiencies[-1]),
+        facts=run_facts(runs, explanation.loaded.launched, explanation.loaded.failed),
         sections=(
-            *(Section(title=one.title, name=f"table-{n}", blocks=[one]) for n, one in enumerate(tables) if one.rows),
-            Section(
-                title="Figure", name="figures", blocks=[_waterfall(found.main, found, subject)] if found.main else []
+            *(
+                Section(title=table.title, name=f"table-{number}", elements=[table])
+                for number, table in enumerate(tables)
+                if table.rows
             ),
-            Section(title="What the efficiencies mean", name="meanings", blocks=[meanings]),
+            Section(
+                title="Figure",
+                name="figures",
+                elements=[_waterfall(explanation.main, explanation, subject)] if explanation.main else [],
+            ),
+            Section(title="What the efficiencies mean", name="meanings", elements=[meanings]),
         ),
         command=command,
         kind="explain",
@@ -69,8 +89,8 @@ def explain_answer(found: Explanation, findings: Sequence[Finding], command: str
     )
 
 
-def _tables(found: Explanation, findings: Sequence[Finding]) -> list[Table]:
-    headings, rows = tree_table(found.efficiencies)
+def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table]:
+    headings, rows = tree_table(explanation.efficiencies)
     return [
         Table(
             title="Efficiencies",
@@ -81,13 +101,15 @@ def _tables(found: Explanation, findings: Sequence[Finding]) -> list[Table]:
             "each multiply up to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The "
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
-        *([_overheads_table(found.main, found)] if found.main else []),
-        _over_ranks("Overheads of an epoch over rank counts", found.overheads[:-1] and found.overheads, "the epoch"),
-        _over_ranks("Overheads of a whole launch", found.launch_overheads, "the launch"),
+        *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
+        _over_ranks(
+            "Overheads of an epoch over rank counts", explanation.overheads[:-1] and explanation.overheads, "the epoch"
+        ),
+        _over_ranks("Overheads of a whole launch", explanation.launch_overheads, "the launch"),
         Table(
-            title=f"For whom {numbers.ranks(found.scaling.points[-1].ranks)} wait",
+            title=f"For whom {numbers.ranks(explanation.scaling.points[-1].ranks)} wait",
             headings=("Rank", "Waiting for it", "Of all waiting", "Calls it was last in", "Usually later by"),
-            rows=_last_rows(found),
+            rows=_last_rows(explanation),
             note="Medians over launches, seconds of an epoch, the most waited for first. The last rank of a call is "
             "the one that all others wait for; the last column: by how much a rank usually is later than the mean.",
         ),
@@ -97,17 +119,16 @@ def _tables(found: Explanation, findings: Sequence[Finding]) -> list[Table]:
 
 def _tiles(point: PointEfficiencies) -> tuple[Fact, ...]:
     """Return the tree's main branches at the largest point."""
-    shown = ("global efficiency", "parallel efficiency", "load balance", "communication efficiency")
-    kept = [(name, point.metrics[name]) for name in (*shown, "computation scaling") if name in point.metrics]
-    at = numbers.ranks(point.ranks)
-    return tuple(
-        Fact(
-            name=name.capitalize(),
-            value=numbers.percent(one.value, 1),
-            detail=f"{at}; 95 % interval {numbers.percent_span(one.interval)}" if one.interval else at,
-        )
-        for name, one in kept
-    )
+    tiles = []
+    for name in _BRANCHES:
+        metric = point.metrics.get(name)
+        if metric is None:
+            continue
+        detail = numbers.ranks(point.ranks)
+        if metric.interval:
+            detail += f"; 95 % interval {numbers.percent_span(metric.interval)}"
+        tiles.append(Fact(name=name.capitalize(), value=numbers.percent(metric.value, 1), detail=detail))
+    return tuple(tiles)
 
 
 def _percent(value: float | None, interval: Interval | None = None, places: int = 1) -> str:
@@ -124,23 +145,27 @@ def tree_table(points: Sequence[PointEfficiencies], *, most: int | None = None) 
 
     With `most` for a terminal: that many points at most, intervals of the last one only.
     """
-    shown = list(points)
-    if most is not None and len(shown) > most:
-        shown = [shown[round(place)] for place in np.linspace(0, len(shown) - 1, most)]
-    headings = ("Efficiency (POP)", *(numbers.ranks(point.ranks) for point in shown))
-
-    def cell(found: Efficiency | None, point: PointEfficiencies) -> str:
-        if found is None:
-            return numbers.NONE
-        certain = found.interval is None or found.interval.low == found.interval.high  # the base of a ratio
-        bare = certain or (most is not None and point is not shown[-1])
-        return _percent(found.value, None if bare else found.interval)
-
-    rows = [
-        (f"{'. ' * metric.depth}{metric.name}", *(cell(point.metrics.get(metric.name), point) for point in shown))
-        for metric in TREE
-    ]
+    columns = list(points)
+    if most is not None and len(columns) > most:
+        columns = [columns[round(place)] for place in np.linspace(0, len(columns) - 1, most)]
+    headings = ("Efficiency (POP)", *(numbers.ranks(point.ranks) for point in columns))
+    rows: Rows = []
+    for metric in TREE:
+        row = [f"{'. ' * metric.depth}{metric.name}"]
+        for point in columns:
+            with_interval = most is None or point is columns[-1]
+            row.append(_efficiency(point.metrics.get(metric.name), with_interval=with_interval))
+        rows.append(tuple(row))
     return headings, rows
+
+
+def _efficiency(efficiency: Efficiency | None, *, with_interval: bool) -> str:
+    if efficiency is None:
+        return numbers.NONE
+    interval = efficiency.interval if with_interval else None
+    if interval and interval.low == interval.high:  # the base of a ratio
+        interval = None
+    return _percent(efficiency.value, interval)
 
 
 def _as_it_ran(point: PointScaling | None) -> str:
@@ -154,7 +179,7 @@ def _as_it_ran(point: PointScaling | None) -> str:
     )
 
 
-def _overheads_table(point: PointOverheads, found: Explanation) -> Table:
+def _overheads_table(point: PointOverheads, explanation: Explanation) -> Table:
     """Return a line for every cause that costs or saves 0.1 % of the measured time, and their sum."""
     rows: Rows = [
         (
@@ -167,41 +192,44 @@ def _overheads_table(point: PointOverheads, found: Explanation) -> Table:
         )
         for item in point.listed
     ]
-    every = sum(item.seconds for item in point.items)
-    known = all(item.share is not None for item in point.items)
-    share = _percent(every / point.seconds, places=0) if known else numbers.NONE
-    whole = _percent(every / point.measured, point.fraction_interval)
-    rows.append(("all", str(point.ranks), numbers.seconds(every).replace("-", MINUS), whole, share, numbers.NONE))
+    seconds = sum(item.seconds for item in point.items)
+    fraction = _percent(seconds / point.measured, point.fraction_interval)
+    share = numbers.NONE
+    if all(item.share is not None for item in point.items):
+        share = _percent(seconds / point.seconds, places=0)
+    rows.append(("all", str(point.ranks), numbers.seconds(seconds).replace("-", MINUS), fraction, share, numbers.NONE))
     return Table(
         title=f"Overheads of an epoch on {numbers.ranks(point.ranks)}",
-        headings=("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead", "Lowers"),
+        headings=("Cause", "Ranks", "Extrapolation ideal", "Of the epoch", "Of all overhead", "Lowers"),
         rows=rows,
         wide=(5,),
-        note=f"{_IDEAL} {_as_it_ran(found.point_of(point))}{unequal_cores(found.scaling)}{found.network}.",
+        note=f"{_IDEAL} {_as_it_ran(explanation.point_of(point))}{unequal_cores(explanation.scaling)}"
+        f"{explanation.network}.",
     )
 
 
-def _over_ranks(title: str, points: Sequence[PointOverheads], whole: str) -> Table:
+def _over_ranks(title: str, points: Sequence[PointOverheads], of: str) -> Table:
     """Return the overheads of all points: a line for each cause that is worth one, a column for each point."""
     worth = {item.cause for point in points for item in point.listed}
-    rows = [
-        (items[0].cause.name, *(_percent(item.fraction, item.fraction_interval) for item in items))
-        for items in zip(*(point.items for point in points), strict=True)
-        if items[0].cause in worth
-    ]
-    every = ("all", *(_percent(point.seconds / point.measured, point.fraction_interval) for point in points))
+    rows: Rows = []
+    for items in zip(*(point.items for point in points), strict=True):
+        if items[0].cause in worth:
+            fractions = (_percent(item.fraction, item.fraction_interval) for item in items)
+            rows.append((items[0].cause.name, *fractions))
+    if points:
+        totals = (_percent(point.seconds / point.measured, point.fraction_interval) for point in points)
+        rows.append(("all", *totals))
     headings = ("Cause", *(numbers.ranks(point.ranks) for point in points))
-    rows = [*rows, every] if points else []
-    return Table(title=title, headings=headings, rows=rows, texts=(), note=f"Parts of {whole}. {_IDEAL}")
+    return Table(title=title, headings=headings, rows=rows, texts=(), note=f"Parts of {of}. {_IDEAL}")
 
 
-def _last_rows(found: Explanation) -> Rows:
+def _last_rows(explanation: Explanation) -> Rows:
     """Return for whom the ranks of the largest point waited most, medians over its launches; none without calls."""
-    point = found.scaling.points[-1]
-    launches = [one for one in found.detail.last[point.layout] if one]
+    point = explanation.scaling.points[-1]
+    launches = [ranks for ranks in explanation.detail.last[point.layout] if ranks]
     if not launches:
         return []
-    values = np.median([[(one.seconds, one.share, one.calls, one.usual_s) for one in ranks] for ranks in launches], 0)
+    values = np.median([list(map(_waiting, ranks)) for ranks in launches], axis=0)
     rows: Rows = []
     for rank in sorted(range(len(values)), key=lambda rank: -values[rank][0])[:_MOST_RANKS]:
         waited, share, calls, usual = map(float, values[rank])
@@ -210,10 +238,14 @@ def _last_rows(found: Explanation) -> Rows:
     return rows
 
 
-def _sentence(found: Explanation) -> str:
-    point = found.main
+def _waiting(rank: LastRank) -> tuple[float, float, float, float]:
+    return rank.seconds, rank.share, rank.calls, rank.usual_s
+
+
+def _sentence(explanation: Explanation) -> str:
+    point = explanation.main
     if point is None:
-        last = found.efficiencies[-1]
+        last = explanation.efficiencies[-1]
         useful = _percent(last.metrics["parallel efficiency"].value)
         alone = "there is no other point of the same work to compare"
         return f"{numbers.ranks(last.ranks).capitalize()}: {useful} of the time is useful; {alone}."
@@ -221,24 +253,24 @@ def _sentence(found: Explanation) -> str:
     if fraction < LEAST:
         gain = "takes less than the ideal time" if point.seconds < 0 else "has less than 1 % overhead in its epoch"
         return f"{numbers.ranks(point.ranks).capitalize()}: the point {gain}, there is nothing to explain."
-    known = [item for item in point.listed if item.sure and item.cause.column != "unexplained_seconds"]
-    costs = [item for item in known if item.seconds > 0][:_NAMED]
-    gains = [item for item in known if item.seconds < 0]
+    sure = [item for item in point.listed if item.sure and item.cause.column != "unexplained_seconds"]
+    costs = [item for item in sure if item.seconds > 0][:_NAMED]
+    gains = [item for item in sure if item.seconds < 0]
     named = {item.cause.name: item.fraction for item in (*costs, *gains)}
     if abs(rest := fraction - sum(named.values())) >= _TELL:
         named["causes that are smaller or not sure"] = rest
-    told = ", ".join(f"{name} {_percent(part)}" for name, part in named.items())
-    return f"{numbers.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {told}."
+    causes = ", ".join(f"{name} {_percent(part)}" for name, part in named.items())
+    return f"{numbers.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {causes}."
 
 
-def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> FigureBlock:
+def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) -> PageFigure:
     """Draw what each cause adds to the ideal time of a point, or saves, up to the measured one."""
     table = pd.DataFrame(
         [{"cause": item.cause.name, "seconds": item.seconds, "fraction": item.fraction} for item in point.items]
     )
     spoken = ", ".join(f"{item.cause.name} {numbers.seconds(item.seconds)}" for item in point.listed)
     rest = "What is below 0.1 % of the epoch is left out. "
-    return FigureBlock(
+    return PageFigure(
         picture=draw(
             "overheads",
             f"From the ideal to the measured epoch of {subject} on {numbers.ranks(point.ranks)}",
@@ -248,7 +280,8 @@ def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> Figur
         ),
         title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
-        f"The axis does not begin at 0. {rest}{sweep_sentences.conditions(found.scaling, found.loaded.runs)}",
+        f"The axis does not begin at 0. {rest}"
+        f"{captions.conditions(explanation.scaling, explanation.loaded.runs)}",
         table=table,
     )
 
@@ -256,7 +289,8 @@ def _waterfall(point: PointOverheads, found: Explanation, subject: str) -> Figur
 def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
     factor, unit = time_unit(point.measured)
     bars = {part.column: part for part in EPOCH}
-    at, labelled = point.ideal, set[str]()
+    seconds_so_far = point.ideal
+    labelled: set[str] = set()
     names = ["ideal", *(item.cause.name for item in point.listed), "measured"]
     for row, item in enumerate(point.listed, start=1):
         bar = bars[item.cause.part]
@@ -265,7 +299,7 @@ def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
         axes.barh(
             row,
             item.seconds * factor,
-            left=at * factor,
+            left=seconds_so_far * factor,
             height=0.62,
             color=bar.tone.light,
             hatch=bar.hatch,
@@ -274,11 +308,11 @@ def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
             label=label,
         )
         ends = [item.fraction_interval.low, item.fraction_interval.high] if item.fraction_interval else []
-        places = [(at + end * point.measured) * factor for end in ends]
+        places = [(seconds_so_far + end * point.measured) * factor for end in ends]
         if places:
             axes.plot(places, [row, row], color=INK.light, linewidth=1, marker="|", markersize=5)
-        at += item.seconds
-        axes.plot([at * factor] * 2, [row - 0.31, row + 1], color=MUTED.light, linewidth=0.7)
+        seconds_so_far += item.seconds
+        axes.plot([seconds_so_far * factor] * 2, [row - 0.31, row + 1], color=MUTED.light, linewidth=0.7)
     for row, seconds in ((0, point.ideal), (len(names) - 1, point.measured)):
         axes.plot(seconds * factor, row, marker="D", color=INK.light)
         axes.annotate(

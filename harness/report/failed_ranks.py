@@ -9,7 +9,7 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
 from harness.base.own_matplotlib import Axes
-from harness.report.answer import Block, FigureBlock, Prose, Section, Table
+from harness.report.answer import Element, PageFigure, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw
 from harness.schema.record import FailedRank, LossReason, RunRecord
 
@@ -41,37 +41,37 @@ def failed_ranks_sections(every: Sequence[RunRecord], subject: str) -> list[Sect
     runs = [run for run in every if run.losses]
     if not runs:
         return []
-    shown = [run for run in runs if run.stretches][:_MOST_TIMELINES]
-    blocks: list[Block] = [
+    with_timelines = [run for run in runs if run.stretches][:_MOST_TIMELINES]
+    elements: list[Element] = [
         Prose(text=_sentence(runs), note=False),
         *map(_table, runs),
-        *(_timeline(run, number, subject) for number, run in enumerate(shown, 1)),
+        *(_timeline(run, number, subject) for number, run in enumerate(with_timelines, 1)),
     ]
-    return [Section(title="Failed ranks", name=SECTION, blocks=blocks)]
+    return [Section(title="Failed ranks", name=SECTION, elements=elements)]
 
 
 def _sentence(runs: Sequence[RunRecord]) -> str:
     failures = [loss for run in runs for loss in run.losses]
     recoveries = [loss.recovery_s for loss in failures]
-    several, repeated = len(failures) > 1, steps_repeated(failures)
-    said = (
+    recovery = f"recovery time {numbers.seconds(median(recoveries))}"
+    if len(failures) > 1:
+        recovery = f"median {recovery} ({numbers.seconds(max(recoveries))} at most)"
+    sentence = (
         f"{numbers.plural(len(runs), 'launch')} went on to the end after {numbers.ranks(len(failures))} had failed: "
-        f"{'median ' if several else ''}recovery time {numbers.seconds(median(recoveries))}"
-        f"{f' ({numbers.seconds(max(recoveries))} at most)' if several else ''}, "
-        f"{numbers.plural(repeated, 'step')} repeated."
+        f"{recovery}, {numbers.plural(steps_repeated(failures), 'step')} repeated."
     )
     sides = [(run, *stretches_around(run, loss)) for run in runs for loss in run.losses]
     ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
-        said += f" After a failure the speed was {numbers.percent(median(ratios))} of that before it (median)."
-    return said
+        sentence += f" After a failure the speed was {numbers.percent(median(ratios))} of that before it (median)."
+    return sentence
 
 
 def _table(run: RunRecord) -> Table:
     def row(loss: FailedRank) -> tuple[str, ...]:
         speeds = [
-            numbers.NONE if each is None else numbers.count(stretch_rate(run, each))
-            for each in stretches_around(run, loss)
+            numbers.NONE if stretch is None else numbers.count(stretch_rate(run, stretch))
+            for stretch in stretches_around(run, loss)
         ]
         return (
             f"rank {loss.rank}",
@@ -94,24 +94,25 @@ def _table(run: RunRecord) -> Table:
     )
 
 
-def _timeline(run: RunRecord, number: int, subject: str) -> FigureBlock:
+def _timeline(run: RunRecord, number: int, subject: str) -> PageFigure:
     table = pd.DataFrame(
         [
             {
-                "ranks": each.ranks,
-                "begin_s": _since(run, each.started),
-                "end_s": _since(run, each.ended),
-                "first_step": each.first,
-                "steps": each.steps,
-                "rows_per_s": stretch_rate(run, each),
+                "ranks": stretch.ranks,
+                "begin_s": _since(run, stretch.started),
+                "end_s": _since(run, stretch.ended),
+                "first_step": stretch.first,
+                "steps": stretch.steps,
+                "rows_per_s": stretch_rate(run, stretch),
             }
-            for each in run.stretches
+            for stretch in run.stretches
         ]
     )
     spoken = "; ".join(
-        f"{numbers.ranks(each.ranks)} {numbers.count(stretch_rate(run, each))} rows/s" for each in run.stretches
+        f"{numbers.ranks(stretch.ranks)} {numbers.count(stretch_rate(run, stretch))} rows/s"
+        for stretch in run.stretches
     )
-    return FigureBlock(
+    return PageFigure(
         picture=draw(
             f"timeline-{number}",
             f"Progress of {subject} while ranks failed, launch {run.point.folder}",
@@ -131,16 +132,17 @@ def _since(run: RunRecord, moment: datetime) -> float:
 
 
 def _paint(axes: Axes, run: RunRecord) -> None:
-    for index, each in enumerate(run.stretches):
-        span = (_since(run, each.started), _since(run, each.ended))
-        epochs = (each.first / run.steps_per_epoch, (each.first + each.steps) / run.steps_per_epoch)
+    for index, stretch in enumerate(run.stretches):
+        span = (_since(run, stretch.started), _since(run, stretch.ended))
+        last = stretch.first + stretch.steps
+        epochs = (stretch.first / run.steps_per_epoch, last / run.steps_per_epoch)
         axes.plot(span, epochs, color=BLUE.light, label="" if index else "trained without a failure")
-        if each.training_s > 0:
+        if stretch.training_s > 0:
             place = (sum(span) / 2, sum(epochs) / 2)
-            said = f"{numbers.ranks(each.ranks)}, {numbers.count(stretch_rate(run, each))}/s"
-            axes.annotate(said, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
-    at = [_since(run, loss.noticed) for loss in run.losses]
-    made = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]
-    axes.plot(at, made, "x", color=VERMILLION.light, markeredgewidth=2, label="a rank failed")
+            text = f"{numbers.ranks(stretch.ranks)}, {numbers.count(stretch_rate(run, stretch))}/s"
+            axes.annotate(text, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
+    seconds = [_since(run, loss.noticed) for loss in run.losses]
+    epochs_trained = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]
+    axes.plot(seconds, epochs_trained, "x", color=VERMILLION.light, markeredgewidth=2, label="a rank failed")
     axes.set(xlabel="Seconds since the launch began", ylabel="Epochs trained")
     axes.margins(y=0.08)

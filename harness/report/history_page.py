@@ -12,10 +12,11 @@ from harness.regression.checks import PRACTICAL
 from harness.regression.cost_samples import TIME
 from harness.regression.history import ChangePoint, CostSeries, History
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, FigureBlock, Items, Section, Table, facts
-from harness.report.compare_page import change_words, measurement_warnings
-from harness.report.svg import BLUE, MUTED, VERMILLION, draw, time_unit
-from harness.report.sweep_facts import days, machine_words
+from harness.report.answer import Answer, Items, PageFigure, Section, Table, facts
+from harness.report.measurement_words import change_words, measurement_warnings
+from harness.report.rank_axes import time_unit
+from harness.report.run_words import days, machine_words
+from harness.report.svg import BLUE, MUTED, VERMILLION, draw
 
 _MOST_LABELS = 12
 
@@ -26,7 +27,7 @@ def _series_name(series: CostSeries) -> str:
     return f"{series.quantity} {where}"
 
 
-def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
+def _series_figure(history: History, series: CostSeries, subject: str) -> PageFigure:
     changes = [change for change in history.changes if change.series is series]
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = _series_name(series)
@@ -36,19 +37,19 @@ def _block(history: History, series: CostSeries, subject: str) -> FigureBlock:
         lambda axes: _paint(axes, history, series, changes),
         numbers="; ".join(f"{history.names[state]}: {median}" for state, median in _medians(series).items()),
     )
-    found = "; ".join(change_words(series.quantity, change.slowdown) for change in changes)
+    steps = "; ".join(change_words(series.quantity, change.slowdown) for change in changes)
     what = "Every launch"
     if series.quantity != TIME:
         what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
     caption = (
         f"{what}, and the median of each commit, "
-        + (f"with {numbers.plural(len(changes), 'step')}: {found}." if found else "without a step.")
+        + (f"with {numbers.plural(len(changes), 'step')}: {steps}." if steps else "without a step.")
         + " The vertical axis does not begin at 0."
     )
     commits = [history.names[state] for state in series.states]
     column = "seconds" if series.quantity == TIME else "efficiency"
     table = pd.DataFrame({"commit": commits, column: series.values})
-    return FigureBlock(picture=picture, title=title.capitalize(), caption=caption, table=table)
+    return PageFigure(picture=picture, title=title.capitalize(), caption=caption, table=table)
 
 
 def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
@@ -68,9 +69,11 @@ def _paint(axes: Axes, history: History, series: CostSeries, changes: list[Chang
     axes.plot(places, values, "o", color=MUTED.light, alpha=0.6, markersize=3.2, markeredgewidth=0, label="launch")
     states = np.array(series.states)
     for number, state in enumerate(dict.fromkeys(series.states)):
-        own = places[states == state]
+        launches = places[states == state]
         label = "median of a commit" if number == 0 else ""
-        axes.hlines(np.median(values[own]), own[0] - 0.4, own[-1] + 0.4, color=BLUE.light, linewidth=2, label=label)
+        left = launches[0] - 0.4
+        right = launches[-1] + 0.4
+        axes.hlines(np.median(values[launches]), left, right, color=BLUE.light, linewidth=2, label=label)
     for number, change in enumerate(changes):
         label = "step" if number == 0 else ""
         axes.axvline(change.index - 0.5, color=VERMILLION.light, linestyle=(0, (4, 2)), linewidth=1.2, label=label)
@@ -109,31 +112,8 @@ def history_answer(history: History) -> Answer:
         f"{last.data_kind} data"
     )
     command = shlex.join(["harness", "history", last.label])
-    medians = [_medians(series, 1) for series in history.series]
-    commits = Table(
-        title="Commits",
-        headings=(
-            "Commit",
-            "First launch (UTC)",
-            "Launches",
-            *(_series_name(one).capitalize() for one in history.series),
-        ),
-        rows=[
-            (
-                history.names[number],
-                numbers.moment(min(launch.started for launch in state.launches)),
-                str(len(state.launches)),
-                *(found.get(number, numbers.NONE) for found in medians),
-            )
-            for number, state in enumerate(history.states)
-        ],
-        left=2,
-        texts=(),
-        note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
-        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. Commits are measured in sessions of their "
-        "own, between which the machine changes too: `harness check` trains two of them in turns and decides. A plus "
-        "sign marks uncommitted changes.",
-    )
+    commits = _commits_table(history)
+    figures = [_series_figure(history, series, subject) for series in history.series]
     return Answer(
         question=f"Did {subject} change from commit to commit?",
         sentence=" ".join([history_sentence(history), *changes[:1]]),
@@ -142,11 +122,9 @@ def history_answer(history: History) -> Answer:
         data={"states": commits.rows, "changes": changes},
         facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(
-            Section(title="", name="", blocks=[Items(texts=changes)] if changes else []),
-            Section(
-                title="Figures", name="figures", blocks=[_block(history, series, subject) for series in history.series]
-            ),
-            Section(title="Commits", name="commits", blocks=[commits]),
+            Section(title="", name="", elements=[Items(texts=changes)] if changes else []),
+            Section(title="Figures", name="figures", elements=figures),
+            Section(title="Commits", name="commits", elements=[commits]),
         ),
         command=command,
         kind="history",
@@ -154,6 +132,27 @@ def history_answer(history: History) -> Answer:
         title=f"History of {subject}",
         when=max(starts),
         machine=machine,
+    )
+
+
+def _commits_table(history: History) -> Table:
+    medians = [_medians(series, 1) for series in history.series]
+    rows = []
+    for number, state in enumerate(history.states):
+        first = min(launch.started for launch in state.launches)
+        values = (by_state.get(number, numbers.NONE) for by_state in medians)
+        rows.append((history.names[number], numbers.moment(first), str(len(state.launches)), *values))
+    series_names = (_series_name(series).capitalize() for series in history.series)
+    return Table(
+        title="Commits",
+        headings=("Commit", "First launch (UTC)", "Launches", *series_names),
+        rows=rows,
+        left=2,
+        texts=(),
+        note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
+        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. Commits are measured in sessions of their "
+        "own, between which the machine changes too: `harness check` trains two of them in turns and decides. A plus "
+        "sign marks uncommitted changes.",
     )
 
 

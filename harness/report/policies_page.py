@@ -1,8 +1,8 @@
 """Several sweeps of one workload side by side: speed at equal samples beside speed to equal accuracy."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,15 +16,27 @@ from harness.analysis.side_by_side import Side, side_by_side
 from harness.base.errors import UserError
 from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Cell, FigureBlock, Section
+from harness.report.answer import Answer, Cell, PageFigure, Section, Table
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
+from harness.report.learning_tables import sides_table
 from harness.report.publish import PAGE, relative_link
+from harness.report.run_words import machine_words
 from harness.report.svg import draw, mark
-from harness.report.sweep_facts import machine_words, run_facts, sweep_warnings
-from harness.report.sweep_tables import sides_table
+from harness.report.sweep_facts import run_facts
+from harness.report.sweep_warnings import sweep_warnings
 from harness.schema.setting_words import distinguishing_names
 
 FOLDER = "side-by-side"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _NamedSweep:
+    """One of the sweeps: what a reader calls it, its folder's name, and its layouts over the first sweep's base."""
+
+    title: str
+    folder: str
+    loaded: Loaded
+    sides: Sequence[Side]
 
 
 def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
@@ -36,80 +48,106 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     Raises:
         UserError: fewer than two sweeps, other data or models, or a sweep without a valid launch or tested accuracy.
     """
-    if len(folders) < 2:
-        raise UserError("side by side needs at least two sweeps: name them")
-    loaded = [load_sweep(folder) for folder in folders]
-    for one in loaded:
-        if not one.valid:
-            raise UserError(f"sweep '{one.folder}' has no valid launch: run it again")
-    kinds = {(one.runs[0].point.workload.name, one.runs[0].data.sha256) for one in loaded}
-    if len(kinds) > 1:
-        names = ", ".join(sorted({name for name, _ in kinds}))
-        raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
-    frames = [(launch_frame(one.runs, one.epochs), one.epochs) for one in loaded]
-    first = scale(frames[0][0])
-    assert first is not None
-    goal = target if target is not None else default_accuracy(frames[0][0], first.base.layout)
+    loaded = _load_comparable(folders)
+    frames = [(launch_frame(sweep.runs, sweep.epochs), sweep.epochs) for sweep in loaded]
+    scaling = scale(frames[0][0])
+    assert scaling is not None
+    goal = target if target is not None else default_accuracy(frames[0][0], scaling.base.layout)
     if goal is None:
         raise UserError(f"sweep '{loaded[0].folder}' has no test accuracy: side by side needs one")
     folder_names = [folder.resolve().name for folder in folders]
-    sweeps = [one.study.sweep.workload for one in loaded if one.study]
-    titles = distinguishing_names(sweeps) if len(sweeps) == len(loaded) else [""] * len(loaded)
-    titles = [title or name for title, name in zip(titles, folder_names, strict=True)]
-    sides = [sided.sides for sided in side_by_side(frames, goal)]
-    links = [relative_link(reports / name / PAGE, reports / FOLDER) for name in folder_names]
-    named = [Cell(text=title, link=link) for title, link in zip(titles, links, strict=True)]
-    note = (
-        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
-        f"accuracy is over the first sweep's {numbers.ranks(first.base.ranks)}: the median training time after which a "
-        "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
-        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
-    )
-    called = [(cell, side) for cell, its in zip(named, sides, strict=True) for side in its]
-    table = sides_table("Sweep", called, goal, note)
+    sweeps = [
+        _NamedSweep(title=title, folder=folder, loaded=sweep, sides=sided.sides)
+        for title, folder, sweep, sided in zip(
+            _titles(loaded, folder_names), folder_names, loaded, side_by_side(frames, goal), strict=True
+        )
+    ]
+    table = _table(sweeps, goal, scaling.base.ranks, reports)
     subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
-    every = [run for one in loaded for run in one.launched]
+    launched = [run for sweep in loaded for run in sweep.launched]
     command = shlex.join(["harness", "policies", *folder_names])
     command += f" --target {target:g}" if target is not None else ""
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
-        sentence=_headline(dict(zip(titles, sides, strict=True)), goal),
+        sentence=_headline(sweeps, goal),
         banners=[
-            replace(banner, text=f"{title}: {banner.text}")
-            for title, one in zip(titles, loaded, strict=True)
-            for banner in sweep_warnings(one)
+            replace(banner, text=f"{sweep.title}: {banner.text}")
+            for sweep in sweeps
+            for banner in sweep_warnings(sweep.loaded)
         ],
-        facts=run_facts([run for one in loaded for run in one.valid], every),
+        facts=run_facts([run for sweep in loaded for run in sweep.valid], launched),
         sections=(
-            Section(title=table.title, name="table", blocks=[table]),
-            Section(title="Accuracy against time", name="figure", blocks=[_figure(titles, loaded, goal)]),
+            Section(title=table.title, name="table", elements=[table]),
+            Section(title="Accuracy against time", name="figure", elements=[_figure(sweeps, goal)]),
         ),
         command=command,
         kind="side by side",
         place=FOLDER,
-        title=f"{subject}: {', '.join(titles)}",
-        when=max(run.started for run in every),
+        title=f"{subject}: {', '.join(sweep.title for sweep in sweeps)}",
+        when=max(run.started for run in launched),
         machine=machine_words(loaded[0].runs[0].provenance.machine),
     )
 
 
-def _headline(sweeps: Mapping[str, Sequence[Side]], goal: float) -> str:
-    times = [(side.target.seconds, side.ranks, title) for title, its in sweeps.items() for side in its if side.target]
-    there = [(seconds, ranks, title) for seconds, ranks, title in times if seconds is not None]
-    if not there:
+def _load_comparable(folders: Sequence[Path]) -> list[Loaded]:
+    """Return the sweeps in `folders`; raise a UserError where they cannot be compared."""
+    if len(folders) < 2:
+        raise UserError("side by side needs at least two sweeps: name them")
+    loaded = [load_sweep(folder) for folder in folders]
+    for sweep in loaded:
+        if not sweep.valid:
+            raise UserError(f"sweep '{sweep.folder}' has no valid launch: run it again")
+    kinds = {(sweep.runs[0].point.workload.name, sweep.runs[0].data.sha256) for sweep in loaded}
+    if len(kinds) > 1:
+        names = ", ".join(sorted({name for name, _ in kinds}))
+        raise UserError(f"the sweeps are not of one workload and data ({names}): compare like with like")
+    return loaded
+
+
+def _titles(loaded: Sequence[Loaded], folder_names: Sequence[str]) -> list[str]:
+    """Return what distinguishes the sweeps where all say what they were asked for, else the names of their folders."""
+    workloads = [sweep.study.sweep.workload for sweep in loaded if sweep.study]
+    if len(workloads) < len(loaded):
+        return list(folder_names)
+    titles = distinguishing_names(workloads)
+    return [title or name for title, name in zip(titles, folder_names, strict=True)]
+
+
+def _table(sweeps: Sequence[_NamedSweep], goal: float, base_ranks: int, reports: Path) -> Table:
+    note = (
+        "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
+        f"accuracy is over the first sweep's {numbers.ranks(base_ranks)}: the median training time after which a "
+        "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
+        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
+    )
+    rows = []
+    for sweep in sweeps:
+        link = relative_link(reports / sweep.folder / PAGE, reports / FOLDER)
+        name = Cell(text=sweep.title, link=link)
+        rows += [(name, side) for side in sweep.sides]
+    return sides_table("Sweep", rows, goal, note)
+
+
+def _headline(sweeps: Sequence[_NamedSweep], goal: float) -> str:
+    times = []
+    for sweep in sweeps:
+        for side in sweep.sides:
+            if side.target and side.target.seconds is not None:
+                times.append((side.target.seconds, side.ranks, sweep.title))
+    if not times:
         return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
-    seconds, ranks, title = min(there)
+    seconds, ranks, title = min(times)
     return (
         f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {title} on {numbers.ranks(ranks)}: "
         f"{numbers.seconds(seconds)} of training."
     )
 
 
-def _figure(titles: Sequence[str], loaded: Sequence[Loaded], goal: float) -> FigureBlock:
+def _figure(sweeps: Sequence[_NamedSweep], goal: float) -> PageFigure:
     curves = pd.concat(
         [
-            curve_frame(one.epochs).assign(sync=one.runs[0].point.workload.sync, sweep=title)
-            for title, one in zip(titles, loaded, strict=True)
+            curve_frame(sweep.loaded.epochs).assign(sync=sweep.loaded.runs[0].point.workload.sync, sweep=sweep.title)
+            for sweep in sweeps
         ]
     )
     drawn = curves.assign(layout=curves["sweep"] + " " + curves["layout"])
@@ -121,7 +159,7 @@ def _figure(titles: Sequence[str], loaded: Sequence[Loaded], goal: float) -> Fig
         axes.axhline(goal, linestyle=":", linewidth=1, color=mark(6).colour)
 
     spoken = spoken_ends(drawn, "test_accuracy", labels)
-    return FigureBlock(
+    return PageFigure(
         picture=draw("accuracy-by-policy", "Test accuracy against time", paint, numbers=spoken),
         title="Accuracy against time",
         caption="Test accuracy after each epoch against training time, medians of the launches, shaded from the "

@@ -16,9 +16,10 @@ from harness.prediction.kept_extrapolation import ExtrapolationScore
 from harness.prediction.network_reference import NetworkReference
 from harness.prediction.predicted_curve import PredictedCurve
 from harness.prediction.step_model import assumptions
-from harness.report.answer import Answer, Banner, Cell, Fact, FigureBlock, Prose, Section, Table
-from harness.report.svg import MUTED, draw, mark, rank_axis, speedup_axis
-from harness.report.sweep_tables import predicted_cell, ratio_cell, seconds_cell
+from harness.report.answer import Answer, Banner, Cell, Fact, PageFigure, Prose, Section, Table
+from harness.report.cells import predicted_cell, ratio_cell, seconds_cell
+from harness.report.rank_axes import rank_axis, speedup_axis
+from harness.report.svg import MUTED, draw, mark
 
 _HEADINGS = (
     "Ranks",
@@ -34,26 +35,29 @@ _HEADINGS = (
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 
 
-def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: str, command: str) -> Answer:
+def prediction_answer(curves: Sequence[PredictedCurve], network: str, algorithm: str, command: str) -> Answer:
     """Return what the `command` predicts of each workload, with the costs that `network` says.
 
     In a terminal: the table of the one workload, of several their last rows.
     """
-    names = [one.name.replace(one.base.workload.name, one.base.workload.name.upper()) for one in found]
-    tables = [_curve_table(name, one.frame) for name, one in zip(names, found, strict=True)]
-    parts = [_section(name, one, table) for name, one, table in zip(names, found, tables, strict=True)]
-    last = [[one.name, *table.rows[-1]] for one, table in zip(found, tables, strict=True)]
+    names = [curve.name.replace(curve.base.workload.name, curve.base.workload.name.upper()) for curve in curves]
+    tables = [_curve_table(name, curve.frame) for name, curve in zip(names, curves, strict=True)]
+    parts = [_section(name, curve, table) for name, curve, table in zip(names, curves, tables, strict=True)]
+    last = [[curve.name, *table.rows[-1]] for curve, table in zip(curves, tables, strict=True)]
     several = Table(title="", headings=("Workload", *_HEADINGS), rows=last, wide=(_HEADINGS.index("Computation") + 1,))
     costs = f"{network}; allreduce: {algorithm}"
     return Answer(
-        question=f"How would {', '.join(names)} scale to {int(found[0].frame['ranks'].max()):,} ranks?",
-        sentence=f"Predicted, not measured: {'; '.join(map(_sentence, found))}.",
-        table=tables[0] if len(found) == 1 else several,
-        data={"network": network, "predicted": [_data(one) for one in found]},
+        question=f"How would {', '.join(names)} scale to {int(curves[0].frame['ranks'].max()):,} ranks?",
+        sentence=f"Predicted, not measured: {'; '.join(map(_sentence, curves))}.",
+        table=tables[0] if len(curves) == 1 else several,
+        data={"network": network, "predicted": [_data(curve) for curve in curves]},
         banners=[Banner(kind="warning", text="Nothing here was measured except what the predictions rest on.")],
-        tiles=[_tile(name, one.frame.iloc[-1]) for name, one in zip(names, found, strict=True)],
-        facts=(Fact(name="Network", value=costs), Fact(name="Base", value="; ".join(one.base.source for one in found))),
-        sections=(*parts, Section(title="Figures", name="figures", blocks=_figures(names, found))),
+        tiles=[_tile(name, curve.frame.iloc[-1]) for name, curve in zip(names, curves, strict=True)],
+        facts=(
+            Fact(name="Network", value=costs),
+            Fact(name="Base", value="; ".join(curve.base.source for curve in curves)),
+        ),
+        sections=(*parts, Section(title="Figures", name="figures", elements=_figures(names, curves))),
         command=command,
         kind="predict",
         place="predict",
@@ -61,20 +65,20 @@ def prediction_answer(found: Sequence[PredictedCurve], network: str, algorithm: 
     )
 
 
-def _sentence(one: PredictedCurve) -> str:
+def _sentence(curve: PredictedCurve) -> str:
     return (
-        f"{one.name} on {numbers.ranks(int(one.frame['ranks'].iloc[-1]))} is "
-        f"{numbers.significant(one.speedup)} times as fast as on {numbers.ranks(one.base.ranks)} "
-        f"({numbers.ratio_span(one.interval)} by the measured costs' intervals)"
+        f"{curve.name} on {numbers.ranks(int(curve.frame['ranks'].iloc[-1]))} is "
+        f"{numbers.significant(curve.speedup)} times as fast as on {numbers.ranks(curve.base.ranks)} "
+        f"({numbers.ratio_span(curve.interval)} by the measured costs' intervals)"
     )
 
 
-def _section(name: str, one: PredictedCurve, table: Table) -> Section:
+def _section(name: str, curve: PredictedCurve, table: Table) -> Section:
     """Return what one prediction rests on, and its table."""
     anchor = re.sub(r"\W+", "-", name.lower())
-    rests = f"{one.name}: base is {one.base.source}."
-    text = " ".join([rests, *assumptions(one.base, one.frame["ranks"])])
-    return Section(title=name, name=anchor, blocks=[Prose(text=text), table])
+    base = f"{curve.name}: base is {curve.base.source}."
+    text = " ".join([base, *assumptions(curve.base, curve.frame["ranks"])])
+    return Section(title=name, name=anchor, elements=[Prose(text=text), table])
 
 
 def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
@@ -82,26 +86,22 @@ def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
 
 
 def _curve_table(name: str, frame: pd.DataFrame) -> Table:
-    rows = [
-        _computed(
-            numbers.count(row["ranks"]),
-            *(numbers.seconds(row[part]) for part in _TIMES),
-            numbers.seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"])),
-            numbers.significant(row["speedup"]),
-            numbers.percent(row["efficiency"]),
-        )
-        for row in frame.to_dict("records")
-    ]
+    rows = []
+    for row in frame.to_dict("records"):
+        times = (numbers.seconds(row[part]) for part in _TIMES)
+        epoch = numbers.seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"]))
+        speedup = numbers.significant(row["speedup"])
+        rows.append(_computed(numbers.count(row["ranks"]), *times, epoch, speedup, numbers.percent(row["efficiency"])))
     wide = (_HEADINGS.index("Computation"),)
     return Table(title=f"{name}, predicted", headings=_HEADINGS, rows=rows, texts=(), wide=wide)
 
 
-def _data(one: PredictedCurve) -> Mapping[str, object]:
+def _data(curve: PredictedCurve) -> Mapping[str, object]:
     return {
-        "workload": one.base.workload.name,
-        "sync": one.base.workload.sync,
-        "base": one.base.source,
-        "points": one.frame.to_dict("records"),
+        "workload": curve.base.workload.name,
+        "sync": curve.base.workload.sync,
+        "base": curve.base.source,
+        "points": curve.frame.to_dict("records"),
     }
 
 
@@ -110,49 +110,55 @@ def _tile(name: str, last: "pd.Series[float]") -> Fact:
     return Fact(name=name, value=numbers.significant(last["speedup"]), detail=detail)
 
 
-def _figures(names: Sequence[str], found: Sequence[PredictedCurve]) -> list[FigureBlock]:
-    counts = sorted({int(ranks) for one in found for ranks in one.frame["ranks"]})
-    curves = [(name, one.frame) for name, one in zip(names, found, strict=True)]
+def _figures(names: Sequence[str], curves: Sequence[PredictedCurve]) -> list[PageFigure]:
+    frames = [(name, curve.frame) for name, curve in zip(names, curves, strict=True)]
+    counts = sorted({int(ranks) for _, frame in frames for ranks in frame["ranks"]})
 
     def paint(axes: Axes) -> None:
         logarithmic = rank_axis(axes, counts)
         ends = [counts[0], counts[-1]]
         axes.plot(ends, [end / ends[0] for end in ends], color=MUTED.light, linestyle=(0, (5, 3)), label="ideal")
-        for number, (name, frame) in enumerate(curves, start=1):
+        for number, (name, frame) in enumerate(frames, start=1):
             look = mark(number)
             axes.plot(frame["ranks"], frame["speedup"], color=look.colour, linestyle=look.dashes, label=name)
         speedup_axis(axes, "Predicted speedup", logarithmic=logarithmic)
 
-    spoken = "; ".join(f"{n} {f['speedup'].iloc[-1]:.2f} at {int(f['ranks'].iloc[-1]):,} ranks" for n, f in curves)
-    speedups = FigureBlock(
-        picture=draw("predicted-speedup", "Predicted speedup against ranks", paint, numbers=spoken),
+    ends = (
+        f"{name} {frame['speedup'].iloc[-1]:.2f} at {int(frame['ranks'].iloc[-1]):,} ranks" for name, frame in frames
+    )
+    speedups = PageFigure(
+        picture=draw("predicted-speedup", "Predicted speedup against ranks", paint, numbers="; ".join(ends)),
         title="Predicted speedup",
         caption="Lines: predicted, no launch was made. Dashed: ideal.",
-        table=pd.concat([frame.assign(workload=name) for name, frame in curves]),
+        table=pd.concat([frame.assign(workload=name) for name, frame in frames]),
     )
     return [speedups]
 
 
-def beyond_table(one: Extrapolation, names: Mapping[str, str]) -> Table:
+def beyond_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            str(point.ranks),
-            names[point.layout],
-            predicted_cell(point),
-            Cell(
-                text=numbers.percent(point.efficiency),
-                note=numbers.percent_span(point.efficiency_interval),
-                value=point.efficiency,
-                computed=True,
-            ),
-            seconds_cell(point.seconds, point.seconds_interval, computed=True),
-            *(seconds_cell(part, computed=True) for part in (point.compute_s, point.straggler_s, point.allreduce_s)),
+    rows: list[tuple[str | Cell, ...]] = []
+    for point in series.points:
+        efficiency = Cell(
+            text=numbers.percent(point.efficiency),
+            note=numbers.percent_span(point.efficiency_interval),
+            value=point.efficiency,
+            computed=True,
         )
-        for point in one.points
-    ]
+        rows.append(
+            (
+                str(point.ranks),
+                names[point.layout],
+                predicted_cell(point),
+                efficiency,
+                seconds_cell(point.seconds, point.seconds_interval, computed=True),
+                seconds_cell(point.compute_s, computed=True),
+                seconds_cell(point.straggler_s, computed=True),
+                seconds_cell(point.allreduce_s, computed=True),
+            )
+        )
     return Table(
-        title=f"Predicted {one.where}, not measured",
+        title=f"Predicted {series.where}, not measured",
         headings=(
             "Ranks",
             "Layout",
@@ -166,13 +172,13 @@ def beyond_table(one: Extrapolation, names: Mapping[str, str]) -> Table:
         rows=rows,
         left=0,
         texts=(1,),
-        note=" ".join(one.rests),
+        note=" ".join(series.rests),
     )
 
 
 def beyond_scores(scores: Sequence[ExtrapolationScore]) -> Table:
     """Return what was predicted beyond the machine beside what was measured since."""
-    inside = sum(one.covered for one in scores)
+    inside = sum(score.covered for score in scores)
     return Table(
         title="Predicted beyond the machine, measured since",
         headings=(
@@ -185,14 +191,14 @@ def beyond_scores(scores: Sequence[ExtrapolationScore]) -> Table:
         ),
         rows=[
             (
-                str(one.predicted.ranks),
-                one.where,
-                ratio_cell(one.predicted.speedup, one.predicted.speedup_interval, computed=True),
-                ratio_cell(one.measured.speedup, one.measured.speedup_interval),
-                Cell(text=f"{100 * one.error:+.1f} %", value=one.error),
-                "yes" if one.covered else "no",
+                str(score.predicted.ranks),
+                score.where,
+                ratio_cell(score.predicted.speedup, score.predicted.speedup_interval, computed=True),
+                ratio_cell(score.measured.speedup, score.measured.speedup_interval),
+                Cell(text=f"{100 * score.error:+.1f} %", value=score.error),
+                "yes" if score.covered else "no",
             )
-            for one in scores
+            for score in scores
         ],
         left=0,
         texts=(1, -1),
@@ -216,16 +222,16 @@ def reference_table(reference: NetworkReference) -> Table:
         ),
         rows=[
             (
-                str(one.point.ranks),
-                *(
-                    seconds_cell(seconds, computed=True)
-                    for seconds in (one.compute_s, one.straggler_s, one.allreduce_s, one.step_s)
-                ),
-                seconds_cell(one.point.step_seconds),
-                ratio_cell(one.speedup, computed=True),
-                ratio_cell(one.point.speedup),
+                str(computed.point.ranks),
+                seconds_cell(computed.compute_s, computed=True),
+                seconds_cell(computed.straggler_s, computed=True),
+                seconds_cell(computed.allreduce_s, computed=True),
+                seconds_cell(computed.step_s, computed=True),
+                seconds_cell(computed.point.step_seconds),
+                ratio_cell(computed.speedup, computed=True),
+                ratio_cell(computed.point.speedup),
             )
-            for one in reference.points
+            for computed in reference.points
         ],
         left=0,
         texts=(),

@@ -14,14 +14,14 @@ from harness.report.answer import (
     Banner,
     Cell,
     Fact,
-    FigureBlock,
+    PageFigure,
     Section,
     Table,
     distinct,
     facts,
 )
+from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.report.svg import MUTED, Picture, draw, mark
-from harness.report.sweep_facts import commit_words, core_hours, machine_words
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALLREDUCE, Estimate, MessageCost, MessageCosts, Probe
 
@@ -35,7 +35,8 @@ _FIT_NOTE = (
 
 def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -> Answer:
     """Return what `probe`, whose record is in `folder`, says; `best` are the `best_settings` of workloads."""
-    costs, one_host, machine = probe.by_setting[0].costs, len(set(probe.hosts)) == 1, machine_words(probe.machine)
+    costs = probe.by_setting[0].costs
+    is_one_host = len(set(probe.hosts)) == 1
     chosen = [
         {"workload": name, "bytes": EXPERIMENTS[name].weights_bytes, "seconds": choice.seconds}
         | {"usual_s": choice.usual_s, "environment": choice.environment}
@@ -50,23 +51,23 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         banners=_banners(probe),
         tiles=[
             Fact(
-                name=f"{one.name}, {one.where}",
-                value=_rate(one.beta_s_per_byte.value),
-                detail=f"latency {Cell(text=numbers.seconds(one.alpha_s.value), note=_span(one.alpha_s))}",
+                name=f"{cost.name}, {cost.where}",
+                value=_rate(cost.beta_s_per_byte.value),
+                detail=f"latency {Cell(text=numbers.seconds(cost.alpha_s.value), note=_span(cost.alpha_s))}",
             )
-            for one in costs[:5]
+            for cost in costs[:5]
         ],
         facts=_probe_facts(probe),
         sections=[
-            Section(title="Latency and bandwidth", name="fits", blocks=[_cost_table(costs), *_figures(probe)]),
-            Section(title="Best settings", name="best", blocks=[settings_table(best)] if best else []),
+            Section(title="Latency and bandwidth", name="fits", elements=[_cost_table(costs), *_figures(probe)]),
+            Section(title="Best settings", name="best", elements=[settings_table(best)] if best else []),
         ],
-        command=f"make probe RANKS={probe.ranks}" if one_host else "",
+        command=f"make probe RANKS={probe.ranks}" if is_one_host else "",
         kind="probe",
         place=f"probes/{folder.name}",
         title=f"Messages between {numbers.ranks(probe.ranks)}",
         when=probe.measured,
-        machine=machine,
+        machine=machine_words(probe.machine),
     )
 
 
@@ -188,15 +189,15 @@ def _banners(probe: Probe) -> tuple[Banner, ...]:
     bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
     if bad:
         names = distinct(
-            f"{one.name} ({one.where}, off by {numbers.percent(one.worst_error)} at {one.worst_bytes:,} B)"
-            for one in bad
+            f"{cost.name} ({cost.where}, off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B)"
+            for cost in bad
         )
         texts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
     texts += [note[0].upper() + note[1:] + "." for note in probe.notes]
     return tuple(Banner(kind="warning", text=text) for text in texts)
 
 
-def _figures(probe: Probe) -> Iterator[FigureBlock]:
+def _figures(probe: Probe) -> Iterator[PageFigure]:
     usual = probe.by_setting[0]
     where = (
         f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
@@ -204,20 +205,20 @@ def _figures(probe: Probe) -> Iterator[FigureBlock]:
         "each, error bars: 95 % interval of this session only; the slowest rank counts."
     )
     table = _times_frame([usual])
-    yield FigureBlock(
+    yield PageFigure(
         picture=_cost_picture(usual.costs, bandwidth=False),
         title="Time",
         caption=f"Time of one call over the bytes of its message; dashed: alpha + beta x bytes. {where}",
         table=table,
     )
-    yield FigureBlock(
+    yield PageFigure(
         picture=_cost_picture(usual.costs, bandwidth=True),
         title="Bandwidth",
         caption=f"Bytes of the message over the time of the call. {where}",
         table=table,
     )
     if len(probe.by_setting) > 1:
-        yield FigureBlock(
+        yield PageFigure(
             picture=_setting_picture(probe.by_setting),
             title="Settings",
             caption=f"MPI_Allreduce under each setting over the default's time, level {usual.widest}. {where}",
@@ -233,9 +234,10 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
 
     def paint(axes: Axes) -> None:
         for number, cost in enumerate(costs):
-            style, x = mark(number), [size.bytes for size in cost.sizes]
+            style = mark(number)
+            sizes = [size.bytes for size in cost.sizes]
             axes.plot(
-                x,
+                sizes,
                 [value(size.bytes, size.seconds.value) for size in cost.sizes],
                 color=style.colour,
                 marker=style.marker,
@@ -249,8 +251,8 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
                     ends = [value(size.bytes, size.seconds.low), value(size.bytes, size.seconds.high)]
                     axes.plot([size.bytes, size.bytes], ends, color=style.colour, linewidth=1.0)
             if not bandwidth:
-                line = [cost.line(count) * 1e6 for count in x]
-                axes.plot(x, line, color=style.colour, linewidth=0.8, linestyle=(0, (4, 2)))
+                line = [cost.line(count) * 1e6 for count in sizes]
+                axes.plot(sizes, line, color=style.colour, linewidth=0.8, linestyle=(0, (4, 2)))
         _size_axis(axes)
         if bandwidth:
             axes.set_ylim(bottom=0)
@@ -262,8 +264,8 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
     for cost in costs:
         size = cost.sizes[-1]
         rate = f"{numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s"
-        shown = rate if bandwidth else numbers.seconds(size.seconds.value)
-        spoken.append(f"{cost.name}, {cost.where}, {_size_words(size.bytes)}: {shown}")
+        value_words = rate if bandwidth else numbers.seconds(size.seconds.value)
+        spoken.append(f"{cost.name}, {cost.where}, {_size_words(size.bytes)}: {value_words}")
     name, title = (
         ("bandwidth", "Bandwidth over message size") if bandwidth else ("time", "Time of a message over its size")
     )

@@ -21,7 +21,7 @@ from harness.analysis import numbers
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
-from harness.report.answer import Answer, FigureBlock
+from harness.report.answer import Answer, PageFigure
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.record import decode_file, encode
 
@@ -69,8 +69,8 @@ def relative_link(target: Path, page: Path) -> str:
 
 def check_replaceable(target: Path) -> None:
     """Refuse with a UserError to replace a folder that holds something else than a report."""
-    known = any((target / name).exists() for name in (PAGE, "index.md"))
-    if target.is_dir() and any(target.iterdir()) and not known:
+    is_report = any((target / name).exists() for name in (PAGE, "index.md"))
+    if target.is_dir() and any(target.iterdir()) and not is_report:
         raise UserError(f"'{target}' exists and is not a report: choose another folder for reports")
 
 
@@ -124,21 +124,21 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     return replace(answer, page=target / PAGE)
 
 
-def _write_figures(folder: Path, blocks: Sequence[FigureBlock], command: str, style: str = SCREEN) -> None:
+def _write_figures(folder: Path, figures: Sequence[PageFigure], command: str, style: str = SCREEN) -> None:
     """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
 
     The pictures name the `command`.
     """
     texts: dict[int, str] = {}  # several figures may be of one table, which can be long
-    told = _keywords(command)
-    for block in blocks:
+    keywords = _keywords(command)
+    for figure in figures:
         for kind in ("pdf", "svg", "png"):
-            (folder / f"{block.name}.{kind}").write_bytes(block.picture.file(kind, told))
+            (folder / f"{figure.name}.{kind}").write_bytes(figure.picture.file(kind, keywords))
         for name, width in COLUMNS.items() if style == PAPER else ():
-            (folder / f"{block.name}-{name}.pdf").write_bytes(printed(block.picture, width, told))
-        if id(block.table) not in texts:
-            texts[id(block.table)] = block.table.to_csv(index=False, lineterminator="\n")
-        (folder / f"{block.name}.csv").write_text(texts[id(block.table)])
+            (folder / f"{figure.name}-{name}.pdf").write_bytes(printed(figure.picture, width, keywords))
+        if id(figure.table) not in texts:
+            texts[id(figure.table)] = figure.table.to_csv(index=False, lineterminator="\n")
+        (folder / f"{figure.name}.csv").write_text(texts[id(figure.table)])
 
 
 def _keywords(command: str) -> str:
@@ -152,7 +152,7 @@ def _write_index(reports: Path) -> None:
 
     A file of another origin is left as it is, and that is logged.
     """
-    entries = sorted(_drawn(reports), key=lambda one: one[0].when, reverse=True)
+    entries = sorted(_pages(reports), key=lambda entry: entry[0].when, reverse=True)
     for name, content in (
         (PAGE, render("index.html.j2", entries=entries, root=".")),
         ("glossary.html", render("glossary.html.j2", root=".")),
@@ -164,9 +164,9 @@ def _write_index(reports: Path) -> None:
             write_atomic(path, content)
 
 
-def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
+def _pages(reports: Path) -> list[tuple[PageSummary, str]]:
     """Return every page with its address in the index."""
-    found = []
+    entries = []
     for page in (*reports.glob(f"*/{PAGE}"), *reports.glob(f"*/*/{PAGE}")):
         folder = page.parent
         changed = datetime.fromtimestamp(page.stat().st_mtime, UTC)
@@ -176,5 +176,5 @@ def _drawn(reports: Path) -> list[tuple[PageSummary, str]]:
         except UserError as error:
             _LOG.warning("%s", error)
         summary = summary or PageSummary(kind="page", title=folder.name, answer="", when=changed)
-        found.append((summary, relative_link(page, reports)))
-    return found
+        entries.append((summary, relative_link(page, reports)))
+    return entries

@@ -1,102 +1,23 @@
 """The tables of a sweep's page, each from the numbers that it shows. Predicted and computed values are set apart."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.accuracy_times import TimeToAccuracy
-from harness.analysis.inference import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.scaling_laws import Fit
-from harness.analysis.side_by_side import Side
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
-from harness.report import sweep_sentences
 from harness.report.answer import Cell, Table
+from harness.report.cells import NOT_MEASURED, percent_cell, predicted_cell, ratio_cell, seconds_cell
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
 from harness.report.figures.breakdown import BarPart
-from harness.report.sweep_sentences import speedup_label
+from harness.report.sweep_sentences import predicted_words, speedup_label
 from harness.why.known_causes import Finding
 from harness.why.overheads import PointOverheads
 
 Names = Mapping[str, str]
-NOT_MEASURED = Cell(text=numbers.NONE, value="")
-
-
-def seconds_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
-    """Return a duration in seconds, its 95 % interval below it; a dash for None."""
-    if value is None:
-        return NOT_MEASURED
-    note = numbers.seconds_span(interval) if interval else ""
-    return Cell(text=numbers.seconds(value), note=note, value=value, computed=computed)
-
-
-def ratio_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
-    """Return a ratio such as a speedup, its 95 % interval below it; a dash for None."""
-    if value is None:
-        return NOT_MEASURED
-    note = numbers.ratio_span(interval) if interval else ""
-    return Cell(text=f"{value:.2f}", note=note, value=value, computed=computed)
-
-
-def predicted_cell(point: ExtrapolatedPoint) -> Cell:
-    """Return a predicted speedup in as many digits as it has, its band below it."""
-    text, note = numbers.significant(point.speedup, 2), sweep_sentences.band_words(point)
-    return Cell(text=text, note=note, value=point.speedup, computed=True)
-
-
-def percent_cell(value: float | None, places: int = 0, interval: Interval | None = None) -> Cell:
-    """Return a fraction in percent, its 95 % interval below it; a dash for None."""
-    if value is None:
-        return NOT_MEASURED
-    note = numbers.percent_span(interval) if interval else ""
-    return Cell(text=numbers.percent(value, places), note=note, value=value)
-
-
-def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell, Cell]:
-    """Return the training time to an accuracy, the `note` below it, and the speedup to it; dashes without a target."""
-    if target is None:
-        return NOT_MEASURED, NOT_MEASURED
-    text = "not reached" if target.seconds is None else numbers.seconds(target.seconds)
-    soon = Cell(text=text, note=note, value="" if target.seconds is None else target.seconds)
-    return soon, ratio_cell(target.speedup, target.interval)
-
-
-def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | None, note: str = "") -> Table:
-    """Return what was measured at equal samples, and to the test accuracy `goal` unless that is None.
-
-    Each of the `sides` comes with what a reader calls its sweep, in the column `first`.
-    """
-    headings = [
-        first,
-        "Ranks",
-        "Launches",
-        "Epoch time",
-        "Speedup at\nequal samples",
-        "Test accuracy at\nequal samples",
-    ]
-    if goal is not None:
-        shown = numbers.percent(goal, 1)
-        headings += [f"Training time\nto {shown}", f"Speedup to\n{shown}"]
-    rows: list[list[str | Cell]] = []
-    for name, one in sides:
-        span = f"{numbers.percent(one.accuracy_low, 2)} to {numbers.percent(one.accuracy_high, 2)}"
-        reached = f"{one.target.reached} of {numbers.plural(one.target.launches, 'launch')}" if one.target else ""
-        rows.append(
-            [
-                name,
-                str(one.ranks),
-                Cell(text=str(one.launches), note="" if one.point else "times not valid"),
-                seconds_cell(one.point.seconds, one.point.seconds_interval) if one.point else NOT_MEASURED,
-                ratio_cell(one.point.speedup, one.point.speedup_interval) if one.point else NOT_MEASURED,
-                replace(percent_cell(one.accuracy, 2), note=span if one.launches > 1 else ""),
-                *(() if goal is None else equal_accuracy(one.target, reached)),
-            ]
-        )
-    title = "At equal samples and to equal accuracy"
-    return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extrapolation] = ()) -> Table:
@@ -105,7 +26,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extra
     What is predicted has a column of its own for each series.
     """
     accuracy = final.set_index("layout")["test_accuracy"]
-    turns = scaling.base.ran_seconds is not None
+    in_turns = scaling.base.ran_seconds is not None
     rows = []
     for point in scaling.points:
         ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks} x {point.threads} threads"
@@ -116,69 +37,36 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extra
                 numbers.significant(point.speedup),
                 numbers.ratio_span(point.speedup_interval),
                 numbers.percent(point.efficiency),
-                *([numbers.significant(point.ran_speedup)] if turns else []),
+                *([numbers.significant(point.ran_speedup)] if in_turns else []),
                 numbers.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
-                *(numbers.NONE for _ in beyond),
+                *[numbers.NONE] * len(beyond),
             )
         )
-    for count, cells in _by_ranks(beyond):
-        said = (sweep_sentences.predicted_words(cell) if cell else numbers.NONE for cell in cells)
-        rows.append((str(count), *(numbers.NONE for _ in range(5 + turns)), "0", *said))
-    as_it_ran = ("Speedup as it ran",) if turns else ()
+    measured = 6 if in_turns else 5  # columns that a predicted point leaves empty
+    for count, points in _by_ranks(beyond):
+        words = (predicted_words(point) if point else numbers.NONE for point in points)
+        rows.append((str(count), *[numbers.NONE] * measured, "0", *words))
+    as_it_ran = ("Speedup as it ran",) if in_turns else ()
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
-    predicted = ("Predicted" if one.where != NETWORK else "Predicted, network" for one in beyond)
+    predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in beyond)
     return Table(title="", headings=(*headings, *predicted), rows=rows)
-
-
-def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
-    """Return what each series says of every predicted rank count."""
-    counts = sorted({point.ranks for one in beyond for point in one.points})
-    series = [{point.ranks: point for point in one.points} for one in beyond]
-    return [(count, [one.get(count) for one in series]) for count in counts]
 
 
 def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
-    remarks = any(point.flags for point in scaling.points)
-    turns = scaling.base.ran_seconds is not None
+    has_remarks = any(point.flags for point in scaling.points)
+    in_turns = scaling.base.ran_seconds is not None
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
-        outliers = numbers.plural(point.outliers, "outlier") if point.outliers else ""
-        excluded = f"+ {point.excluded} invalid" if point.excluded else ""
-        within = f"({numbers.percent(point.within, 1)})"
-        rows.append(
-            [
-                str(point.ranks),
-                names[point.layout],
-                Cell(
-                    text=str(point.launches), note="; ".join(filter(None, [excluded, outliers])), value=point.launches
-                ),
-                *_ratios(point, scaling.base),
-                *(NOT_MEASURED for _ in beyond),
-                seconds_cell(point.seconds, point.seconds_interval),
-                *(_as_it_ran(point, scaling.base) if turns else ()),
-                seconds_cell(point.step_seconds, point.step_interval),
-                Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
-                Cell(text=numbers.count(point.global_batch), value=point.global_batch),
-                Cell(text=numbers.percent(point.between, 1), note=within, value=point.between or 0),
-                *(["; ".join(point.flags)] if remarks else []),
-            ]
-        )
-    for ranks, cells in _by_ranks(beyond):
-        layout = next(cell.layout for cell in cells if cell)
-        rows.append(
-            [
-                str(ranks),
-                names[layout],
-                Cell(text="0", note="predicted", value=0),
-                NOT_MEASURED,
-                NOT_MEASURED,
-                *(predicted_cell(cell) if cell else NOT_MEASURED for cell in cells),
-                *(NOT_MEASURED for _ in range(7 if turns else 5)),
-                *(["predicted, not measured"] if remarks else []),
-            ]
-        )
+        row = _scaling_row(point, scaling, names[point.layout], len(beyond))
+        rows.append([*row, "; ".join(point.flags)] if has_remarks else row)
+    for ranks, points in _by_ranks(beyond):
+        layout = next(point.layout for point in points if point)
+        row = [str(ranks), names[layout], Cell(text="0", note="predicted", value=0), NOT_MEASURED, NOT_MEASURED]
+        row += [predicted_cell(point) if point else NOT_MEASURED for point in points]
+        row += [NOT_MEASURED] * (7 if in_turns else 5)
+        rows.append([*row, "predicted, not measured"] if has_remarks else row)
     return Table(
         title="Scaling",
         headings=(
@@ -187,20 +75,41 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Ex
             "Launches",
             f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
             "Efficiency",
-            *(f"Predicted\n{one.where}" for one in beyond),
+            *(f"Predicted\n{series.where}" for series in beyond),
             "Epoch time",
-            *(("As it ran:\nepoch time", "As it ran:\nspeedup") if turns else ()),
+            *(("As it ran:\nepoch time", "As it ran:\nspeedup") if in_turns else ()),
             "Step time",
             "Rows/s",
             "Global\nbatch",
             "Variation\n(within)",
-            *(["Remarks"] if remarks else []),
+            *(["Remarks"] if has_remarks else []),
         ),
         rows=rows,
         left=0,
-        texts=(1, -1) if remarks else (1,),
+        texts=(1, -1) if has_remarks else (1,),
         note=note,
     )
+
+
+def _scaling_row(point: PointScaling, scaling: Scaling, layout: str, predicted_columns: int) -> list[str | Cell]:
+    """Return the cells of a measured point, without its remarks."""
+    is_in_turns = scaling.base.ran_seconds is not None
+    remarks = [f"+ {point.excluded} invalid"] if point.excluded else []
+    remarks += [numbers.plural(point.outliers, "outlier")] if point.outliers else []
+    within = f"({numbers.percent(point.within, 1)})"
+    return [
+        str(point.ranks),
+        layout,
+        Cell(text=str(point.launches), note="; ".join(remarks), value=point.launches),
+        *_ratios(point, scaling.base),
+        *[NOT_MEASURED] * predicted_columns,
+        seconds_cell(point.seconds, point.seconds_interval),
+        *(_as_it_ran(point, scaling.base) if is_in_turns else ()),
+        seconds_cell(point.step_seconds, point.step_interval),
+        Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
+        Cell(text=numbers.count(point.global_batch), value=point.global_batch),
+        Cell(text=numbers.percent(point.between, 1), note=within, value=point.between or 0),
+    ]
 
 
 def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
@@ -220,6 +129,15 @@ def _as_it_ran(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
     return seconds, ratio_cell(point.ran_speedup, point.ran_speedup_interval)
 
 
+def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
+    """Return what each series says of every predicted rank count."""
+    points: dict[int, list[ExtrapolatedPoint | None]] = {}
+    for number, series in enumerate(beyond):
+        for point in series.points:
+            points.setdefault(point.ranks, [None] * len(beyond))[number] = point
+    return sorted(points.items())
+
+
 def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: Names, sweep: str) -> Table:
     """Return what each part of an epoch takes beyond its ideal share."""
     share = "divided by the ratio of the ranks" if scaling.scaling == "strong" else "unchanged"
@@ -229,7 +147,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
             "Ranks",
             "Layout",
             "Part",
-            "Beyond its\nideal share",
+            "Extrapolation its\nideal share",
             "Of the\nepoch",
             "Speedup without it,\nat most about",
         ),
@@ -237,13 +155,13 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
             (
                 str(point.ranks),
                 names[point.layout],
-                Cell(text=f"{one.cause.name} (largest)", tone="base") if one is point.largest else one.cause.name,
-                seconds_cell(one.seconds),
-                percent_cell(one.fraction, 1),
-                ratio_cell(one.speedup_without, one.speedup_interval),
+                Cell(text=f"{item.cause.name} (largest)", tone="base") if item is point.largest else item.cause.name,
+                seconds_cell(item.seconds),
+                percent_cell(item.fraction, 1),
+                ratio_cell(item.speedup_without, item.speedup_interval),
             )
             for point in points
-            for one in point.costs
+            for item in point.costs
         ],
         left=0,
         texts=(1, 2),
@@ -259,8 +177,8 @@ def unequal_cores(scaling: Scaling) -> str:
     excess = scaling.unequal_cores
     if excess is None:
         return ""
-    low, high = 100 * (excess.mean - excess.reach), 100 * (excess.mean + excess.reach)
-    span = f"{low:.1f} to {numbers.percent(high / 100, 1)}"
+    low = f"{100 * (excess.mean - excess.reach):.1f}"
+    span = f"{low} to {numbers.percent(excess.mean + excess.reach, 1)}"
     return (
         f"Cores of unequal speed: {numbers.percent(excess.mean, 1)} ({span}), by which one rank takes longer on its "
         "slowest core than on its cores on average; ranks in step wait for that core, so it is part of the above. "
@@ -271,12 +189,12 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
     """Return the `parts` of the time of each layout with their shares; `frame` is `time_parts.breakdown_frame`."""
     rows: list[list[str | Cell]] = []
     for row in rows_of(frame):
-        whole = sum(row[part.column] for part in parts)
+        total = sum(row[part.column] for part in parts)
         cells = [
             Cell(
                 text=numbers.seconds(row[part.column]),
                 value=row[part.column],
-                note=numbers.percent(row[part.column] / whole) if whole > 0 else "",
+                note=numbers.percent(row[part.column] / total) if total > 0 else "",
             )
             for part in parts
         ]
@@ -312,99 +230,6 @@ def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
     )
 
 
-_MOST_EPOCHS = 20
-
-
-def epochs_table(curves: pd.DataFrame, names: Names) -> Table:
-    """Return what a user's script trained on each layout, epoch by epoch; `curves` is `learning.curve_frame`."""
-    at = {(row["epoch"], row["layout"]): row for row in rows_of(curves)}
-    layouts, epochs = list(dict.fromkeys(curves["layout"])), sorted(set(curves["epoch"]))
-    chosen = epochs[:: -(-len(epochs) // _MOST_EPOCHS)]
-
-    def cell(epoch: int, layout: str) -> Cell:
-        row = at.get((epoch, layout))
-        if row is None:
-            return NOT_MEASURED
-        tested = numbers.significant(row["test_loss"]), numbers.percent(row["test_accuracy"], 2)
-        note = ", ".join(text for text in tested if text != numbers.NONE)
-        return Cell(text=numbers.significant(row["train_loss"]), note=note, value=row["train_loss"])
-
-    return Table(
-        title="Epoch by epoch",
-        headings=("Timed epoch", *(names[layout] for layout in layouts)),
-        rows=[(str(epoch + 1), *(cell(epoch, layout) for layout in layouts)) for epoch in chosen],
-        texts=(),
-        note="Training loss, below it test loss and accuracy; medians over launches. With the batch of all ranks the "
-        "script trains on several ranks as on one: launches whose numbers differ from it by more than 5 % are invalid.",
-    )
-
-
-def learning_table(final: pd.DataFrame, names: Names) -> Table:
-    """Return loss and accuracy after the last epoch; `final` is `frames.final_frame`."""
-
-    def metric(row: Mapping[str, Any], name: str) -> Cell:
-        words = (lambda value: numbers.percent(value, 2)) if name == "test_accuracy" else numbers.significant
-        low, high = row[f"{name}_low"], row[f"{name}_high"]
-        spread = "" if low == high or row[name] != row[name] else f"{words(low)} to {words(high)}"
-        return Cell(text=words(row[name]), note=spread)
-
-    return Table(
-        title="Loss and accuracy",
-        headings=(
-            "Layout",
-            "Launches",
-            "Epochs",
-            "Training time",
-            "Training loss",
-            "Test loss",
-            "Test accuracy",
-            "Test AUC",
-        ),
-        rows=[
-            (
-                names[row["layout"]],
-                str(row["launches"]),
-                numbers.count(row["epochs"]),
-                numbers.seconds(row["trained_s"]),
-                *(metric(row, name) for name in ("train_loss", "test_loss", "test_accuracy", "test_auc")),
-            )
-            for row in rows_of(final)
-        ],
-        texts=(),
-        note="After the last epoch, not the best one. Medians over launches, below them the least and the greatest.",
-    )
-
-
-def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: float, names: Names) -> Table:
-    """Return the training time to the test accuracy `goal`, beside the speedup at equal samples."""
-    speedups = {point.layout: point.speedup for point in scaling.points}
-    return Table(
-        title=f"Time to {numbers.percent(goal, 1)} test accuracy",
-        headings=(
-            "Ranks",
-            "Layout",
-            "Launches\nthat reach it",
-            "Training time\nto reach it",
-            "Speedup to\nthe accuracy",
-            "Speedup at\nequal samples",
-        ),
-        rows=[
-            (
-                str(one.ranks),
-                names[one.layout],
-                f"{one.reached} of {one.launches}",
-                *equal_accuracy(one),
-                ratio_cell(speedups.get(one.layout)),
-            )
-            for one in targets
-        ],
-        left=0,
-        texts=(1,),
-        note="The target is the base's final accuracy less one percentage point. A launch reaches it after the first "
-        "epoch that has it; one that never does counts as infinitely long.",
-    )
-
-
 def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) -> Table:
     """Return the known causes that the records show; with `overheads` also the overhead that each is part of."""
     part = ["Part of"] if overheads else []
@@ -414,14 +239,14 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
         headings=("Known cause", *part, "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
         rows=[
             (
-                one.cause,
-                *([one.overhead or numbers.NONE] if overheads else []),
-                percent_cell(one.cost, 1),
-                Cell(text=f"{one.launches} of {one.of}", value=one.launches),
-                one.evidence,
-                one.fix,
+                finding.cause,
+                *([finding.overhead or numbers.NONE] if overheads else []),
+                percent_cell(finding.cost, 1),
+                Cell(text=f"{finding.launches} of {finding.of}", value=finding.launches),
+                finding.evidence,
+                finding.fix,
             )
-            for one in findings
+            for finding in findings
         ],
         left=2 if overheads else 1,
         texts=(-2, -1),
@@ -433,8 +258,8 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
 def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str]) -> Table:
     """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
     rows: list[tuple[str | Cell, ...]] = []
-    turns = bool(launches["ran_seconds"].notna().any())
-    recorded = "Its own epochs'\nmedian, with what\nothers took" if turns else "Epoch time"
+    in_turns = bool(launches["ran_seconds"].notna().any())
+    recorded = "Its own epochs'\nmedian, with what\nothers took" if in_turns else "Epoch time"
     for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
@@ -447,7 +272,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
                 str(row["ranks"]),
                 str(row["repeat"] + 1),
                 numbers.moment(row["started"]),
-                *([seconds_cell(row["seconds"])] if turns else []),
+                *([seconds_cell(row["seconds"])] if in_turns else []),
                 seconds_cell(row["recorded_seconds"]),
                 percent_cell(row["sync_seconds"] / row["seconds"]),
                 percent_cell(row["test_accuracy"], 2),
@@ -461,7 +286,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
             "Ranks",
             "Repeat",
             "Started (UTC)",
-            *(["Epoch time\nin turns"] if turns else []),
+            *(["Epoch time\nin turns"] if in_turns else []),
             recorded,
             "Synchro-\nnisation",
             "Test accuracy",
@@ -474,4 +299,4 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of `frame`, by column."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    return [dict(zip(map(str, row), row.values(), strict=True)) for row in frame.to_dict("records")]

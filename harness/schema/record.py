@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.base.cpu_contention import MET
 from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.schema.data_record import DataRecord
 from harness.schema.job_usage import Account
+from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
@@ -93,6 +93,8 @@ class Versions:
 class Provenance(Versions):
     """Versions, and all else that the run's speed and result depend on.
 
+    `reduction` says in words how ranks sum, `algorithm` is the choice of HARNESS_REDUCTION that it is, empty for one
+    rank, and `overlapped` says whether sums went on while later gradients were computed.
     `load_before` is the machine's load average at the start; `other_load` the cores that other processes
     kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
     a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
@@ -105,6 +107,8 @@ class Provenance(Versions):
     other_load: float
     environment: dict[str, str]
     system: dict[str, str] = field(default_factory=dict)
+    algorithm: str = ""
+    overlapped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,7 +225,8 @@ class RunRecord:
     """One finished launch. A record is written only by a run that reached its end with all ranks.
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
-    be); an empty tuple is a valid run. `started` and `ended` are aware datetimes. `seed` is what the initial weights
+    be); an empty tuple is a valid run. `notes` are what else to know of it: code decides by their codes, and those that
+    are texts only are for readers. `started` and `ended` are aware datetimes. `seed` is what the initial weights
     and the order of rows came from, None in a script's record. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
@@ -243,7 +248,7 @@ class RunRecord:
     epochs: tuple[EpochRecord, ...]
     weights: WeightsRecord
     invalid: tuple[str, ...] = field(default=())
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[Note | str, ...] = field(default=())
     seed: int | None = None
     segments: tuple[Segment, ...] = field(default=())
     losses: tuple[FailedRank, ...] = field(default=())
@@ -253,9 +258,13 @@ class RunRecord:
     fused_steps: int = 0
 
     @property
-    def met(self) -> str:
-        """The note that other work was beside the launch, which trained in turns; empty where none was."""
-        return next((note for note in self.notes if note.endswith(MET)), "")
+    def met(self) -> bool:
+        """Whether other work was beside the launch, which trained in turns."""
+        return self.note(NoteCode.OTHER_WORK) is not None
+
+    def note(self, code: NoteCode) -> Note | None:
+        """Return the first note of that code, None without one."""
+        return next((note for note in self.notes if isinstance(note, Note) and note.code == code), None)
 
     @property
     def moved(self) -> bool:

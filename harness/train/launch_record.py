@@ -17,15 +17,17 @@ import psutil
 import tensorflow as tf
 
 from harness.base import __version__
-from harness.base.cpu_contention import MET, CpuUsage, Delays, delayed, other_loads, overloads
+from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.host_clock import HostClock
 from harness.comm.placement import RankPlace, misplacements
+from harness.comm.reduction import Reduction
 from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
+from harness.schema.note import Note, NoteCode
 from harness.schema.record import (
     SCHEMA,
     EpochRecord,
@@ -112,7 +114,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     ranks, rank_steps, clocks = zip(*gathered, strict=True)
     steps = on_one_clock(rank_steps, clocks)
     invalid, met = _validity(outcome, places, ranks, loads)
-    drifted = "" if outcome.identical else "ranks were not synchronised: weights differ on purpose"
+    not_synchronised = () if outcome.identical else (Note(code=NoteCode.NOT_SYNCHRONISED),)
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -122,7 +124,8 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
         provenance=provenance(
-            _reduction_name(replica),
+            replica.reduction if needs_sync(replica.world.size) else None,
+            staged=replica.gpu is not None,
             gpus=[rank.gpu for rank in ranks if rank.host == outcome.place.host],
             load_before=load_before,
             other_load=max(loads.values()),
@@ -135,7 +138,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         invalid=invalid,
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
-        notes=tuple(note for note in (replica.reduction.note, drifted, *met, *outcome.notes) if note),
+        notes=(*replica.reduction.notes, *not_synchronised, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
@@ -165,12 +168,6 @@ def _own_record(outcome: TrainingOutcome, import_s: float) -> RankRecord:
     )
 
 
-def _reduction_name(replica: Replica) -> str:
-    if not needs_sync(replica.world.size):
-        return "none"
-    return replica.reduction.name + (", staged through host memory" if replica.gpu else "")
-
-
 def _weights_record(outcome: TrainingOutcome) -> WeightsRecord:
     variables = outcome.replica.state.model.trainable_variables
     tensors = tuple(int(np.asarray(variable.numpy()).nbytes) for variable in variables)
@@ -189,7 +186,7 @@ def _validity(
     places: Sequence[tuple[RankPlace, int]],
     ranks: Sequence[RankRecord],
     loads: Mapping[str, float],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[Note, ...]]:
     """Return why the launch's times are not valid, and notes, as `disturbances`."""
     failures = tuple(map(str, outcome.losses))
     # A batch system placed the ranks where there is one: a node is a node, and not a core of one machine.
@@ -235,7 +232,7 @@ def disturbances(
     failures: tuple[str, ...] = (),
     *,
     by_nodes: bool = False,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[Note, ...]]:
     """Return why times are not valid, and notes: ranks that failed or were misplaced, else what other work there was.
 
     `places` with each host's cores. Other work does not make a launch in turns invalid: the turns that it met are left
@@ -251,7 +248,7 @@ def disturbances(
     )
     if not os.environ.get(BLOCK):
         return others, ()
-    return (), tuple(f"{reason}{MET}" for reason in others)
+    return (), tuple(Note(code=NoteCode.OTHER_WORK, values={"reason": reason}) for reason in others)
 
 
 def finite(value: float | None) -> float | None:
@@ -259,14 +256,20 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def provenance(reduction: str, *, load_before: float, other_load: float, gpus: Sequence[str] = ()) -> Provenance:
+def provenance(
+    reduction: Reduction | None, *, staged: bool, load_before: float, other_load: float, gpus: Sequence[str] = ()
+) -> Provenance:
     """Return versions, machine and settings of this process.
 
-    `reduction` as it calls itself, loads in cores, `gpus` one entry for each rank of this host, empty without one.
+    `reduction` is None where nothing is summed, `staged` says that its sums pass through host memory. Loads in cores,
+    `gpus` one entry for each rank of this host, empty without one.
     """
     from mpi4py import MPI  # which it starts
 
     commit, dirty = git_commit()
+    name = "none"
+    if reduction:
+        name = f"{reduction.name}, staged through host memory" if staged else reduction.name
     return Provenance(
         harness=__version__,
         commit=commit,
@@ -278,7 +281,9 @@ def provenance(reduction: str, *, load_before: float, other_load: float, gpus: S
         mpi4py=package_version("mpi4py"),
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         launcher=launcher_words(),
-        reduction=reduction,
+        reduction=name,
+        algorithm=reduction.algorithm if reduction else "",
+        overlapped=bool(reduction and reduction.overlapped),
         machine=describe_machine(gpus=tuple(gpu for gpu in gpus if gpu)),
         load_before=load_before,
         other_load=other_load,

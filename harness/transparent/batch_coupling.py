@@ -133,12 +133,12 @@ class Shadow:
             variable.assign(value)
         return trial_batches(self.batch, self.rows)[self.steps]
 
-    def take(self, tape: Any, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
+    def take(self, owner: object, tape: Any, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Keep the gradient of a step, its first; the variables are then again what they are on rank 0."""
         if self._taken:
             return
         self._taken = True
-        self.owners.append(variables[0])
+        self.owners.append(owner)
         self.seen.append(vector(gradients))
         self._remember([*variables, *tape.watched_variables()])
         self.restore()

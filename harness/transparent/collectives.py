@@ -192,8 +192,8 @@ class Scalars:
         key = id(leaf)  # graph tensors cannot be compared or hashed
         self._global[key] = weakref.ref(leaf, lambda _: self._global.pop(key, None))
 
-    def average(self, logs: Any, trainer: object, step: str) -> Any:
-        """Return what a `step` of `trainer` reports with every floating scalar that of all ranks' rows."""
+    def average(self, logs: Any, training: object, step: str) -> Any:
+        """Return what a `step` of a `training` reports with every floating scalar that of all ranks' rows."""
         if not isinstance(logs, dict):
             return logs
         trial, chosen = (
@@ -204,9 +204,9 @@ class Scalars:
                 if _is_number(leaf) and leaf.dtype.is_floating and id(leaf) not in self._global
             ],
         )
-        sums = [name for name in chosen if trial.is_sum(trial.position(trainer, (step, name)))]
+        sums = [name for name in chosen if trial.is_sum(trial.position(training, (step, name)))]
         for names in (sums, [name for name in chosen if name not in sums]):
-            owner = trial.position(trainer, (step, names[0])) if names else None
+            owner = trial.position(training, (step, names[0])) if names else None
             found = self._collectives.mean([logs[name] for name in names], "reported numbers", owner)
             logs = {**logs, **dict(zip(names, found, strict=True))}
         return self.mark(logs)

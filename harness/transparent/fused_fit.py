@@ -301,7 +301,11 @@ class Fusion:
             return function
         steps = FusedSteps(trainer, step_function, self._ranks.body, divided=self._ranks.divided)
         trained = TrainFunction(function, steps)
-        self._functions[trainer] = weakref.ref(trained.steps), None
+        _, known = self._functions.get(trainer, (None, None))
+        self._functions[trainer] = (
+            weakref.ref(trained.steps),
+            known,
+        )  # compiled again, it may be within the same function
         return trained
 
     def _make_train_function(self, original: Callable[..., Any], trainer: Any, force: bool = False) -> Any:

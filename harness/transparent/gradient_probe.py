@@ -1,13 +1,13 @@
-"""Trials, with which the ranks find out what a script's gradients and numbers are: means over rows, sums, or neither.
+"""What the ranks find out of a script's gradients and numbers: means over rows, sums, or neither.
 
-In the trial of a loop rank 0 makes the step of the whole batch, which counts; the others the same step of the batch
-with every row twice, which does not. A mean over rows is the same for both, a sum twice as large. A step of Keras's
-`fit` is made for observation only, of a batch and of its parts: see `batch_coupling.is_sum`.
+A step that a script has compiled, or Keras for it, is made for observation only, of a batch and of its parts: see
+`step_probe`. In the trial of a loop that takes its gradients eagerly rank 0 makes the step of the whole batch, which
+counts; the others the same step of the batch with every row twice, which does not. A mean over rows is the same for
+both, a sum twice as large.
 """
 
 import contextlib
 import math
-import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
-from keras.src.random import seed_generator
-from tensorflow.python.eager import context
 
-from harness.transparent.batch_coupling import Shadow, is_sum, steady, trial_batches, vector
-from harness.transparent.rows import leading, length, own_variable, some, together
+from harness.transparent.batch_coupling import Shadow
+from harness.transparent.rows import own_variable
 
 _MEANS, _SUMS = (0.5, 1.4), (1.5, 3.0)  # of the doubled batch's to the whole one's, where random layers add noise
 _PARALLEL = 0.9995  # cosine above which the two differ in length only: no random layer is at work
@@ -61,15 +58,21 @@ class DoubledBatch(NamedTuple):
 
 @dataclass(kw_only=True)
 class GradientProbe:
-    """What a step of Keras's `fit` does that is made for observation only, each with its owner (see `Trial`).
+    """What a step does that is made for observation only, each with its owner (see `Trial`).
 
-    That is the gradients its tapes yield, and the numbers it reports. Losses that are known to be of all ranks' rows
-    are left out. `whole`: the same of the whole batch, already made.
+    That is the gradients its tapes yield, the numbers it reports, and `states`: the floating-point variables that it
+    has changed, by their place among those that are put back. Losses that are known to be of all ranks' rows are left
+    out, and so are the `results` of metrics, with their variables (`counted`). `taped`: the variables, by id, whose
+    gradients tapes have yielded. `whole`: the same of the whole batch, already made.
     """
 
     whole: "GradientProbe | None" = None
     gradients: list[tuple[object, Sequence[Any]]] = field(default_factory=list)
     numbers: dict[int, tuple[object, Any]] = field(default_factory=dict)
+    states: "dict[int, np.ndarray[Any, Any]]" = field(default_factory=dict)
+    results: list[Any] = field(default_factory=list)
+    counted: set[int] = field(default_factory=set)
+    taped: set[int] = field(default_factory=set)
 
     def taken(self, owner: object, gradients: Sequence[Any]) -> list[Any]:
         """Take note of what a tape yields; return those of the whole batch, which the script's next moves follow."""
@@ -82,14 +85,23 @@ class GradientProbe:
 
     def of(self, owner: object) -> list[Any]:
         """Return all gradients of `owner`."""
-        return [each for one, gradients in self.gradients if one is owner for each in gradients]
+        return [each for holder, gradients in self.gradients if holder is owner for each in gradients]
+
+    def is_result(self, value: Any) -> bool:
+        """Tell whether `value` is the result of a metric, which is of all ranks' rows."""
+        return any(value is result for result in self.results)
 
 
 class Trial:
-    """What is known of the numbers of every `owner`: a variable, a metric, a place in what a function returns."""
+    """What is known of the numbers of every `owner`: a variable, a metric, a place in what a function returns.
+
+    `training` is what the gradients at hand are of: a compiled step, of the script or of Keras. A number may be a sum
+    in one training and a mean in the next, also of the same variables.
+    """
 
     def __init__(self) -> None:
-        self.active = False
+        self.active = self.found_sum = False
+        self.training: object | None = None
         self.probe: GradientProbe | None = None
         self.shadow: Shadow | None = None
         self.mixing: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -98,6 +110,30 @@ class Trial:
         self._flags: dict[int, tf.Variable] = {}
         self._sums: set[int] = set()
         self._seen: dict[int, DoubledBatch] = {}
+
+    @contextlib.contextmanager
+    def of(self, training: object) -> Iterator[None]:
+        """Within the block, gradients are of `training`."""
+        outer, self.training = self.training, training
+        try:
+            yield
+        finally:
+            self.training = outer
+
+    def owner(self, variable: object) -> object:
+        """Return what stands for the gradients of several variables, of which `variable` is the first."""
+        self._owners[id(variable)] = variable
+        return variable if self.training is None else self.position(self.training, id(variable))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the step at hand is one of a loop's trial."""
+        return self.active or self.shadow is not None
+
+    @property
+    def sums(self) -> bool:
+        """Whether anything has been found to be a sum over rows."""
+        return bool(self._sums)
 
     def flag(self, owner: object) -> tf.Tensor:
         """Return whether the numbers of `owner` are sums, a boolean scalar, also for graphs built before the trial."""
@@ -130,10 +166,10 @@ class Trial:
         found = gather(list(self._seen.values()))
         self.active = False
         self._seen = {}
+        self.found_sum = any(seen.is_sum() for seen in found[-1])
         sums = [seen.is_sum() for seen in found[-1]]
         for owner, summed in zip(owners, sums, strict=True):
-            if summed:
-                self.note(self._owners[owner], True)
+            self.note(self._owners[owner], bool(summed))
         return None not in sums
 
     def note(self, owner: object, summed: bool) -> None:
@@ -144,92 +180,5 @@ class Trial:
             self._flags[id(owner)].assign(summed)
 
 
-_ROWS = 64  # of a batch are enough
-
-
-def probe_step(
-    trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Callable[[object], list[Any]]
-) -> bool:
-    """Find out what a training or test step makes of the first rows of `data`, of their two parts and of them again.
-
-    Nothing of it stays. All ranks together; rank 0's findings count. Return whether the rows of a training step are
-    independent.
-    """
-    few = some(data, 0, min(_ROWS, int(length(leading(data)))))
-    few = few if int(length(leading(few))) > 1 else together([few, few])
-    if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
-        _probed(trial, trainer, tf.function(step).get_concrete_function, few)
-    rows = int(length(leading(few)))
-    batches = trial_batches(few, rows)
-    with steady():
-        whole = _probed(trial, trainer, step, batches[0])
-        try:
-            probes = [whole, *(_probed(trial, trainer, step, batch, whole) for batch in batches[1:])]
-        except (tf.errors.InvalidArgumentError, ValueError):  # on every rank: to the step a part is not a batch
-            trial.probe = None
-            return False
-    owners = {id(owner): owner for owner, _ in whole.gradients}.values()
-    seen = [(owner, [vector(probe.of(owner)) for probe in probes]) for owner in owners]
-    gradients = [(owner, is_sum(each, rows) if np.any(each[0]) else None) for owner, each in seen]  # a hinge has none
-    numbers = [
-        (owner, is_sum([vector([probe.numbers[key][1]]) for probe in probes], rows))
-        for key, (owner, _) in whole.numbers.items()
-    ]
-    found = gather([summed for _, summed in (*gradients, *numbers)])
-    for (owner, _), summed in zip((*gradients, *numbers), found[0], strict=True):
-        trial.note(owner, bool(summed))
-    return not any(None in each[: len(gradients)] for each in found)
-
-
-@contextlib.contextmanager
-def undrawn(kept: Sequence[Any]) -> Iterator[None]:
-    """Put back what TensorFlow draws eagerly with states of its own, or of generators among the `kept` variables."""
-    eager, before = context.context(), [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in kept]
-    seeds = eager._rng.getstate()
-    yield
-    for variable, value in before:
-        variable.assign(value)
-    eager._rng.setstate(seeds)
-    eager.clear_kernel_cache()  # which keeps how far each seed's numbers have been drawn
-
-
-def _probed(
-    trial: Trial, trainer: Any, step: Callable[[Any], Any], batch: Any, whole: GradientProbe | None = None
-) -> GradientProbe:
-    trial.probe = probe = GradientProbe(whole=whole)
-    with _unchanged(trainer):
-        logs = step(batch)
-    trial.probe = None
-    for name, value in logs.items() if isinstance(logs, dict) else ():
-        if tf.is_tensor(value) and value.shape.rank == 0:
-            position = trial.position(trainer, (step.__name__, name))
-            probe.numbers[id(position)] = (position, value)
-    return probe
-
-
 def _numbers(value: Any) -> Any:
     return np.float64(tf.convert_to_tensor(value).numpy()).ravel()
-
-
-@contextlib.contextmanager
-def _unchanged(trainer: Any) -> Iterator[None]:
-    """Put back the variables of a model, its metrics, optimizer and attributes, and of Keras's draws without a seed."""
-    generator, seeds = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR), random.Random()
-    seeds.setstate(random.getstate())
-    held = [value for layer in trainer._flatten_layers() for value in vars(layer).values()]
-    listed = [part for value in held for part in (value if isinstance(value, (list, tuple)) else [value])]
-    own = [part for part in listed if isinstance(part, tf.Variable)]
-    own += [generator.state] if generator else []
-    variables = {id(v): v for v in (*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own)}
-    before = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables.values()]
-    vars(seed_generator)["python_random"] = seeds  # first seeds: from Python's own, a thread of the data may draw
-    try:
-        yield
-    finally:
-        set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, generator)
-        vars(seed_generator)["python_random"] = random
-        for variable, value in before:
-            variable.assign(value)
-        for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before
-            if any(id(variable) not in variables for variable in metric.variables):
-                metric.reset_state()

@@ -7,6 +7,7 @@ those of all ranks, as one process would. Keras's own training step takes them f
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -16,10 +17,11 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import record
 
 from harness.comm.turn_pass import pass_turn
-from harness.transparent.patch import replace
+from harness.transparent.gradient_probe import GradientProbe
+from harness.transparent.patch import replace, wrapped
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import own_variable
-from harness.transparent.runtime import Runtime, initialised
+from harness.transparent.runtime import Runtime, initialised, switched_on
 
 
 class GradientAverager:
@@ -30,6 +32,7 @@ class GradientAverager:
         self._counters: dict[int, tf.Variable] = {}
         self._taped: dict[int, weakref.ref[Any]] = {}
         self._begun: dict[int, weakref.ref[Any]] = {}
+        self._by_row: ContextVar[bool] = ContextVar("gradients of single rows", default=False)
 
     def install(self) -> None:
         """Replace the tape's `gradient`, and `apply` of Keras's base optimizer and of its loss scaler.
@@ -38,8 +41,28 @@ class GradientAverager:
         infinities before it calls the optimizer inside it: averaged before that, they are seen by all ranks or none.
         """
         replace(tf.GradientTape, "gradient", ("self", "target", "sources"), self._gradient)
+        for name in ("jacobian", "batch_jacobian"):
+            replace(tf.GradientTape, name, ("self", "target"), self._jacobian)
+        for name in ("vectorized_map", "map_fn"):
+            setattr(tf, name, wrapped(getattr(tf, name), _maker_of_rows(self._by_row)))
         replace(BaseOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
         replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
+
+    def _is_weight(self, source: Any) -> bool:
+        """Tell whether the gradient of a `source` is of all rows, and not one of each."""
+        return _is_variable(source) and not self._runtime.is_of_rows(source)
+
+    def _jacobian(
+        self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Take gradients of single rows: what the script makes of them is averaged on its way to the weights."""
+        variables = [source for source in tf.nest.flatten(sources) if self._is_weight(source)]
+        if variables and not self._runtime.quiet:
+            self.begin(variables)
+            for variable in variables:
+                self._taped.pop(id(variable), None)
+        with switched_on(self._by_row):
+            return original(tape, target, sources, *args, **kwargs)
 
     def _gradient(
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
@@ -47,17 +70,20 @@ class GradientAverager:
         found = original(tape, target, sources, *args, **kwargs)
         runtime, trial = self._runtime, self._runtime.collectives.trial
         flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
-        chosen = [i for i, source in enumerate(wanted) if _is_variable(source) and flat[i] is not None]
+        chosen = [i for i, source in enumerate(wanted) if self._is_weight(source) and flat[i] is not None]
+        if self._by_row.get():
+            return found
         if trial.probe is not None and chosen:
-            return tf.nest.pack_sequence_as(sources, trial.probe.taken(wanted[chosen[0]], flat))
+            trial.probe.taped |= {id(wanted[i]) for i in chosen}
+            return tf.nest.pack_sequence_as(sources, trial.probe.taken(trial.owner(wanted[chosen[0]]), flat))
         if runtime.quiet or not runtime.sync.shares_gradients or not chosen:
             return found
         variables = [wanted[i] for i in chosen]
-        runtime.stepped()
+        runtime.stepped(variables[0])
         self.begin(variables)
         if trial.shadow is not None and runtime.world.rank:
-            trial.shadow.take(tape, variables, [flat[i] for i in chosen])
-        printable = tf.executing_eagerly() and not (tape._persistent or trial.active or trial.shadow is not None)
+            trial.shadow.take(trial.owner(variables[0]), tape, variables, [flat[i] for i in chosen])
+        printable = tf.executing_eagerly() and not (tape._persistent or (trial.goes_on and runtime.calls))
         number = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
         losses = [target] if printable and number else []  # which an eager loop may print or add up
         means = self._means([flat[i] for i in chosen], variables, *losses)
@@ -88,12 +114,14 @@ class GradientAverager:
         trainable_variables: Sequence[Any] | None = None,
     ) -> Any:
         runtime, grads = self._runtime, list(grads)
-        if runtime.collectives.trial.probe is not None:
+        probe = runtime.collectives.trial.probe
+        if probe is not None:
+            self._note_applied(probe, optimizer, grads, trainable_variables)
             return None
         if runtime.quiet or not grads:
             return original(optimizer, grads, trainable_variables)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        runtime.stepped()
+        runtime.stepped(variables[0])
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
         if initialised(variables) and runtime.starts(optimizer):
             compare(runtime, model_facts(optimizer, variables))
@@ -103,6 +131,20 @@ class GradientAverager:
             result = original(optimizer, averaged, None if trainable_variables is None else variables)
         self.after_step(optimizer, variables)
         return result
+
+    def _note_applied(
+        self, probe: GradientProbe, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any] | None
+    ) -> None:
+        """Take note of what a probed step applies of its own making, of the gradients of single rows say."""
+        applied = list(optimizer._trainable_variables if variables is None else variables)
+        made = [
+            (gradient, variable)
+            for gradient, variable in zip(gradients, applied, strict=False)
+            if gradient is not None and id(variable) not in probe.taped
+        ]
+        if made:
+            owner = self._runtime.collectives.trial.owner(made[0][1])
+            probe.gradients.append((owner, [gradient for gradient, _ in made]))
 
     def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
         """Return the gradients to apply, as the sync policy has it. None stays None.
@@ -132,7 +174,8 @@ class GradientAverager:
 
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
-        runtime, collectives, owner = self._runtime, self._runtime.collectives, variables[0]
+        runtime, collectives = self._runtime, self._runtime.collectives
+        owner = collectives.trial.owner(variables[0])
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
         values = [_shaped(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
@@ -146,7 +189,8 @@ class GradientAverager:
             for i, gradient in enumerate(gradients)
         ]
         if not runtime.fused:
-            results = runtime.witness.gradients(results, variables, collectives.batch_rows)
+            training = collectives.trial.training
+            results = runtime.witness.gradients(results, variables, collectives.batch_rows, training)
         return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:
@@ -181,6 +225,16 @@ def _shaped(gradient: tf.Tensor, shape: Any) -> tf.Tensor:
 
 def _is_variable(source: Any) -> bool:
     return isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
+
+
+def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:
+    """Return what runs a function of TensorFlow's that makes something of every row, with `switch` on."""
+
+    def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with switched_on(switch):
+            return original(*args, **kwargs)
+
+    return run
 
 
 def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:

@@ -19,6 +19,7 @@ from harness.models.ranks import batch_moments
 from harness.transparent.patch import replace, wrapped
 from harness.transparent.runtime import Runtime, switched_on
 
+_CORRELATIONS = {"PearsonCorrelation", "ConcordanceCorrelation"}
 _MIXING = {"Dice", "dice", "Tversky", "tversky", "Circle", "circle"}  # Keras's own that are no mean over rows
 
 
@@ -39,6 +40,7 @@ class Layers:
     def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         variable = original(*args, **kwargs)
         self._runtime.witness.coarse |= args[0].compute_dtype in ("float16", "bfloat16")
+        self._runtime.generation += variable.trainable
         if not variable.trainable:
             self._runtime.keep(variable)
         return variable
@@ -95,6 +97,13 @@ def along_rows(thing: Any) -> bool:
     """Tell whether one of Keras's own layers, operations or losses works along the axis of the rows."""
     axis = getattr(thing, "_fn_kwargs", {}).get("axis", getattr(thing, "axis", -1))
     return isinstance(axis, (int, list, tuple)) and 0 in tree.flatten(axis)
+
+
+def mixes_rows(metric: Any) -> bool:
+    """Tell whether one of Keras's own metrics takes the mean of what is not of single rows, as a correlation is."""
+    function = getattr(metric, "_fn", None)
+    names = {type(metric).__name__, getattr(function, "__name__", "")}
+    return bool(names & (_MIXING | _CORRELATIONS)) or along_rows(metric)
 
 
 def is_keras_object(thing: Any) -> bool:

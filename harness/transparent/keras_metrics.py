@@ -13,10 +13,11 @@ from keras.src.metrics.metric import Metric
 from keras.src.trainers.trainer import Trainer
 
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_layers import is_keras_object, rows_of_all_ranks
+from harness.transparent.keras_layers import is_keras_object, mixes_rows, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.rows import length
 from harness.transparent.runtime import Runtime, switched_on
+from harness.transparent.step_probe import handle_of
 
 
 class Metrics:
@@ -57,6 +58,8 @@ class Metrics:
         runtime, inside = self._runtime, self._inside.get()
         compute = partial(original, metric, *args, **kwargs)
         found = self._within(compute) if is_own(metric) or inside else self._summed(metric.variables, compute)
+        if runtime.collectives.trial.probe is not None:
+            runtime.collectives.trial.probe.results += tf.nest.flatten(found)
         told = tf.executing_eagerly() and not (inside or runtime.in_trainer or runtime.quiet)
         return runtime.witness.numbers(metric.name, found) if told else found
 
@@ -64,7 +67,10 @@ class Metrics:
         if self._runtime.lean:
             return {}
         variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
-        return self._summed(list(variables.values()), lambda: original(trainer))
+        found = self._summed(list(variables.values()), lambda: original(trainer))
+        if self._runtime.collectives.trial.probe is not None:
+            self._runtime.collectives.trial.probe.results += tf.nest.flatten(found)
+        return found
 
     def _within(self, compute: Callable[[], Any]) -> Any:
         """Return what `compute` makes, metrics inside of the one at hand being left alone."""
@@ -87,8 +93,10 @@ class Metrics:
 
     def _update(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
         runtime, probe = self._runtime, self._runtime.collectives.trial.probe
-        if probe is not None and len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
-            probe.numbers[id(metric)] = metric, args[0]
+        if probe is not None:
+            probe.counted |= {id(handle_of(variable)) for variable in metric.variables}
+            if len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
+                probe.numbers[id(metric)] = metric, args[0]
         # One of the script's own may hold its state in others, or in no variable of Keras's at all.
         if runtime.quiet or self._inside.get() or not (metric._variables or is_own(metric)):
             return original(metric, *args, **kwargs)
@@ -123,12 +131,12 @@ class Metrics:
         return tree.pack_sequence_as((args, kwargs), leaves)
 
     def _numbers(self, metric: Any, args: Any) -> list[tf.Tensor] | None:
-        """Return the lone number that a mean is given, a batch's loss say, of all ranks' rows; None otherwise.
+        """Return the lone number that a mean or a sum is given, a batch's loss say, of all ranks' rows; None otherwise.
 
         One that comes with a weight, as Keras's trainer gives it the loss of the rank's rows with their number, is
         summed like any other.
         """
-        if type(metric) is not keras.metrics.Mean or len(args) != 1:
+        if type(metric) not in (keras.metrics.Mean, keras.metrics.Sum) or len(args) != 1:
             return None
         value = tf.convert_to_tensor(args[0])
         if value.shape.rank != 0 or not value.dtype.is_floating:
@@ -146,8 +154,8 @@ class Metrics:
 
 
 def is_own(metric: Any) -> bool:
-    """Tell whether a metric, or the function it takes the mean of, is the script's own."""
-    if not is_keras_object(type(metric)):
+    """Tell whether a metric, or the function it takes the mean of, is the script's own, or mixes rows."""
+    if not is_keras_object(type(metric)) or mixes_rows(metric):
         return True
     return isinstance(metric, keras.metrics.MeanMetricWrapper) and not is_keras_object(metric._fn)
 

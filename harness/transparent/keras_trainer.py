@@ -3,11 +3,12 @@
 import contextlib
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -15,15 +16,28 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
-from harness.transparent.gradient_probe import probe_step, undrawn
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime, initialised, switched_on
+from harness.transparent.step_probe import average_variables, probe_trainer, undrawn
+
+
+@dataclass(kw_only=True)
+class TrainerStep:
+    """A training or test step that Keras compiles, `written` by the script or Keras: what is known of it is its own.
+
+    `sources`: the data sets on which it has been probed; `averaged`: the resources of variables that it moves towards
+    means over rows.
+    """
+
+    trainer: Any
+    written: Callable[..., Any]
+    sources: set[tuple[int, ...]] = field(default_factory=set)
+    averaged: list[Any] = field(default_factory=list)
 
 
 class Trainers:
@@ -38,6 +52,7 @@ class Trainers:
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._source: tuple[int, ...] = ()  # whose batches are at hand: the script's x and y, by id
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -63,66 +78,93 @@ class Trainers:
 
     def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:
         """Wrap a train or test step: unpack this rank's part, count its rows, average what it reports."""
-        runtime, scalars = self._runtime, self._scalars
+        runtime = self._runtime
+        trains = step_function.__name__ == "train_step"
         if trainer.jit_compile:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
+        if trains:  # what was known was of another compilation: of its loss, say
+            runtime.collectives.trial.mixing.discard(trainer)
+        training = TrainerStep(trainer=trainer, written=step_function)
 
         def step(data: Any) -> Any:
-            rows = place = None
-            if isinstance(data, BatchShare):
-                data, rows, place = data
-            elif runtime.own.present or trainer in self._whole:
-                rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
-                place = None if runtime.own.present else (0, 0)
-            shown = length(leading(data))
-            if trainer in runtime.collectives.trial.mixing:
-                with runtime.rows.given(rows), runtime.trainer():
-                    data = rows_of_all_ranks(runtime, data, "batch")
-                rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
-                shown = 0
-            with runtime.rows.given(rows, shown, place), runtime.trainer():
-                return scalars.average(step_function(data), trainer, step_function.__name__)
+            return self._step(training, data)
 
         step.__name__ = step_function.__name__
-        function = original(trainer, step)
+
+        def compiled() -> Callable[..., Any]:
+            return cast(Callable[..., Any], original(trainer, step))
+
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
-        tried = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
-        if tried and (step_function.__name__ == "train_step" or own):
-            function = self._tried(trainer, step_function, function)
+        probed = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
+        function = self._probed(training, compiled) if probed and (trains or own) else compiled()
         return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
-    def _tried(self, trainer: Any, written: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled function; before its first step comes the trial of what the script has `written`."""
-        runtime = self._runtime
-        trial, pending = runtime.collectives.trial, [True]
+    def _step(self, training: "TrainerStep", data: Any) -> Any:
+        """Make a step of a rank's part of a batch, while its graph is built or eagerly."""
+        runtime, trainer = self._runtime, training.trainer
+        rows = place = None
+        if isinstance(data, BatchShare):
+            data, rows, place = data
+        elif runtime.own.present or trainer in self._whole:
+            rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
+            place = None if runtime.own.present else (0, 0)
+        shown = length(leading(data))
+        trial = runtime.collectives.trial
+        if trainer in trial.mixing:
+            with runtime.rows.given(rows), runtime.trainer():
+                data = rows_of_all_ranks(runtime, data, "batch")
+            rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
+            shown = 0
+        with runtime.rows.given(rows, shown, place), runtime.trainer(), trial.of(training):
+            logs = self._scalars.average(training.written(data), training, training.written.__name__)
+            average_variables(runtime, training.averaged)
+            return logs
 
-        def first(iterator: Any) -> Any:
-            if not pending or not _may_sum(trainer):
+    def _probed(self, training: "TrainerStep", compiled: Callable[[], Any]) -> Callable[..., Any]:
+        """Return the compiled step; before its first batch of every data set what the script has written is probed."""
+        trainer, function = training.trainer, compiled()
+
+        def step(iterator: Any) -> Any:
+            nonlocal function
+            if self._source in training.sources or not _may_sum(trainer):
                 return function(iterator)
-            pending.clear()
+            traced = bool(training.sources)
+            training.sources.add(self._source)
             try:
                 data = next(iterator)  # a generator in `train_on_batch`
             except tf.errors.OutOfRangeError as end:
                 raise StopIteration from end
-            seeds = [state for state in runtime.seeds if initialised([state])]
-            with runtime.quietly(), runtime.trainer(), undrawn([*runtime.kept, *seeds]):
-                gather = partial(runtime.collectives.gather, label="trial")
-                part = data.data if isinstance(data, BatchShare) else data
-                independent = probe_step(trial, trainer, written, part, gather)
-            if written.__name__ == "train_step":
-                (trial.mixing.discard if independent else trial.mixing.add)(trainer)
-            if not independent:
-                runtime.whole(MIXED)
+            if self._probe(training, data) and traced:
+                function = compiled()
             batches = [data, *islice(iterator, trainer.steps_per_execution - 1)]
             if not isinstance(iterator, tf.data.Iterator):
                 return function(iter(batches))
-            with runtime.trainer():  # batches of the same kind: another trace would draw its first numbers again
+            with self._runtime.trainer():  # batches of the same kind: another trace would draw its first numbers again
                 given = iterator._dataset.take(0)
                 for batch in reversed(batches):
                     given = tf.data.Dataset.from_tensors(batch).concatenate(given)
                 return function(iter(given))
 
-        return first
+        return step
+
+    def _probe(self, training: "TrainerStep", data: Any) -> bool:
+        """Find out what a step makes of a batch and of its parts; tell whether it is to be compiled otherwise."""
+        runtime, trainer = self._runtime, training.trainer
+        trial, before = runtime.collectives.trial, training.averaged
+        was_mixing = trainer in trial.mixing
+        seeds = [state for state in runtime.seeds if initialised([state])]
+        with runtime.quietly(), runtime.trainer(), undrawn([*runtime.kept, *seeds]), trial.of(training):
+            gather = partial(runtime.collectives.gather, label="trial")
+            part = data.data if isinstance(data, BatchShare) else data
+            finding, handles = probe_trainer(trial, trainer, training.written, part, gather)
+        training.averaged = [handles[place] for place in finding.averaged]
+        if training.written.__name__ == "train_step":
+            (trial.mixing.add if finding.why else trial.mixing.discard)(trainer)
+        elif finding.why:
+            trial.mixing.add(trainer)
+        if finding.why:
+            runtime.whole(finding.why)
+        return was_mixing != (trainer in trial.mixing) or len(before) != len(training.averaged)
 
     def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         runtime = self._runtime
@@ -138,7 +180,7 @@ class Trainers:
             runtime.start_equal(trainer.variables, "initial weights")
         given = inspect.signature(original).bind(trainer, *args, **kwargs)
         given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
-        with runtime.trainer(), self._divided_or_whole(trainer):
+        with runtime.trainer(), self._divided_or_whole(trainer), self._of(given.arguments):
             history = original(*given.args, **given.kwargs)
         runtime.remember(trainer.weights)
         runtime.verify()
@@ -146,8 +188,18 @@ class Trainers:
 
     def _evaluate(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         self._end_trial()
-        with self._runtime.trainer(), self._divided_or_whole(trainer):
+        given = inspect.signature(original).bind(trainer, *args, **kwargs)
+        with self._runtime.trainer(), self._divided_or_whole(trainer), self._of(given.arguments):
             return original(trainer, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _of(self, arguments: Mapping[str, Any]) -> Iterator[None]:
+        """Within the block, steps are of the data set in the `arguments` of `fit` or `evaluate`."""
+        outer, self._source = self._source, tuple(id(arguments.get(name)) for name in ("x", "y"))
+        try:
+            yield
+        finally:
+            self._source = outer
 
     def _divided_or_whole(self, trainer: Any) -> AbstractContextManager[None]:
         """Have every rank take whole batches in the block if the model asks for a number of rows."""
@@ -247,7 +299,7 @@ class Agreement(keras.callbacks.Callback):
         """Return `callbacks` as `fit` takes them with this one after them."""
         own = isinstance(callbacks, keras.callbacks.CallbackList)
         known = list(callbacks.callbacks) if own else keras.tree.flatten(callbacks) if callbacks else []
-        each = any(_sees_batches(callback) for callback in known)
+        each = runtime.signals.awaited or any(_sees_batches(callback) for callback in known)
         agreement = BatchAgreement(runtime) if each else cls(runtime)
         if own:
             agreement.set_model(trainer)
@@ -262,6 +314,7 @@ class Agreement(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
         self._runtime.average(self.model.weights)
+        self._runtime.signals.meet()
         self._agree_to_stop()
         optimizer = self.model.optimizer
         rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
@@ -280,7 +333,8 @@ class BatchAgreement(Agreement):
     """For scripts with callbacks of their own that see batches."""
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stop together when a callback of the script's own stops in the middle of an epoch."""
+        """Stop together when a callback of the script's own, or a signal, stops in the middle of an epoch."""
+        self._runtime.signals.meet()
         self._agree_to_stop()
 
 

@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.python.data.ops.interleave_op import _ParallelInterleaveDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.data.ops.map_op import _ParallelMapDataset
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.framework import ops
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
+from harness.transparent.compiled_steps import StepState, rows_in
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import divide, has_rows, in_order, leading, length, together
+from harness.transparent.rows import in_order, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
+from harness.transparent.step_calls import StepCalls, indivisible
 
 
 class Loops:
@@ -43,12 +47,12 @@ class Loops:
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
         self._runtime = runtime
         self._scalars = scalars
-        self._training: dict[tuple[Any, ...], weakref.ref[Any]] = {}
+        self._calls = StepCalls(runtime, scalars, self.end_trial)
+        self._training: dict[tuple[Any, ...], tuple[weakref.ref[Any], Feeding]] = {}  # by lines
         self._trials: dict[tuple[Any, ...], Shadow | bool | None] = {}  # by place; at the end, whether to divide
-        self._given: dict[int, Any] = {}  # the compiled steps that are given arrays, by id
         self._place: tuple[Any, ...] = ()
+        self._doubt = ""
         self._eagerly = False
-        self._calls = 0
         self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
 
     def install(self) -> None:
@@ -58,29 +62,60 @@ class Loops:
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
-        replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._options)
-        replace(Function, "__call__", ("self",), self._call)
+        replace(Function, "__init__", ("self", "python_function", "name"), self._make)
+        replace(Function, "_generate_tracing_options", ("self", "fn", "scope_type"), self._calls.options)
+        replace(Function, "__call__", ("self",), self._calls.call)
+        replace(BaseOptimizer, "__init__", ("self", "learning_rate"), self._make)
+        replace(ResourceVariable, "__init__", ("self",), self._make_variable)
         replace(ops._EagerTensorBase, "_numpy", ("self",), self._number)
 
+    def _make(self, original: Callable[..., Any], thing: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a compiled function of the script's, or an optimizer: it may train what nobody has seen trained."""
+        original(thing, *args, **kwargs)
+        if not isinstance(thing, Function) or is_script(_maker(sys._getframe())):
+            self._runtime.generation += 1
+
+    def _make_variable(self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a variable: one of a batch's rows that the script makes of it is no weight."""
+        original(variable, *args, **kwargs)
+        runtime, loop = self._runtime, self._runtime.feeding
+        if not tf.executing_eagerly() or variable.name.startswith("harness_"):
+            return
+        if not is_script(_maker(sys._getframe())):
+            return
+        rows = variable.shape[0] if variable.shape.rank else 0
+        taken = loop is not None and loop.whole is not None and rows == runtime.rows.shown > 1
+        runtime.note_variable(variable, of_rows=taken or rows is None)
+        if not taken and variable.trainable and variable.dtype.is_floating:
+            runtime.generation += 1
+
     def end_trial(self) -> None:
-        """Conclude the step of the trial if one goes on; all ranks together."""
-        trial = self._runtime.collectives.trial
-        if not trial.active and trial.shadow is None:
+        """Conclude the step of the trial if one goes on; all ranks together.
+
+        Raises:
+            UserError: it shows a sum, or that rows are mixed, where a step has been made of a part already.
+        """
+        runtime, trial = self._runtime, self._runtime.collectives.trial
+        if not trial.goes_on:
             return
         if trial.shadow is not None:
             trial.shadow.end()
         tf.config.run_functions_eagerly(self._eagerly)
-        gather = partial(self._runtime.collectives.gather, label="trial of the gradients")
+        gather = partial(runtime.collectives.gather, label="trial of the gradients")
         mixes = trial.active and not trial.conclude(gather)
         shadow, trial.shadow = trial.shadow, None
-        if shadow is not None:
-            self._runtime.start_equal(shadow.kept, "statistics of rows")
-            if shadow.done:
-                mixes = gather(shadow.verdict(trial.is_sum))[-1]
-                self._trials[self._place] = True
+        runtime.equalise("variables of a step")
+        if shadow is not None and shadow.done:
+            mixes = gather(shadow.verdict(trial.is_sum))[-1]
+            self._trials[self._place] = True
+        if self._doubt and (mixes or trial.found_sum):
+            raise UserError(
+                f"the loop takes gradients of something else at {self._doubt} than in its first steps, of parts of a "
+                "batch that cannot be divided so: train it in a loop of its own"
+            )
         if mixes:
             self._trials[self._place] = False
-            self._runtime.whole(MIXED)
+            runtime.whole(MIXED)
 
     def _init(
         self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
@@ -88,9 +123,12 @@ class Loops:
         divided = dataset is not None and not self._runtime.in_trainer and tf.executing_eagerly()
         original(iterator, in_order(dataset) if divided else dataset, *args, **kwargs)
         if divided:
-            place = script_lines(sys._getframe())
-            known = self._training.get(place, lambda: ())()
-            iterator._harness_loop = Feeding(dataset=dataset, place=place, trains=known is dataset or known is None)
+            lines = script_lines(sys._getframe())
+            loop = iterator._harness_loop = Feeding(dataset=dataset, lines=lines, generation=self._runtime.generation)
+            source, known = self._training.get(lines, (lambda: loop, None))
+            if known is not None and source() in (None, dataset) and known.generation == loop.generation:
+                loop.trains, loop.looks, loop.eager = True, False, known.eager
+                loop.steps, loop.owners = known.steps, known.owners
 
     def _next(self, original: Callable[..., Any], iterator: Any) -> Any:
         runtime, loop = self._runtime, getattr(iterator, "_harness_loop", None)
@@ -99,52 +137,56 @@ class Loops:
         if loop is None or not tf.executing_eagerly() or runtime.in_trainer or runtime.quiet:
             return original(iterator)
         batch = self._taken(original, iterator, loop)
-        runtime.rows.shown = max(_lengths(batch), default=0)
+        runtime.rows.shown = max(rows_in(batch), default=0)
         return batch
 
     def _taken(self, original: Callable[..., Any], iterator: Any, loop: Feeding) -> Any:
         """Return the next batch, or this rank's part of it."""
         runtime = self._runtime
         self.end_trial()
+        runtime.signals.meet()
         runtime.rows.whole()  # also behind the last batch
         runtime.feeding, loop.behind = loop, True
+        loop.whole, loop.divided = None, False
         self._taken_out.clear()
         if runtime.own.present:
             batch = original(iterator)
-            rows = max(_lengths(batch), default=1)
+            rows = max(rows_in(batch), default=1)
             runtime.rows.set(rows, (runtime.world.rank * rows, runtime.world.size * rows))
             return batch
+        if loop.looks and loop.trains:  # all that it trains has been seen in a batch that was whole
+            loop.looks, loop.generation = False, runtime.generation
+        elif loop.generation != runtime.generation:
+            loop.look_again()
+            loop.generation = runtime.generation
         if not loop.trains:
-            return original(iterator)
-        _refuse_idle(loop, runtime.steps)
-        self._training[loop.place] = weakref.ref(loop.dataset)
-        batch = original(iterator) if self._is_tried(loop.place) else self._batch(original, iterator)
-        if why := _indivisible(batch):
+            loop.whole = original(iterator)
+            return loop.whole
+        self._training[loop.lines] = (weakref.ref(loop.dataset), loop)
+        return self._trained(original, iterator, loop)
+
+    def _trained(self, original: Callable[..., Any], iterator: Any, loop: Feeding) -> Any:
+        """Return the next batch of a loop that trains, or this rank's part of it."""
+        runtime = self._runtime
+        states = {step.state for step in loop.steps}
+        tried = loop.eager and self._is_tried(loop.place)
+        whole = not loop.eager and states == {StepState.WHOLE}
+        if not whole:
+            _refuse_idle(loop, runtime.steps)
+        loop.whole = batch = original(iterator) if tried else self._batch(original, iterator)
+        if why := indivisible(batch):
             runtime.whole(why)
             return batch
-        loop.tried |= self._is_tried(loop.place)
-        part = self._part(loop.place, loop.dataset, batch)
-        if self._trials.get(loop.place) is not False:
-            loop.part, loop.behind = part, False
-        return part
-
-    def _part(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
-        """Return this rank's rows of a `batch` of all ranks, or what the trial of its `place` has it compute."""
-        runtime = self._runtime
-        if self._trials.get(place) is False:
+        if whole:
+            loop.part = None
             return self._counted_once(batch)
-        if self._is_tried(place):
-            return self._try(place, source, batch)
-        runtime.note(
-            "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it takes out of "
-            "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
-            "else it computes of a batch is of rank 0's"
-        )
-        rank, size = runtime.world.rank, runtime.world.size
-        part, rows, at = divide(batch, rank, size)
-        runtime.divided += 1
-        rows = int(length(leading(part)) if rows is None else rows)
-        runtime.rows.set(rows, (rank * rows, size * rows) if at is None else at.numpy())
+        loop.tried |= tried
+        self._doubt = loop.doubt if tried else ""
+        if loop.eager and self._trials.get(loop.place) is False:
+            return self._counted_once(batch)
+        part = self._try(loop, batch) if tried else self._calls.divide(batch)
+        loop.divided = not tried
+        loop.part, loop.behind = part, False
         return part
 
     def _is_tried(self, place: tuple[Any, ...]) -> bool:
@@ -153,20 +195,20 @@ class Loops:
 
     def _counted_once(self, batch: Any) -> Any:
         """Return a batch that every rank has whole: its rows are rank 0's."""
-        self._runtime.rows.set(int(length(leading(batch))) * (self._runtime.world.rank == 0))
+        self._runtime.rows.set(max(rows_in(batch), default=1) * (self._runtime.world.rank == 0))
         return batch
 
-    def _try(self, place: tuple[Any, ...], source: Any, batch: Any) -> Any:
+    def _try(self, loop: Feeding, batch: Any) -> Any:
         """Return the batch of a step of the trial: the whole one on rank 0, first with every row twice on the others.
 
         What they get after that, `Shadow` says.
         """
-        runtime, trial = self._runtime, self._runtime.collectives.trial
+        runtime, trial, place = self._runtime, self._runtime.collectives.trial, loop.place
         self._counted_once(batch)
         self._place, self._eagerly = place, tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
         if place not in self._trials:
-            check_rows(runtime, source)
+            check_rows(runtime, loop.dataset)
             self._trials[place] = None
             runtime.divided += 1
             trial.active = True
@@ -179,7 +221,7 @@ class Loops:
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""
         batch = original(iterator)
-        if self._runtime.settings.batch == "global" or _indivisible(batch):
+        if self._runtime.settings.batch == "global" or indivisible(batch):
             return batch
         batches = [batch]
         while len(batches) < self._runtime.ranks:
@@ -189,75 +231,11 @@ class Loops:
                 break
         return together(batches)
 
-    def _options(self, original: Callable[..., Any], function: Any, fn: Callable[..., Any], scope_type: Any) -> Any:
-        """Wrap what is traced of a compiled function: inside of autograph, outside of nothing else."""
-        if function._jit_compile:
-            self._runtime.note("jit_compile is left out: XLA has no allreduce on CPUs")
-            function._jit_compile = None
-        found = original(function, fn, scope_type)
-        traced = found.python_function
-
-        def watching(*args: Any, **kwargs: Any) -> Any:
-            before = self._runtime.traced
-            outcome = traced(*args, **kwargs)
-            if self._runtime.traced != before and not self._runtime.in_trainer:
-                function._harness_steps = True
-            return outcome
-
-        watching.__name__ = getattr(traced, "__name__", "traced")
-        found.python_function = watching
-        return found
-
-    def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        runtime = self._runtime
-        if not tf.executing_eagerly():
-            outcome = original(function, *args, **kwargs)
-            if getattr(function, "_harness_steps", False):
-                runtime.traced += 1  # what calls a function that trains does so too
-            return outcome
-        given = runtime.feeding is None or not runtime.feeding.trains
-        if self._calls or runtime.in_trainer or runtime.quiet or not given or id(function) not in self._given:
-            return self._stepped(original, function, args, kwargs)
-        self.end_trial()
-        runtime.rows.whole()
-        feeding, runtime.feeding = runtime.feeding, None
-        try:
-            arguments = self._arguments(function, args, kwargs)
-            runtime.rows.shown = max(_lengths(arguments), default=0)
-            outcome = self._stepped(original, function, *arguments)
-            self.end_trial()
-            return outcome
-        finally:
-            runtime.feeding = feeding
-            runtime.rows.whole()
-
-    def _stepped(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a compiled function; return what it returns, with the single numbers of a step those of all rows."""
-        runtime = self._runtime
-        before = runtime.steps
-        self._calls += 1  # those that go on: in a step of the trial, what is called inside is called from Python too
-        try:
-            outcome = original(function, *args, **kwargs)
-        finally:
-            self._calls -= 1
-        if runtime.in_trainer or runtime.quiet:
-            return outcome
-        if getattr(function, "_harness_steps", False) and not tf.config.functions_run_eagerly():
-            runtime.stepped()
-            if runtime.feeding is None and not runtime.own.present and not self._calls:
-                rows = any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in tf.nest.flatten(outcome))
-                if not rows:
-                    self._given[id(function)] = function
-        elif before == runtime.steps:
-            return outcome
-        outcome = self._scalars.combine(outcome, function)
-        return outcome if self._calls else runtime.witness.numbers(function.__name__, outcome)
-
     def _number(self, original: Callable[..., Any], tensor: Any) -> Any:
         """Return the value of `tensor` as the script gets it: a single one of a divided batch is all ranks'."""
         value, runtime = original(tensor), self._runtime
         loop, trial = runtime.feeding, runtime.collectives.trial
-        if loop is None or loop.part is None or self._calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
+        if loop is None or loop.part is None or runtime.calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
             return value
         frame = sys._getframe(2)
         while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _CONVERTING):
@@ -279,16 +257,6 @@ class Loops:
         trial.observe(owner, "reported numbers", [float(value)], [agreed])
         return value.dtype.type(agreed)
 
-    def _arguments(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Return the arguments of a compiled step that a loop gives arrays to: this rank's rows of them."""
-        batch = tf.nest.map_structure(
-            lambda leaf: tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
-        )
-        fixed = any(spec.shape.rank and spec.shape[0] for spec in tf.nest.flatten(function.input_signature or ()))
-        if fixed or _indivisible(batch):
-            return args, kwargs
-        return self._part((id(function),), [leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf)], batch)
-
 
 def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Leave out that a map of a data set may be in any order, another on every rank: `rows.in_order` then decides."""
@@ -297,6 +265,14 @@ def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None
     original(*given.args, **given.kwargs)
 
 
+def _maker(frame: Any) -> str:
+    """Return the file of the code that makes something by TensorFlow, above `frame`."""
+    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _MAKING):
+        frame = frame.f_back
+    return str(frame.f_code.co_filename)
+
+
+_MAKING = ("/harness/transparent/", "/tensorflow/python/", "functools.py", "contextlib.py")
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
 
 
@@ -313,16 +289,3 @@ def _refuse_idle(loop: Feeding, steps: int) -> None:
         )
     if loop.began is None:
         loop.began = steps
-
-
-def _lengths(batch: Any) -> set[int]:
-    """Return how many rows the parts of a batch have, as far as they have any."""
-    return {int(length(leaf)) for leaf in tf.nest.flatten(batch, expand_composites=False) if has_rows(leaf)}
-
-
-def _indivisible(batch: Any) -> str:
-    """Return why a batch has no rows to divide, if so."""
-    rows = _lengths(batch)
-    if not rows:
-        return "the script trains on single rows"
-    return f"the parts of a batch have {' and '.join(map(str, sorted(rows)))} rows" if len(rows) > 1 else ""

@@ -30,6 +30,12 @@ def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:
     return tuple(line for line in lines if is_script(line[0]))
 
 
+def script_place(frame: Any = None) -> str:
+    """Return where the script is, at `frame` or now, in words."""
+    lines = script_lines(sys._getframe() if frame is None else frame)
+    return f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "after its last line"
+
+
 class ImportHook(importlib.abc.MetaPathFinder):
     """Finds modules `names` as usual, and runs `action` when the outer of their imports is done.
 

@@ -6,6 +6,7 @@ What writes through TensorFlow's own file system (checkpoints, exports, event fi
 
 import atexit
 import builtins
+import importlib
 import io
 import os
 import shutil
@@ -180,6 +181,7 @@ class Savers:
         from tensorflow.python.summary.writer.writer import FileWriter
         from tensorflow.python.training.saver import Saver
 
+        importlib.import_module("tensorflow.saved_model")  # as Keras's export does: it then is what `tf` has
         for owner, name, parameters in (
             (Model, "load_weights", ("self", "filepath")),
             (Saver, "restore", ("self", "sess", "save_path")),

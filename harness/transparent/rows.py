@@ -201,6 +201,18 @@ class Rows:
         with self.given(tf.constant(self.default)):
             yield
 
+    @contextlib.contextmanager
+    def counted_once(self, total: int) -> Iterator[None]:
+        """Within the block, eagerly, every rank has all of a batch of `total` rows: they are rank 0's."""
+        shown, held = self.shown, self._shared().numpy()
+        self.set(total * (self._rank == 0))
+        self.shown = total
+        try:
+            yield
+        finally:
+            self.shown = shown
+            self._shared().assign(held)
+
     def whole(self) -> None:
         """Note that the next batch is not divided."""
         if self._variable is not None:

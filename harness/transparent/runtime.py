@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -18,9 +19,10 @@ from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
-from harness.transparent.patch import OwnRows
+from harness.transparent.patch import OwnRows, script_place
 from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
+from harness.transparent.surroundings import AgreedSignals
 from harness.transparent.witness import NoWitness
 
 if TYPE_CHECKING:
@@ -44,19 +46,46 @@ def switched_on(switch: ContextVar[bool]) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class Feeding:
-    """A Python loop over a data set: whether it trains, and `place`, where in the script it is.
+    """A Python loop over a data set: whether it trains, and `lines`, where in the script it is.
 
-    `began`: the steps that had been made when its first divided batch was taken; `part`: this rank's of the last one
-    that was. `tried`: whether some of its batches were of the trial, `behind`: whether it has ended.
+    What is known of it belongs to what it trains: `steps`, those of compiled functions, and `owners`, by id: the
+    variables whose gradients it takes itself, and steps that the trial of these is to judge (`eager`). It is known as
+    of `generation`, the count of what a script has made that can be trained; before, or after more has been made, it
+    takes a batch whole and looks again (`looks`).
+
+    `whole`: the batch at hand, `divided`: whether it is; `part`: this rank's of it, or of the last one that was.
+    `began`: the steps that had been made when its first divided batch was taken. `tried`: whether some of its batches
+    were of the trial, `behind`: whether it has ended. `doubt`: where it has taken the gradient of something unknown of
+    a divided batch.
     """
 
     dataset: Any
-    place: "tuple[Any, ...]"
+    lines: "tuple[Any, ...]"
     trains: bool = False
+    looks: bool = True
+    eager: bool = False
+    generation: int = 0
+    steps: "set[Any]" = field(default_factory=set)
+    owners: set[int] = field(default_factory=set)
+    doubt: str = ""
     began: int | None = None
+    whole: Any = None
+    divided: bool = False
     part: Any = None
     tried: bool = False
     behind: bool = False
+
+    @property
+    def place(self) -> "tuple[Any, ...]":
+        """What the trial of its gradients is known by: its lines, and what they train."""
+        return (*self.lines, *sorted(self.owners))
+
+    def look_again(self) -> None:
+        """Take the next batch whole, and see what is trained with it."""
+        self.trains = self.eager = False
+        self.looks = True
+        self.steps, self.owners = set(), set()
+        self.began = self.part = None
 
 
 @dataclass(kw_only=True)
@@ -64,9 +93,11 @@ class Runtime:
     """The world, the switches, and what has been seen of the script so far.
 
     `steps` counts gradients and optimizer steps of hand-written loops, `divided` the batches divided for them, `traced`
-    those that were built into graphs. `feeding` is the loop whose batch was taken last, `takes_inside` whether one has
-    been taken inside a compiled function; `undivided`: every rank takes Keras's batches whole; `uneven`: they have had
-    arrays with batches without equal parts, and a step that was traced for these is to take later ones without a trace.
+    those that were built into graphs; `generation` what the script has made that can be trained, or trains: variables,
+    optimizers, compiled functions. `calls`: the compiled functions that are being called, one inside another. `feeding`
+    is the loop whose batch was taken last, `takes_inside` whether one has been taken inside a compiled function;
+    `undivided`: every rank takes Keras's batches whole; `uneven`: they have had arrays with batches without equal
+    parts, and a step that was traced for these is to take later ones without a trace.
     `fusion` is what makes many steps in one execution, if anything does.
     """
 
@@ -78,19 +109,25 @@ class Runtime:
     steps: int = 0
     divided: int = 0
     traced: int = 0
+    generation: int = 0
+    calls: int = 0
     synchronised: bool = False
     feeding: "Feeding | None" = None
     takes_inside: bool = False
+    mixes: bool = False  # some of the script's rows are not independent
     uneven: bool = False
     at_end: Callable[[], None] = lambda: None
     fusion: "Fusion | None" = None
     witness: NoWitness = field(default_factory=NoWitness)
+    signals: AgreedSignals = field(default_factory=AgreedSignals)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
     notes: list[str] = field(default_factory=list)
     _started: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _trained: "deque[list[Any]]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _kept: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))
     seeds: "deque[Any]" = field(default_factory=lambda: deque(maxlen=_KEPT))  # the states of Keras's seed generators
+    _raw: "dict[int, weakref.ref[Any]]" = field(default_factory=dict)  # the script's own variables, by id
+    _of_rows: set[int] = field(default_factory=set)
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
     _fused: ContextVar[bool] = field(default_factory=lambda: ContextVar("fused", default=False))
@@ -165,10 +202,13 @@ class Runtime:
 
     def whole(self, why: str) -> None:
         """Say that batches cannot be divided, and `why`: what every rank computes alike counts once."""
+        self.mixes = True
         self.note(f"{why}: every rank computes whole batches, which is right but no faster")
 
-    def stepped(self) -> None:
+    def stepped(self, variable: Any = None) -> None:
         """Count a gradient or an optimizer's step of a hand-written loop, or one that is being built into a graph.
+
+        `variable`: the first of those that it is of; None for a compiled step as a whole.
 
         Raises:
             UserError: the loop's epochs are out of sight, and matter.
@@ -184,8 +224,20 @@ class Runtime:
             self.steps += 1
             if self.feeding is not None:
                 self.feeding.trains = True
+            eager = not self.calls or (tf.config.functions_run_eagerly() and not self.collectives.trial.goes_on)
+            if self.feeding is not None and variable is not None and eager:
+                self._take_note(self.feeding, variable)
             if self.steps >= _PATIENCE and not self.divided and not self.own.present:
                 self.whole("the loop takes its batches neither from a tf.data.Dataset nor as a step's arguments")
+
+    def _take_note(self, loop: Feeding, variable: Any) -> None:
+        """Note that a `loop` takes the gradient of a `variable` itself."""
+        loop.eager = True
+        if id(variable) not in loop.owners:
+            self.collectives.trial.owner(variable)  # which holds it: another may not get its id
+            loop.owners.add(id(variable))
+            if loop.divided:
+                loop.doubt = script_place()
 
     def starts(self, owner: object) -> bool:
         """Return True the first time that `owner` (an optimizer, a model) is seen."""
@@ -205,6 +257,28 @@ class Runtime:
                     value *= 1 + _NUDGE * np.finfo(np.float32).eps * np.resize((1, -1, -1, 1, 1), value.shape)
                 if self.world.rank or self.witness.beside:
                     variable.assign(value)
+
+    def equalise(self, label: str) -> None:
+        """Give all variables that a step may have assigned rank 0's values on all ranks, metrics left out."""
+        own = [variable for reference in self._raw.values() if (variable := reference()) is not None]
+        known = {id(v): v for v in (*(v for kept in self._trained for v in kept), *self.kept, *own)}
+        for variable in known.values():
+            if not isinstance(variable, (tf.Variable, keras.Variable)) or variable.dtype == "string":
+                continue  # a session's
+            value = np.array(variable.numpy(), order="C")
+            self.collectives.broadcast(value, label)
+            if self.world.rank:
+                variable.assign(value)
+
+    def note_variable(self, variable: Any, *, of_rows: bool) -> None:
+        """Take note of a variable that the script has made itself, and whether it is one of a batch's rows."""
+        self._raw[id(variable)] = weakref.ref(variable)
+        (self._of_rows.add if of_rows else self._of_rows.discard)(id(variable))
+
+    def is_of_rows(self, variable: Any) -> bool:
+        """Tell whether a variable that the script has made is of a batch's rows."""
+        reference = self._raw.get(id(variable))
+        return reference is not None and reference() is variable and id(variable) in self._of_rows
 
     def remember(self, variables: Sequence[Any]) -> None:
         """Keep `variables` for the proof that the replicas are identical."""

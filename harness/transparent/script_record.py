@@ -28,6 +28,7 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
+from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
@@ -171,8 +172,8 @@ class ScriptObservations:
     rows: int
     global_batch: int
     sha256: str
-    reduction: str
-    notes: tuple[str, ...]
+    reduction: Reduction | None
+    notes: tuple[Note | str, ...]
     import_s: float
     load_before: float
     gpu: Gpu | None = None
@@ -238,6 +239,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             provenance=provenance(
                 seen.reduction,
+                staged=seen.gpu is not None,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],
                 load_before=seen.load_before,
                 other_load=max(loads.values()),

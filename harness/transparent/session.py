@@ -26,10 +26,13 @@ from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.schema.workload import script_command
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
+from harness.transparent.observed_rank import start
 from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
-from harness.transparent.witness import STEPS, Alone, Elsewhere, NoWitness, enter, start
+from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
+from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
+from harness.transparent.witness_process import enter
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -59,6 +62,8 @@ class Session:
     witness: NoWitness = field(default_factory=NoWitness)
     import_s: float = 0.0
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+    signals: AgreedSignals = field(default_factory=AgreedSignals)
+    rank_variables: RankVariables = field(default_factory=RankVariables)
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -77,6 +82,12 @@ class Session:
         several = self.world.size > 1 or self.witness.beside
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
+        self._clocks = AgreedClocks(self.world)
+        if self.world.size > 1 and not self._sees_ranks():
+            self.rank_variables.hide(self.world.size)
+            if self.gpu is None:  # whose steps go on, and may be in MPI, while the script reads a clock
+                self._clocks.install()
+            self.signals.install()
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
@@ -105,14 +116,18 @@ class Session:
         settings = self.settings
         wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
-        return wanted and shared and b"horovod" not in self.script.read_bytes()
+        return wanted and shared and not self._sees_ranks()
+
+    def _sees_ranks(self) -> bool:
+        """Tell whether the script may see to its ranks itself."""
+        return b"horovod" in self.script.read_bytes()
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
         settings, places = self.settings, self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = (
-            Elsewhere()
+            PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
             else start(
                 self.world,
@@ -137,7 +152,11 @@ class Session:
         from harness.transparent.runtime import Runtime
 
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
-        runtime.collectives.counting = isinstance(self.witness, Elsewhere)
+        runtime.collectives.counting = isinstance(self.witness, PeerRank)
+        runtime.signals = self.signals
+        self.signals.gather = runtime.collectives.gather
+        self.signals.trains = lambda: runtime.synchronised
+        self._clocks.steps = lambda: runtime.steps
         return runtime
 
     def _offer_horovod(self) -> None:
@@ -152,6 +171,7 @@ class Session:
                 return
             self.witness.end()
             OwnMaster.now = self._own.present = True
+            self.rank_variables.show()
             for seeding in self._seedings:
                 seeding.undo()
             if isinstance(tf.random.set_seed, AgreedSeeding):
@@ -184,6 +204,7 @@ class Session:
     def _finish(self) -> None:
         if turns := current():
             turns.finish()
+        self.signals.meet()
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
@@ -225,7 +246,6 @@ class Session:
 
         reductions = runtime.collectives.reductions
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        staged = ", staged through host memory" if self.gpu else ""
         factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
         seen = ScriptObservations(
             started=self.started,
@@ -233,8 +253,8 @@ class Session:
             rows=sum(self.world.comm.allgather(measured.rows)) if self._own.present else measured.rows,
             global_batch=measured.batch * factor,
             sha256=sha256,
-            reduction=reductions[-1].name + staged if reductions else "none",
-            notes=(*runtime.notes, *unwatched, *(reduction.note for reduction in reductions if reduction.note)),
+            reduction=reductions[-1] if reductions else None,
+            notes=(*runtime.notes, *unwatched, *(note for reduction in reductions for note in reduction.notes)),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,

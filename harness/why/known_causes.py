@@ -1,7 +1,7 @@
 """The known causes of overhead and failure, one entry each, and which of them the launches of a sweep show."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Failure
 from harness.why import symptoms
-from harness.why.launch_detail import Case
+from harness.why.case import Case
 from harness.why.overheads import CAUSES
 from harness.why.symptoms import Symptom, rare_delays
 
@@ -195,31 +195,37 @@ CATALOGUE = (
 
 def find_causes(cases: Sequence[Case], failures: Iterable[Failure] = ()) -> tuple[Finding, ...]:
     """Return the known causes that launches show, costliest first; what is not time comes last."""
-    found: dict[tuple[KnownCause, str], list[Symptom]] = {}
+    symptoms_of: dict[tuple[KnownCause, str], list[Symptom]] = {}
     failed = list(failures)
     for case in cases:
         seen = {cause: symptom for cause in CATALOGUE if cause.find and (symptom := cause.find(case))}
         for cause, symptom in seen.items():
-            if not any(
-                cause.name in other.explains
-                and (not other.measured or (symptom.cost or 0.0) <= 2 * (evidence.cost or 0.0))
-                for other, evidence in seen.items()
-            ):
-                found.setdefault((cause, symptom.who), []).append(symptom)
+            if not _is_consequence(cause, symptom, seen):
+                symptoms_of.setdefault((cause, symptom.who), []).append(symptom)
     for failure in failed:
         for cause in CATALOGUE:
-            if cause.find_failed and (shown := cause.find_failed(failure)):
-                found.setdefault((cause, shown.who), []).append(shown)
-    findings = [_finding(cause, every, len(cases) + len(failed)) for (cause, _), every in found.items()]
-    return tuple(sorted(findings, key=lambda one: -1.0 if one.cost is None else one.cost, reverse=True))
+            if cause.find_failed and (symptom := cause.find_failed(failure)):
+                symptoms_of.setdefault((cause, symptom.who), []).append(symptom)
+    examined = len(cases) + len(failed)
+    findings = [_finding(cause, symptoms, examined) for (cause, _), symptoms in symptoms_of.items()]
+    return tuple(sorted(findings, key=lambda finding: -1.0 if finding.cost is None else finding.cost, reverse=True))
+
+
+def _is_consequence(cause: KnownCause, symptom: Symptom, seen: Mapping[KnownCause, Symptom]) -> bool:
+    """Say whether one of the causes `seen` in the same launch explains `cause`, which showed by `symptom`."""
+    cost = symptom.cost or 0.0
+    for root, evidence in seen.items():
+        if cause.name in root.explains and (not root.measured or cost <= 2 * (evidence.cost or 0.0)):
+            return True
+    return False
 
 
 def _finding(cause: KnownCause, seen: Sequence[Symptom], of: int) -> Finding:
-    worst = max(seen, key=lambda one: one.cost or 0.0)
-    overhead = next((one.name for one in CAUSES if one.column == cause.overhead), "")
+    worst = max(seen, key=lambda symptom: symptom.cost or 0.0)
+    overheads = (overhead.name for overhead in CAUSES if overhead.column == cause.overhead)
     return Finding(
         cause=cause.name,
-        overhead=overhead,
+        overhead=next(overheads, ""),
         evidence=worst.text,
         fix=cause.fix,
         cost=worst.cost,
@@ -246,12 +252,14 @@ def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
 
 
 def _chosen(loaded: Loaded) -> list[RunRecord]:
-    slow, runs = {one.run for one in loaded.slow}, loaded.valid or loaded.runs
-    seen, places = Counter[str](), dict[str, tuple[bool, int, int]]()
+    slow = {slow_rank.run for slow_rank in loaded.slow}
+    runs = loaded.valid or loaded.runs
+    launches_of_layout: Counter[str] = Counter()
+    places: dict[str, tuple[bool, int, int]] = {}
     for run in runs:
         layout = run.point.layout
-        seen[str(layout)] += 1
-        places[run.point.folder] = (run.point.folder not in slow, seen[str(layout)], -layout.ranks)
+        launches_of_layout[str(layout)] += 1
+        places[run.point.folder] = (run.point.folder not in slow, launches_of_layout[str(layout)], -layout.ranks)
     return sorted(runs, key=lambda run: places[run.point.folder])[:MOST_LAUNCHES]
 
 
@@ -259,10 +267,10 @@ def _case(loaded: Loaded, run: RunRecord, base: RunRecord | None) -> Case | None
     """Return the launch with its epochs and calls; None where its files are gone, no calls where unreadable."""
     folder = loaded.folder / run.point.folder
     try:
-        whole = read_run(folder)
+        record = read_run(folder)
     except UserError:
         return None
     calls: tuple[Calls, ...] = ()
     with suppress(UserError):  # of an older harness: its record has what the other causes need
-        calls = read_calls(folder, whole)
-    return Case(run=whole, calls=calls, base=base)
+        calls = read_calls(folder, record)
+    return Case(run=record, calls=calls, base=base)

@@ -1,118 +1,20 @@
 """What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.frames import EpochTimes, epoch_times
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import with_launch_parts
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
-
-Array = NDArray[np.float64]
-SKEW_CAUSES = ("leaving", "rows", "rank", "rare", "jitter")
-FAR_OUT = 3.0  # Tukey 1977: this many interquartile ranges beyond the quartiles
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LastRank:
-    """What the others waited for one rank: `seconds` of every epoch, means over the ranks; `calls` it was last in.
-
-    `share` is its part of all waiting, `usual_s` by how much it usually came later than the mean of the ranks
-    (negative: sooner), by the median of the calls.
-    """
-
-    rank: int
-    seconds: float
-    share: float
-    calls: float
-    usual_s: float
-
-
-def skew_shares(epochs: Sequence[Calls], batch: ArrayLike) -> dict[str, float]:
-    """Return which part of a launch's waiting has which of the SKEW_CAUSES; together 1, all 0 where nobody waits.
-
-    `batch` [ranks] are the rows of a step by rank. Causes are taken away one after the other, and what no longer
-    waits then is the cause's, so that they sum to the whole:
-
-    leaving  ranks left the last allreduce at different times
-    rows     ranks have unequal rows of a step: the part of `rank` that grows with them, at most in proportion
-    rank     a rank usually takes longer than the others: medians over the calls
-    rare     single calls that come far later than the same rank's others (Tukey's outer fences)
-    jitter   what differs from call to call
-    """
-    late = np.concatenate([_lateness(calls.entry) for calls in epochs])
-    left = np.concatenate([_lateness(np.vstack([calls.begin, calls.exit])[: len(calls.entry)]) for calls in epochs])
-    waited = _waited(late)
-    if not len(late) or waited <= 0:
-        return dict.fromkeys(SKEW_CAUSES, 0.0)
-    computed = late - left
-    usual = np.median(computed, axis=0)
-    usual -= usual.mean()
-    by_rows = _by_rows(usual, epochs, np.asarray(batch, dtype=float))
-    single = computed - usual
-    low, high = np.percentile(single, [25, 75], axis=0)
-    reach = FAR_OUT * (high - low)
-    stages = [late, computed, computed - by_rows, single, np.clip(single, low - reach, high + reach)]
-    left_over = [*(_waited(stage) for stage in stages), 0.0]
-    gains = np.maximum(-np.diff(left_over), 0.0)
-    return {cause: float(share) for cause, share in zip(SKEW_CAUSES, gains / gains.sum(), strict=True)}
-
-
-def last_ranks(epochs: Sequence[Calls]) -> tuple[LastRank, ...]:
-    """Return for each rank how long the others waited for it; empty where there is no call."""
-    entry = np.concatenate([calls.entry for calls in epochs])
-    if not len(entry):
-        return ()
-    last, waited = entry.argmax(axis=1), entry.max(axis=1) - entry.mean(axis=1)
-    ranks = entry.shape[1]
-    seconds, calls = (np.bincount(last, weights, ranks) for weights in (waited, None))
-    usual = np.median(_lateness(entry), axis=0)
-    return tuple(
-        LastRank(
-            rank=rank,
-            seconds=float(seconds[rank] / len(epochs)),
-            share=float(seconds[rank] / waited.sum()) if waited.sum() > 0 else 0.0,
-            calls=float(calls[rank] / len(entry)),
-            usual_s=float(usual[rank]),
-        )
-        for rank in range(ranks)
-    )
-
-
-def _lateness(times: Array) -> Array:
-    """Return how much later than the mean of the ranks each rank was, [calls, ranks]."""
-    later: Array = times - times.mean(axis=1, keepdims=True)
-    return later
-
-
-def _waited(late: Array) -> float:
-    """Return the seconds that ranks waited for the last of every call, mean over the ranks; `late` by `_lateness`."""
-    return float((late.max(axis=1) - late.mean(axis=1)).sum()) if len(late) else 0.0
-
-
-def _by_rows(usual: Array, epochs: Sequence[Calls], batch: Array) -> Array:
-    """Return the part of `usual` [ranks] that the `batch` explains: a line through it, no steeper than in proportion.
-
-    A step has costs that do not grow with its rows, so that it is less than in proportion.
-    """
-    more = batch - batch.mean()
-    if not more.any():
-        return np.zeros_like(usual)
-    computing = np.median(np.concatenate([calls.between[:-1] for calls in epochs]).mean(axis=1))
-    slope = float(np.clip((more * usual).sum() / (more**2).sum(), 0.0, computing / batch.mean()))
-    explained: Array = slope * more
-    return explained
-
+from harness.why.waiting import LastRank, last_ranks, skew_shares
 
 USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 CostOf = Callable[[RunRecord], MessageCost | None]
@@ -144,9 +46,10 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
     Raises:
         UserError: a launch has no times of single calls, or its record lacks skew and wire.
     """
-    rows, last = list[dict[str, Any]](), dict[str, list[tuple[LastRank, ...]]]()
-    for found in with_launch_parts(launches[launches["valid"]]).to_dict("records"):
-        row: dict[str, Any] = {str(name): value for name, value in found.items()}
+    rows: list[dict[str, Any]] = []
+    last: dict[str, list[tuple[LastRank, ...]]] = {}
+    for launch in with_launch_parts(launches[launches["valid"]]).to_dict("records"):
+        row: dict[str, Any] = {str(name): value for name, value in launch.items()}
         run = read_run(folder / row["run"])
         epochs = read_calls(folder / row["run"], run)
         _check(run, epochs)
@@ -156,7 +59,7 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         row |= _useful(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
-    return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(found) for layout, found in last.items()})
+    return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
 
 
 def _check(run: RunRecord, epochs: Iterable[Calls]) -> None:
@@ -176,12 +79,11 @@ def _useful(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> dict[st
     `to_turns` scales what was recorded to the launch's time in turns.
     """
     useful = [calls.between.sum(axis=0) for calls in epochs]
-    ideal = [calls.between.max(axis=1).sum() for calls in epochs]
     values = (
         [max(record.seconds) for record in run.epochs],
-        [one.mean() for one in useful],
-        [one.max() for one in useful],
-        ideal,
+        [by_rank.mean() for by_rank in useful],
+        [by_rank.max() for by_rank in useful],
+        [calls.between.max(axis=1).sum() for calls in epochs],
     )
     return {name: to_turns * float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
 
@@ -191,14 +93,18 @@ def _wire(
 ) -> dict[str, float]:
     """Return latency and bandwidth by the probe's line for the weights' bytes in every call, at most what was measured,
     and what that leaves."""
-    left, found = row["wire_seconds"], [0.0, 0.0]
-    if cost is not None:
-        calls = float(np.median([len(one.entry) for one in epochs]))
-        size = run.weights.bytes / (1 if run.point.workload.wire == "float32" else 2)
-        for place, seconds in enumerate((cost.alpha_s.value, cost.beta_s_per_byte.value * size)):
-            found[place] = min(calls * seconds, left)
-            left -= found[place]
-    return {"latency_seconds": found[0], "bandwidth_seconds": found[1], "sum_seconds": left}
+    measured = row["wire_seconds"]
+    if cost is None:
+        return {"latency_seconds": 0.0, "bandwidth_seconds": 0.0, "sum_seconds": measured}
+    calls = float(np.median([len(epoch.entry) for epoch in epochs]))
+    size = run.weights.bytes / (1 if run.point.workload.wire == "float32" else 2)
+    latency = min(calls * cost.alpha_s.value, measured)
+    bandwidth = min(calls * (cost.beta_s_per_byte.value * size), measured - latency)
+    return {
+        "latency_seconds": latency,
+        "bandwidth_seconds": bandwidth,
+        "sum_seconds": measured - latency - bandwidth,
+    }
 
 
 def _compute(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, float], to_turns: float) -> dict[str, float]:
@@ -221,57 +127,3 @@ def _compute(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, float]
         "queue_seconds": queue,
         "unexplained_seconds": rest,
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One launch. `run` has its epochs, `calls` are empty where none are recorded, `base` ran on the fewest ranks."""
-
-    run: RunRecord
-    calls: Sequence[Calls] = ()
-    base: RunRecord | None = None
-
-    @cached_property
-    def times(self) -> EpochTimes:
-        """The times of the epochs."""
-        return epoch_times(self.run)
-
-    @cached_property
-    def total(self) -> float:
-        """Seconds of all epochs, the slowest rank of each."""
-        return float(self.times.seconds.max(axis=1).sum())
-
-    def part(self, seconds: Array) -> float:
-        """Return the part of the epochs that `seconds` [epochs, ranks] take, mean over ranks."""
-        return float(seconds.mean(axis=1).sum() / self.total)
-
-    @cached_property
-    def skew(self) -> float:
-        """The part of the epochs that ranks wait for the last one."""
-        return self.part(self.times.skew)
-
-    @cached_property
-    def wire(self) -> float:
-        """The part of the epochs that the allreduces themselves take; unknown parts of synchronisation count."""
-        return self.part(self.times.sync) - self.skew
-
-    @cached_property
-    def input(self) -> float:
-        """The part of the epochs that goes into rows."""
-        return self.part(self.times.input)
-
-    @cached_property
-    def skew_causes(self) -> dict[str, float]:
-        """Which part of the epochs each of the SKEW_CAUSES takes."""
-        shares = skew_shares(self.calls, [rank.batch for rank in self.run.ranks]) if self.entries.size else {}
-        return {cause: share * self.skew for cause, share in shares.items()}
-
-    @cached_property
-    def entries(self) -> Array:
-        """When every rank came to every call, [calls, ranks]."""
-        return np.concatenate([np.empty((0, len(self.run.ranks))), *(one.entry for one in self.calls)])
-
-    @property
-    def hosts(self) -> set[str]:
-        """The hosts of the ranks."""
-        return {rank.host for rank in self.run.ranks}

@@ -1,34 +1,24 @@
 """Overheads: what a point takes beyond its ideal time, by cause, in one vocabulary for reports and checks.
 
-A part of the time (`time_parts.PART_NAMES`) is divided into causes, and each cause lowers one efficiency (`TREE`);
-`why.known_causes` says which overhead what it finds is part of. Names and definitions of the efficiencies are those of
-the POP Centre of Excellence ("Standard Metrics for Performance Analysis", https://co-design.pop-coe.eu/metrics): how
-much of the cores' time is useful work, and what lowers it. Useful computation is all that a rank does outside of
-synchronisation calls.
+A part of the time (`analysis.time_parts.PART_NAMES`) is divided into causes, and each cause lowers one efficiency
+(`why.efficiencies.TREE`); `why.known_causes` says which overhead what it finds is part of.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from harness.analysis.comparison import comparable, undisturbed_launches
-from harness.analysis.frames import launch_frame
 from harness.analysis.inference import FEWEST_LAUNCHES, Interval, percentiles, resamples
-from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.scaling import PointScaling, Scaling, scale
+from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches, median_launches
-from harness.base.errors import UserError
-from harness.probe.probe_store import newest_probe
-from harness.schema.message_cost import ALLREDUCE, OVERLAPPED, REDUCTION, REDUCTION_NAMES, MessageCost, Probe
-from harness.schema.record import RunRecord
-from harness.why.launch_detail import USEFUL_COLUMNS, Detailed, detailed
 
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
+_TOTAL = "all_causes_seconds"  # the column of the sum of all causes
 _LISTED = 0.001  # of the measured time: a cause below this is not worth a line
 
 
@@ -52,6 +42,8 @@ def _causes(part: str, *causes: tuple[str, str, str]) -> tuple[OverheadCause, ..
 
 
 PARTS = tuple(OverheadCause(column=part, name=PART_NAMES[part], part=part) for part in EPOCH_PARTS)
+
+
 CAUSES = (
     *_causes(
         "compute_seconds",
@@ -76,6 +68,8 @@ CAUSES = (
     *_causes("compute_seconds", ("unexplained", "not explained", "")),
 )
 """The causes of the overhead of an epoch: those of a part sum to the part, all to the epoch's time."""
+
+
 LAUNCH_CAUSES = tuple(OverheadCause(column=part, name=PART_NAMES[part], part=part) for part in LAUNCH_PARTS)
 
 
@@ -101,8 +95,8 @@ class Overhead:
     @property
     def sure(self) -> bool:
         """Whether its interval, where there is one, excludes 0."""
-        found = self.fraction_interval
-        return found is None or found.low > 0 or found.high < 0
+        interval = self.fraction_interval
+        return interval is None or interval.low > 0 or interval.high < 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,10 +143,10 @@ def overheads(
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
     (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
-    `frames.launch_frame` and `with_launch_parts`.
+    `frames.launch_frame` and `time_parts.with_launch_parts`.
     """
     valid = launches[launches["valid"]]
-    valid = valid.assign(whole=valid[[cause.column for cause in causes]].sum(axis=1))
+    valid = valid.assign(**{_TOTAL: valid[[cause.column for cause in causes]].sum(axis=1)})
     groups = {str(layout): group for layout, group in valid.groupby("layout", sort=False)}
     compared = [point for point in scaling.others if point.speedup is not None]
     return tuple(_point_overheads(point, groups, scaling, causes) for point in compared)
@@ -161,33 +155,39 @@ def overheads(
 def _point_overheads(
     point: PointScaling, groups: Mapping[str, pd.DataFrame], scaling: Scaling, causes: Sequence[OverheadCause]
 ) -> PointOverheads:
-    base, group = (undisturbed_launches(groups[layout]) for layout in (scaling.base.layout, point.layout))
-    strong = scaling.scaling == "strong"
-    share, factor = (point.ideal, 1.0) if strong else (1.0, point.ideal)
+    base = undisturbed_launches(groups[scaling.base.layout])
+    group = undisturbed_launches(groups[point.layout])
+    is_strong = scaling.scaling == "strong"
+    share = point.ideal if is_strong else 1.0
     every_launch = (np.arange(len(base))[None], np.arange(len(group))[None])
     parts = _overhead_parts(base, group, every_launch, causes, share)
     if causes is not LAUNCH_CAUSES:
         parts = parts.scaled(scaling.base.seconds / share, point.seconds)
-    ideal, measured = float(parts.ideal[0]), float(parts.measured[0])
-    excess = parts.excess[0]
-    overhead = measured - ideal
-    divided = overhead >= LEAST * measured
-    intervals = _overhead_intervals(base, group, causes, share, divided=divided)
+    ideal = float(parts.ideal[0])
+    measured = float(parts.measured[0])
+    is_divided = measured - ideal >= LEAST * measured
+    intervals = _overhead_intervals(base, group, causes, share, divided=is_divided)
     items = []
     for number, cause in enumerate(causes):
-        seconds = float(excess[number])
+        seconds = float(parts.excess[0, number])
         is_cost = 0 < seconds < measured  # what is left of the time without it is never nothing
-        speedup_interval = intervals.speedups[number]
+        speedup_without = None
+        speedup_interval = None
+        if is_cost:
+            speedup_without = point.ideal * ideal / (measured - seconds)
+            speedup_interval = intervals.speedups[number]
+        if speedup_interval and not is_strong:
+            speedup_interval = speedup_interval.scaled(point.ideal)
         items.append(
             Overhead(
                 cause=cause,
                 seconds=seconds,
                 fraction=seconds / measured,
                 fraction_interval=intervals.fractions[number],
-                share=seconds / overhead if divided else None,
+                share=seconds / (measured - ideal) if is_divided else None,
                 share_interval=intervals.shares[number],
-                speedup_without=factor * share * ideal / (measured - seconds) if is_cost else None,
-                speedup_interval=speedup_interval.scaled(factor) if is_cost and speedup_interval else None,
+                speedup_without=speedup_without,
+                speedup_interval=speedup_interval,
             )
         )
     return PointOverheads(
@@ -195,7 +195,7 @@ def _point_overheads(
         ranks=int(point.ranks),
         ideal=ideal,
         measured=measured,
-        fraction_interval=intervals.whole,
+        fraction_interval=intervals.total,
         items=tuple(items),
     )
 
@@ -224,9 +224,9 @@ class _OverheadParts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OverheadIntervals:
-    """Intervals of all overhead as part of the time (`whole`), and by cause; None below 6 launches."""
+    """Intervals of all overhead as part of the time (`total`), and by cause; None below 6 launches."""
 
-    whole: Interval | None
+    total: Interval | None
     fractions: Sequence[Interval | None]
     shares: Sequence[Interval | None]
     speedups: Sequence[Interval | None]
@@ -240,20 +240,20 @@ def _overhead_intervals(
     nothing: list[Interval | None] = [None] * rows
     pair = comparable(base, group) if min(len(base), len(group)) >= FEWEST_LAUNCHES else None
     if pair is None:
-        return _OverheadIntervals(whole=None, fractions=nothing, shares=nothing, speedups=nothing)
+        return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
     fewest = min(len(pair.base), len(pair.group))
     drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
     parts = _overhead_parts(pair.base, pair.group, drawn, causes, share)
     overhead = parts.measured - parts.ideal
-    whole = percentiles(overhead / parts.measured, fewest)
+    total = percentiles(overhead / parts.measured, fewest)
     fractions = parts.excess / parts.measured[:, None]
-    left = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
-    speedups = share * parts.ideal[:, None] / left
+    seconds_without = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
+    speedups = share * parts.ideal[:, None] / seconds_without
     shares = nothing
-    if divided and whole.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
+    if divided and total.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
         shares = [percentiles(values, fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
     return _OverheadIntervals(
-        whole=whole,
+        total=total,
         fractions=[percentiles(values, fewest, rows=rows) for values in fractions.T],
         shares=shares,
         speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
@@ -269,9 +269,9 @@ def _overhead_parts(
 ) -> _OverheadParts:
     """Return what the causes take of the `drawn` launches; the base's parts over `share` are ideal."""
     columns = [cause.column for cause in causes]
-    typical = typical_launches(base, group)
-    base_seconds, base_parts = typical(base, drawn[0], columns, "whole")
-    seconds, parts = typical(group, drawn[1], columns, "whole")
+    average = typical_launches(base, group)
+    base_seconds, base_parts = average(base, drawn[0], columns, _TOTAL)
+    seconds, parts = average(group, drawn[1], columns, _TOTAL)
     ideal_parts = base_parts / share
     return _OverheadParts(
         ideal=base_seconds / share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
@@ -282,201 +282,3 @@ def typical_launches(*groups: pd.DataFrame) -> Callable[..., tuple[Array, Array]
     """Return how the launches of `groups` are averaged: geometric means of those in turns, medians of others."""
     in_turns = all(bool(group["ran_seconds"].notna().all()) for group in groups)
     return mean_launches if in_turns else median_launches
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """One node of the tree: `depth` 0 is the root."""
-
-    name: str
-    depth: int
-    meaning: str
-
-
-TREE = (
-    Metric(name="global efficiency", depth=0, meaning="parallel efficiency x computation scaling"),
-    Metric(name="parallel efficiency", depth=1, meaning="mean useful time of the ranks over the epoch's time"),
-    Metric(name="load balance", depth=2, meaning="mean useful time over that of the rank with most"),
-    Metric(name="communication efficiency", depth=2, meaning="useful time of the rank with most over the epoch's time"),
-    Metric(
-        name="serialisation efficiency",
-        depth=3,
-        meaning="useful time of the rank with most over the epoch's time on a network that takes no time",
-    ),
-    Metric(
-        name="transfer efficiency",
-        depth=3,
-        meaning="the epoch's time on a network that takes no time over the measured one",
-    ),
-    Metric(
-        name="computation scaling",
-        depth=1,
-        meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
-        "which records without hardware counters cannot divide",
-    ),
-)
-NAMES = tuple(metric.name for metric in TREE)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Efficiency:
-    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sessions differ."""
-
-    value: float
-    interval: Interval | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PointEfficiencies:
-    """The efficiencies of one point by name: all of `NAMES`, where work differs no computation scaling and no root."""
-
-    layout: str
-    ranks: int
-    launches: int
-    metrics: Mapping[str, Efficiency]
-
-
-def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
-    """Return the efficiencies of every point of `scaling`; `launches` are `launch_detail.Detailed`'s.
-
-    Values are of the median launch, in turns of the mean over launches, so that factors multiply up exactly. The ratio
-    of two points' global efficiency is the efficiency of the scaling table.
-    """
-    groups = {str(layout): undisturbed_launches(group) for layout, group in launches.groupby("layout", sort=False)}
-    base = groups[scaling.base.layout]
-    return tuple(_point_efficiencies(point, groups[point.layout], base, scaling) for point in scaling.points)
-
-
-def _point_efficiencies(
-    point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling
-) -> PointEfficiencies:
-    compared = point is scaling.base or point.speedup is not None
-    one = np.arange(len(group))[None], np.arange(len(base))[None]
-    values = _metrics(_times(group, one[0]), _times(base, one[1]) if compared else None)
-    intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
-    return PointEfficiencies(
-        layout=point.layout,
-        ranks=int(point.ranks),
-        launches=len(group),
-        metrics={
-            name: Efficiency(value=float(values[name][0]), interval=intervals.get(name))
-            for name in NAMES
-            if name in values
-        },
-    )
-
-
-def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
-    """Return the intervals that there are; the base's computation scaling is 1 by definition."""
-    if len(group) < FEWEST_LAUNCHES:
-        return {}
-    drawn, _ = resamples(len(group), 1, paired=True)
-    times = _times(group, drawn)
-    found = {name: percentiles(values, len(group)) for name, values in _metrics(times, times if same else None).items()}
-    pair = comparable(base, group) if compared and not same and len(base) >= FEWEST_LAUNCHES else None
-    if pair is not None:
-        first, second = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-        against = _metrics(_times(pair.group, second), _times(pair.base, first))
-        fewest = min(len(pair.base), len(pair.group))
-        found |= {name: percentiles(against[name], fewest) for name in ("global efficiency", "computation scaling")}
-    return found
-
-
-def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
-    """Return seconds, useful, longest, ideal of the median launches [draws], and useful core-seconds of a row."""
-    _, columns = typical_launches(group)(group, drawn, USEFUL_COLUMNS)
-    spent = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
-    times: Array = np.vstack([columns.T, spent])
-    return times
-
-
-def _metrics(times: Array, base: Array | None) -> dict[str, Array]:
-    seconds, useful, longest, ideal, spent = times
-    found = {
-        "parallel efficiency": useful / seconds,
-        "load balance": useful / longest,
-        "communication efficiency": longest / seconds,
-        "serialisation efficiency": longest / ideal,
-        "transfer efficiency": ideal / seconds,
-    }
-    if base is not None:
-        scaled = base[4] / spent
-        found |= {"computation scaling": scaled, "global efficiency": found["parallel efficiency"] * scaled}
-    return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
-    """A sweep with its reasons. `overheads` are of an epoch, `launch_overheads` of a whole launch, by point.
-
-    `network` says where the latency and the bandwidth of the allreduce are from, or why there are none.
-    """
-
-    loaded: Loaded
-    scaling: Scaling
-    detail: Detailed
-    efficiencies: tuple[PointEfficiencies, ...]
-    overheads: tuple[PointOverheads, ...]
-    launch_overheads: tuple[PointOverheads, ...]
-    network: str
-    probe: Probe | None
-
-    @property
-    def main(self) -> PointOverheads | None:
-        """The overheads of the largest point that has them: what the answer is about."""
-        return self.overheads[-1] if self.overheads else None
-
-    def point_of(self, overheads: PointOverheads) -> PointScaling | None:
-        """The row of the scaling table whose overheads these are."""
-        return next((point for point in self.scaling.points if point.layout == overheads.layout), None)
-
-
-def explain_sweep(folder: Path, base: int | None = None) -> Explanation:
-    """Return what explains the sweep in `folder`; ratios are over `base` ranks, by default over the fewest.
-
-    Raises:
-        UserError: there is no valid launch, one has no times of single calls, `base` has none, or a probe is damaged.
-    """
-    loaded = load_sweep(folder)
-    if not loaded.valid:
-        raise UserError(f"sweep '{folder}' has no valid launch: `harness status {folder.name}` says why")
-    frame = launch_frame(loaded.runs, loaded.epochs)
-    scaling = scale(frame, base_ranks=base)
-    assert scaling is not None
-    machines = {run.provenance.machine.fingerprint for run in loaded.valid}
-    probe = newest_probe(folder.resolve().parent, min(machines)) if len(machines) == 1 else None
-    detail = detailed(folder, frame, lambda run: cost_of(probe, run) if probe else None)
-    return Explanation(
-        loaded=loaded,
-        scaling=scaling,
-        detail=detail,
-        efficiencies=efficiencies(scaling, detail.launches),
-        overheads=overheads(scaling, detail.launches),
-        launch_overheads=overheads(scaling, detail.launches, LAUNCH_CAUSES),
-        network=_network(probe, loaded),
-        probe=probe,
-    )
-
-
-def cost_of(probe: Probe, run: RunRecord, way: str = "") -> MessageCost | None:
-    """Return what an allreduce by `way` (a choice of HARNESS_REDUCTION, by default the one that `run` took) costs.
-
-    None where the probe did not measure it on as many ranks, `run` had settings of its own, or overlapped them with
-    computation, so that their times are not all that they cost.
-    """
-    if OVERLAPPED in run.provenance.reduction and not way:
-        return None
-    network = probe.by_setting[0]
-    took = way or next((way for way, name in REDUCTION_NAMES.items() if name in run.provenance.reduction), "")
-    found = network.find(f"{REDUCTION}{took}", network.widest)
-    if found is None and took == "messages":
-        found = network.find(ALLREDUCE, network.widest)
-    usable = found is not None and found.ranks == run.point.layout.ranks and not run.point.settings
-    return found if usable else None
-
-
-def _network(probe: Probe | None, loaded: Loaded) -> str:
-    summing = [run for run in loaded.valid if run.point.layout.ranks > 1]
-    if probe is None or not any(cost_of(probe, run) for run in summing):
-        return "Latency and bandwidth of the allreduce are one: no probe of this machine on as many ranks (make probe)"
-    return f"Latency and bandwidth of the allreduce are those of the probe of {probe.measured:%Y-%m-%d %H:%M} UTC"

@@ -17,7 +17,8 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame
 from harness.base.errors import UserError
-from harness.report.sweep_facts import doubts, machine_facts, mixtures
+from harness.report.sweep_facts import machine_facts
+from harness.report.sweep_warnings import doubts, mixtures
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
 from tests.labs.factories import (

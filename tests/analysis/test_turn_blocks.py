@@ -22,7 +22,7 @@ from harness.analysis.turn_blocks import (
 from harness.analysis.turn_times import read_rounds
 from harness.base.errors import UserError
 from harness.cli.repeats_until_narrow import next_repeats
-from harness.report.sweep_facts import sweep_warnings
+from harness.report.sweep_warnings import sweep_warnings
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
 

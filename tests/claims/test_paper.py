@@ -15,7 +15,7 @@ from harness.base.files import resource
 from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan, rank_counts
 from harness.cli.command_paper import paper
 from harness.report.claims_page import FOLDER, claims_answer
-from harness.report.paper_sections import PaperStudy, read_experiments
+from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.record import RunRecord, read_run

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from harness import cli
 from harness.__main__ import run
-from harness.cli import COMMANDS
+from harness.cli import COMMANDS, MAKE
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
 
@@ -26,6 +28,11 @@ def test_help_imports_nothing_heavy():
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert all(name in finished.stdout for name in COMMANDS)
+
+
+def test_every_module_of_a_command_is_in_the_list():
+    modules = {path.stem for path in Path(cli.__file__).parent.glob("command_*.py")}
+    assert modules == {f"command_{name}" for name in (*COMMANDS, MAKE)}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

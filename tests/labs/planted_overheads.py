@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.why.overheads import Explanation, explain_sweep
+from harness.why.explanation import Explanation, explain_sweep
 from tests.labs.factories import write_study
 from tests.labs.planted import write_planted
 

@@ -52,7 +52,7 @@ world = start()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
 for choice in (*Algorithm, "too large", "no room"):
-    os.environ["HARNESS_REDUCTION"] = choice if choice in Algorithm else "native"
+    os.environ["HARNESS_REDUCTION"] = choice if choice in list(Algorithm) else "native"
     reduction = select(world, [{"too large": TOO_LARGE, "no room": NO_ROOM}.get(choice, 4 * 2**20)])
     errors = dict.fromkeys((np.float32, np.float64), 0.0)
     for dtype, scale in ((np.float32, 1.0), (np.float64, 1.0), (np.float32, 0.25), (np.float64, 0.3)):
@@ -65,7 +65,7 @@ for choice in (*Algorithm, "too large", "no room"):
     calls = reduction.take_calls()
     found[choice] = {
         "name": reduction.name,
-        "note": reduction.note,
+        "notes": [note.code for note in reduction.notes],
         "error": errors[np.float32],
         "error of float64": errors[np.float64],
         "one NaN": one_nan(reduction),

@@ -40,7 +40,7 @@ for choice in ("native", "messages"):
             "name": reduction.name,
             "error": max(map(float, errors)),
             "same": same,
-            "note": reduction.note,
+            "notes": [str(note) for note in reduction.notes],
             "lost": lost,
             "dtype": sums[0].dtype.name,
             "calls": len(reduction.take_calls()),

@@ -135,7 +135,7 @@ def drawn(folder: Path, **options: object) -> Answer:
 
 
 def table(answer: Answer, title: str) -> Table:
-    found = [one for section in answer.sections for one in section.blocks]
+    found = [one for section in answer.sections for one in section.elements]
     return next(one for one in found if isinstance(one, Table) and one.title.startswith(title))
 
 

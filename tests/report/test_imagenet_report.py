@@ -9,7 +9,7 @@ from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.cli.command_claims import claims
-from harness.report.claims_page import OTHER_PAPER, TITLES, imagenet_charts
+from harness.report.imagenet_charts import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.presets import resolve

@@ -15,17 +15,17 @@ MEMORY = '''
 
 from collections.abc import Iterator
 
-from harness.report.answer import FigureBlock
+from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 from harness.report.svg import draw
 
 
 @figure("time")
-def memory(view: SweepView) -> Iterator[FigureBlock]:
+def memory(view: SweepView) -> Iterator[PageFigure]:
     peak = view.ratios.groupby("ranks")["peak_memory_bytes"].max()
     picture = draw("peak-memory", "Peak memory", lambda axes: axes.plot(peak.index, peak / 2**30, "o") and None)
     table = peak.reset_index()
-    yield FigureBlock(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
+    yield PageFigure(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
 '''
 
 

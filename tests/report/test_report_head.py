@@ -11,7 +11,7 @@ import pytest
 from harness.regression.measurement import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
-from harness.report.sweep_facts import layout_words
+from harness.report.run_words import layout_words
 from harness.schema.command_lines import sweep_command
 from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode

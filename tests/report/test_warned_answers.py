@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.base.cpu_contention import MET
 from harness.cli.command_report import report
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
@@ -20,16 +19,20 @@ from harness.regression.history import history_of
 from harness.regression.measurement import measured_in
 from harness.report import sweep_sentences
 from harness.report.answer import plain
-from harness.report.compare_page import check_answer, comparison_answer
+from harness.report.check_page import check_answer
+from harness.report.compare_page import comparison_answer
 from harness.report.explain_page import explain_answer
 from harness.report.history_page import history_answer
 from harness.report.probe_page import best_settings, probe_answer
-from harness.report.sweep_facts import cost, doubts, run_facts, sweep_warnings
+from harness.report.run_words import cost
+from harness.report.sweep_facts import run_facts
+from harness.report.sweep_warnings import doubts, sweep_warnings
+from harness.schema.note import Note, NoteCode
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
 from harness.sweep.survey import set_aside
+from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
-from harness.why.overheads import explain_sweep
 from tests.labs.factories import (
     launch_frame,
     make_data,
@@ -46,6 +49,7 @@ from tests.labs.planted_overheads import plant
 from tests.labs.probes import make_probe
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
+MET = Note(code=NoteCode.OTHER_WORK, values={"reason": BUSY})
 
 
 def headline(runs: list[RunRecord], **changes: object) -> str:
@@ -186,7 +190,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
                     point,
                     seconds=[[seconds] * ranks] * 3,
                     data=data,
-                    notes=(f"{BUSY}{MET}",),
+                    notes=(MET,),
                     invalid=(BUSY,) * (repeat == 2),
                 ),
             )
@@ -208,7 +212,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
 
 
 def test_launches_in_turns_beside_other_work_are_said_first() -> None:
-    runs = [make_launch(1, k, 1.0, notes=(f"{BUSY}{MET}",) if k else ()) for k in range(3)]
+    runs = [make_launch(1, k, 1.0, notes=(MET,) if k else ()) for k in range(3)]
     said = plain(" ".join(doubts(runs, launch_frame(runs))))
     assert "2 of 3 launches trained in turns beside other work" in said
 

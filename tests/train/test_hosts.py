@@ -14,6 +14,7 @@ import pytest
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
+from harness.schema.note import NoteCode
 from harness.schema.record import decode, encode, read_run
 from tests.hosts.lab import Lab, hosts, missing
 from tests.hosts.predictions import GBIT, Measured, emulated, score
@@ -69,10 +70,10 @@ def test_two_hosts_train_as_one_does(lab: Lab, python: str) -> None:
 def test_every_way_sums_exactly_over_two_hosts(lab: Lab, python: str) -> None:
     lab.network()
     found = told(lab, python, 2, PROGRAMS / "reductions.py")
-    assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["note"] == ""
+    assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["notes"] == []
     assert "MPI_Allreduce" in found["messages"]["name"]
-    assert "4,194,304 bytes, over these hosts takes messages" in found["native"]["note"]
-    assert "/dev/shm" in found["no room"]["note"] and "MPI_Allreduce" in found["no room"]["name"]
+    assert found["native"]["notes"] == [NoteCode.ALGORITHM_TRIED]
+    assert found["no room"]["notes"] == [NoteCode.NO_SHARED_MEMORY] and "MPI_Allreduce" in found["no room"]["name"]
     for choice, outcome in found.items():
         assert outcome["error"] < 1e-5 and outcome["error of float64"] < 1e-13, choice
         assert outcome["one NaN"], choice

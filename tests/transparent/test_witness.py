@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from harness.base.cores import usable_cores
-from harness.transparent.witness import NoWitness, Seen, compared, measures
+from harness.transparent.observations import Observation, compared, measures
+from harness.transparent.witness import NoWitness
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts
 
@@ -167,7 +168,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
 
 
 def gradient(*parts):
-    return Seen("gradient", tuple("abcdefgh"[: len(parts)]), np.array([measures(*part) for part in parts]))
+    return Observation("gradient", tuple("abcdefgh"[: len(parts)]), np.array([measures(*part) for part in parts]))
 
 
 def test_a_difference_is_found_among_rounding():
@@ -206,7 +207,7 @@ def test_what_a_session_reads_while_it_is_written_is_not_compared():
 
 def test_numbers_that_overflow_alike_are_equal_and_others_are_not():
     def number(value):
-        return Seen("number", ("loss",), np.array([[value]]))
+        return Observation("number", ("loss",), np.array([[value]]))
 
     assert compared(number(np.nan), number(np.nan))[0] == 0
     assert compared(number(np.inf), number(np.inf))[0] == 0

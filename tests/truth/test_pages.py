@@ -16,7 +16,7 @@ from harness.report.answer import Answer
 from harness.report.explain_page import explain_answer
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.why.overheads import explain_sweep
+from harness.why.explanation import explain_sweep
 from tests.labs.factories import make_point
 from tests.labs.planted import Compute, write_planted
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
@@ -200,4 +200,4 @@ def check_explanation(sweep: Path, rows: list[Row], scaling: str) -> None:
     for row, tree in zip(rows, explanation.efficiencies, strict=True):
         root = tree.metrics["global efficiency"].value
         assert root / base_root == pytest.approx(float(row["Efficiency"]), rel=1e-6)
-    assert explain_answer(explanation, None, (), "harness explain").table is not None
+    assert explain_answer(explanation, (), "harness explain").table is not None

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from harness.analysis.read_results import load_sweep
+from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Failure
+from harness.why.case import Case
+from harness.why.delays import regular_delays
 from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
-from harness.why.launch_detail import Case
-from harness.why.symptoms import regular_delays
 from tests.labs.factories import (
     START,
     make_point,
@@ -57,8 +58,8 @@ def system(**changes: Any) -> dict[str, Any]:
 
 
 IB = {"InfiniBand": "mlx5_0"}
-SHM = ("shared memory (/dev/shm) has no room for sums of 100,000,000 bytes: the slower MPI_Allreduce is in use",)
-BRIDGE = ("the slower numpy_function bridge is in use: no C++ compiler mpicxx",)
+SHM = (Note(code=NoteCode.NO_SHARED_MEMORY, values={"bytes": 100_000_000}),)
+BRIDGE = (Note(code=NoteCode.BRIDGE, values={"reason": "no C++ compiler mpicxx"}),)
 SINGLE = "1 MPI ranks were started for a layout of 4: start it with mpirun -n 4 or srun --ntasks=4"
 MIX = {"rank": {"queued_share": 0.5}, "provenance": {"other_load": 0.8}}
 
@@ -276,7 +277,7 @@ def test_regular_delays_are_found_among_noise_as_large_and_nothing_is_found_in_t
         found.append(regular_delays([epoch - epoch[:, ::-1] for epoch in late]))
     known = [one for one in found if one]
     assert len(known) >= 38
-    assert {(one.rank, one.every, one.calls) for one in known} == {(1, 50, 3 * 469)}
-    assert [one.delay for one in known] == pytest.approx([1e-3] * len(known), rel=0.5)
+    assert {(one.rank, one.period, one.calls) for one in known} == {(1, 50, 3 * 469)}
+    assert [one.seconds for one in known] == pytest.approx([1e-3] * len(known), rel=0.5)
     assert regular_delays([]) is None and regular_delays([np.zeros((24, 2))]) is None
     assert regular_delays([np.zeros((100, 1))]) is None

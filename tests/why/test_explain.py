@@ -18,8 +18,9 @@ from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import STEPS_FILE
-from harness.why.launch_detail import last_ranks, skew_shares
-from harness.why.overheads import LAUNCH_CAUSES, PARTS, Explanation, explain_sweep, overheads
+from harness.why.explanation import Explanation, explain_sweep
+from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
+from harness.why.waiting import last_ranks, skew_shares
 from tests.labs.factories import make_launch, make_point, write_run, write_study
 from tests.labs.planted import BATCHES, write_planted
 from tests.labs.planted_overheads import INPUT, RANKS, STEP, WIRE, noisy, plant

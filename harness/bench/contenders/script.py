@@ -34,7 +34,7 @@ def read_task() -> Task:
 
 
 def read_addresses() -> list[str]:
-    """Return the ``host:port`` of all processes, which the command line has behind the task."""
+    """Return the ``host:port`` of all processes, which the command line has after the task."""
     return sys.argv[2].split(",")
 
 

@@ -98,7 +98,8 @@ struct MissingRank {
   bool none() const { return reason == Loss::kNone; }
 };
 
-// Notes the loss of a rank for `harness_loss` and returns it as a status, kUnavailable and a sentence.
+// Notes the loss of a rank for `harness_loss` and returns it as a status, kAborted and a sentence: TensorFlow takes
+// kUnavailable for a failure of its own network and replaces it.
 absl::Status Lost(const MissingRank& missing);
 
 // What is thrown where no status can be returned.
@@ -184,7 +185,7 @@ class Group {
   Algorithm algorithm() const { return algorithm_; }
   bool short_of_memory() const { return short_of_memory_; }
 
-  // Writes the sums over all ranks of scale * in to out; kUnavailable says that a rank is lost, kInternal that MPI failed
+  // Writes the sums over all ranks of scale * in to out; kAborted says that a rank is lost, kInternal that MPI failed
   // otherwise. Ends all ranks, with a sentence, when they are in different exchanges.
   template <typename T>
   absl::Status Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
@@ -299,7 +300,7 @@ Group* FindGroup(int64_t number);
 extern std::atomic<double> patience;
 extern std::atomic<bool> outlives;
 
-// What MPI says about the return code of a failure: kUnavailable where a process has failed or the communicator was
+// What MPI says about the return code of a failure: kAborted where a process has failed or the communicator was
 // revoked, else kInternal.
 absl::Status MpiFailure(int code);
 

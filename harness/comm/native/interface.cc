@@ -61,7 +61,7 @@ Group* FindGroup(int64_t number) {
 
 absl::Status Lost(const MissingRank& missing) {
   NoteLoss(missing.reason, missing.rank);
-  return absl::UnavailableError(Sentence(missing));
+  return absl::AbortedError(Sentence(missing));
 }
 
 absl::Status MpiFailure(int code) {
@@ -74,7 +74,7 @@ absl::Status MpiFailure(int code) {
     return absl::InternalError(sentence);
   }
   NoteLoss(Loss::kMpi, -1);
-  return absl::UnavailableError(sentence);
+  return absl::AbortedError(sentence);
 }
 
 void Require(int code) {

@@ -13,7 +13,7 @@ from harness.analysis.scaling import Scaling
 from harness.analysis.scaling_laws import Fit
 from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.network_reference import NetworkReference
-from harness.report.answer import FigureBlock
+from harness.report.answer import PageFigure
 from harness.schema.record import RunRecord
 from harness.why.overheads import PointOverheads
 
@@ -50,7 +50,7 @@ class SweepView:
     targets: tuple[TimeToAccuracy, ...] = ()
 
 
-Draw = Callable[[SweepView], Iterable[FigureBlock]]
+Draw = Callable[[SweepView], Iterable[PageFigure]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +67,13 @@ def figure(section: str) -> Callable[[Draw], SweepFigure]:
     return lambda draw: SweepFigure(section=section, draw=draw)
 
 
-def draw_figures(view: SweepView) -> dict[str, tuple[FigureBlock, ...]]:
+def draw_figures(view: SweepView) -> dict[str, tuple[PageFigure, ...]]:
     """Return the figures of `view` by section, in the order of the modules' names and of their place in them."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
-    known = dict.fromkeys(one for module in modules for one in vars(module).values() if isinstance(one, SweepFigure))
-    blocks = [(one.section, block) for one in known for block in one.draw(view)]
-    return {section: tuple(block for place, block in blocks if place == section) for section in SECTIONS}
+    kinds: dict[SweepFigure, None] = {}  # each once, in order
+    for entry in iter_modules(__path__):
+        module = import_module(f"{__name__}.{entry.name}")
+        kinds |= dict.fromkeys(value for value in vars(module).values() if isinstance(value, SweepFigure))
+    figures: dict[str, list[PageFigure]] = {section: [] for section in SECTIONS}
+    for kind in kinds:
+        figures[kind.section] += kind.draw(view)
+    return {section: tuple(drawn) for section, drawn in figures.items()}

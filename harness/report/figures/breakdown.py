@@ -8,8 +8,8 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.time_parts import PART_NAMES
 from harness.base.own_matplotlib import Axes
-from harness.report import svg, sweep_sentences
-from harness.report.answer import FigureBlock
+from harness.report import captions, rank_axes, svg
+from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 
 _MOST_BARS = 16
@@ -50,39 +50,39 @@ LAUNCH: tuple[BarPart, ...] = (
 
 
 @figure("time")
-def breakdowns(view: SweepView) -> Iterator[FigureBlock]:
+def breakdowns(view: SweepView) -> Iterator[PageFigure]:
     """Draw the parts of one epoch, and of a whole launch."""
     text = (
         f"The middle half of the launches of {view.subject}, means over ranks. Of a synchronisation call, skew is the "
         "wait for the last rank to enter it, wire the allreduce itself; input is drawing the order of rows or waiting "
         "for them; computation is the rest of the slowest rank's epoch."
     )
-    yield _block(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
+    yield _breakdown(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
     text = (
         f"The middle half of the launches of {view.subject}: all epochs, all evaluations and what is done once, "
         "slowest rank; rest is what remains: checks before training, comparing the weights, gathering the record. Only "
         "computation and synchronisation count in a speedup."
     )
-    yield _block(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
+    yield _breakdown(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
 
 
-def _block(view: SweepView, whole: str, parts: Sequence[BarPart], title: str, text: str) -> FigureBlock:
-    shown = svg.some_of(view.parts, _MOST_BARS).reset_index(drop=True)
-    drawn = sweep_sentences.drawn(len(view.parts), _MOST_BARS)
-    spoken = [
-        f"{view.names[str(row['layout'])]}: "
-        + ", ".join(f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(shown, parts))
-        for _, row in shown.iterrows()
-    ]
-    return FigureBlock(
+def _breakdown(view: SweepView, period: str, parts: Sequence[BarPart], title: str, text: str) -> PageFigure:
+    """Return the figure of the `parts` of a `period`: ``an epoch`` or ``a launch``."""
+    bars = rank_axes.some_of(view.parts, _MOST_BARS).reset_index(drop=True)
+    drawn = captions.drawn(len(view.parts), _MOST_BARS)
+    spoken = []
+    for _, row in bars.iterrows():
+        times = (f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(bars, parts))
+        spoken.append(f"{view.names[str(row['layout'])]}: {', '.join(times)}")
+    return PageFigure(
         picture=svg.draw(
-            f"{whole.split()[1]}-breakdown",
+            f"{period.split()[1]}-breakdown",
             title,
-            lambda axes: _bars(axes, shown, parts, whole, bar_labels(shown, view.names)),
+            lambda axes: _bars(axes, bars, parts, period, bar_labels(bars, view.names)),
             numbers="; ".join(spoken),
         ),
-        title=f"Where {whole}'s time goes",
-        caption=f"{text} {drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}",
+        title=f"Where {period}'s time goes",
+        caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
         table=view.parts,
     )
 
@@ -93,9 +93,9 @@ def visible(rows: pd.DataFrame, parts: Sequence[BarPart]) -> tuple[BarPart, ...]
     return tuple(part for part in parts if (rows[part.column] > _LEAST * totals).any())
 
 
-def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], whole: str, names: list[str]) -> None:
+def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], period: str, names: list[str]) -> None:
     totals = rows[[part.column for part in parts]].sum(axis=1)
-    factor, unit = svg.time_unit(float(totals.max()))
+    factor, unit = rank_axes.time_unit(float(totals.max()))
     left = pd.Series(0.0, index=rows.index)
     places = range(len(rows))
     for part in visible(rows, parts):
@@ -117,7 +117,7 @@ def _bars(axes: Axes, rows: pd.DataFrame, parts: Sequence[BarPart], whole: str, 
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"Time of {whole} ({unit})")
+    axes.set_xlabel(f"Time of {period} ({unit})")
     axes.set_ylabel("MPI ranks" if not rows["ranks"].duplicated().any() else "")
 
 

@@ -6,10 +6,11 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.base.own_matplotlib import Axes, ticker
-from harness.report import sweep_sentences
-from harness.report.answer import FigureBlock
+from harness.report import captions
+from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
-from harness.report.svg import draw, mark, some_of, time_unit
+from harness.report.rank_axes import some_of, time_unit
+from harness.report.svg import draw, mark
 
 _MOST_LINES = 12
 _MOST_MARKERS = 12
@@ -18,20 +19,24 @@ _AGAINST = {"time": "training time (without evaluation)", "samples": "training r
 
 
 @figure("learning")
-def curves(view: SweepView) -> Iterator[FigureBlock]:
+def curves(view: SweepView) -> Iterator[PageFigure]:
     """Draw the test loss (else the training loss) and the test accuracy, if tested, against time and samples."""
     tested = [name for name in ("test_loss", "test_accuracy") if view.curves[name].notna().any()]
     for column in tested if "test_loss" in tested else ["train_loss", *tested]:
-        yield from (_block(view, column, against) for against in _AGAINST)
+        yield from (_curves(view, column, against) for against in _AGAINST)
 
 
-def _block(view: SweepView, column: str, against: str) -> FigureBlock:
-    curves, title = some_of(view.curves, _MOST_LINES), _TITLES[column]
-    quantity, x = column.rpartition("_")[2], "trained_s" if against == "time" else "rows_seen"
-    drawn = sweep_sentences.drawn(view.curves["layout"].nunique(), _MOST_LINES)
+def _curves(view: SweepView, column: str, against: str) -> PageFigure:
+    curves = some_of(view.curves, _MOST_LINES)
+    title = _TITLES[column]
+    quantity = column.rpartition("_")[2]
+    x = "trained_s" if against == "time" else "rows_seen"
+    drawn = captions.drawn(view.curves["layout"].nunique(), _MOST_LINES)
     ranks = curves.drop_duplicates("layout").set_index("layout")["ranks"]
-    labels = view.names if ranks.duplicated().any() else {str(one): numbers.ranks(int(n)) for one, n in ranks.items()}
-    return FigureBlock(
+    labels = {str(layout): numbers.ranks(int(count)) for layout, count in ranks.items()}
+    if ranks.duplicated().any():
+        labels = dict(view.names)
+    return PageFigure(
         picture=draw(
             f"{quantity}-{against}",
             f"{title} of {view.subject} against {_AGAINST[against]}",
@@ -42,7 +47,7 @@ def _block(view: SweepView, column: str, against: str) -> FigureBlock:
         caption=(
             f"{quantity.capitalize()} of {view.subject} against {_AGAINST[against]}, after each epoch: median of the "
             "launches, shaded from the least to the greatest. "
-            f"{drawn}{sweep_sentences.conditions(view.scaling, view.runs, bars=False)}"
+            f"{drawn}{captions.conditions(view.scaling, view.runs, bars=False)}"
         ),
         table=view.curves,
     )

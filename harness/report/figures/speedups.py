@@ -11,15 +11,15 @@ from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.prediction.network_reference import NetworkReference
-from harness.report import svg, sweep_sentences
-from harness.report.answer import FigureBlock
+from harness.report import captions, rank_axes, svg
+from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 from harness.report.sweep_sentences import in_turns, speedup_label
 
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
 _Value = Callable[[PointScaling | ExtrapolatedPoint], float | None]
 _Bounds = Callable[[PointScaling | ExtrapolatedPoint], Interval | None]
-_FORESEEN = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
+_PREDICTED = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
     "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, numbers.percent),
@@ -33,34 +33,37 @@ _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
 
 
 @figure("scaling")
-def against_ranks(view: SweepView) -> Iterator[FigureBlock]:
+def against_ranks(view: SweepView) -> Iterator[PageFigure]:
     """Draw speedup and efficiency, but for a single point with nothing predicted; epoch time and rows per second."""
-    scaling, subject, single = view.scaling, view.subject, len(view.scaling.points) == 1 and not view.beyond
-    name, base = speedup_label(scaling), numbers.ranks(scaling.base.ranks)
-    if not single:
+    scaling = view.scaling
+    subject = view.subject
+    is_single = len(scaling.points) == 1 and not view.beyond
+    name = speedup_label(scaling)
+    base = numbers.ranks(scaling.base.ranks)
+    if not is_single:
         text = f"{name} of {subject} over {base}. Dashed: ideal, the ratio of the ranks."
-        yield _block(view, "speedup", f"Speedup of {subject} over {base}", name, text)
+        yield _against_ranks(view, "speedup", f"Speedup of {subject} over {base}", name, text)
         units = "cores" if _several_threads(scaling) else "ranks"
         over = f"{name.lower()} over {base} divided by the ratio of the {units}"
         text = f"Efficiency of {subject}: {over}. Dashed: ideal."
-        yield _block(view, "efficiency", f"Parallel efficiency of {subject}", "Parallel efficiency", text)
+        yield _against_ranks(view, "efficiency", f"Parallel efficiency of {subject}", "Parallel efficiency", text)
     constant = "constant" if scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
-    ideal = "" if single else f" Dashed: ideal, {constant}."
+    ideal = "" if is_single else f" Dashed: ideal, {constant}."
     shows = f"Training time of one epoch of {subject}"
-    yield _block(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
-    ideal = "" if single else " Dashed: ideal, the base times the ratio of the ranks."
+    yield _against_ranks(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
+    ideal = "" if is_single else " Dashed: ideal, the base times the ratio of the ranks."
     text = f"Rows per second of {subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
-    yield _block(view, "rows_per_second", f"Training throughput of {subject}", "Throughput", text)
+    yield _against_ranks(view, "rows_per_second", f"Training throughput of {subject}", "Throughput", text)
 
 
-def _block(view: SweepView, column: str, shows: str, title: str, text: str) -> FigureBlock:
+def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: str) -> PageFigure:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
-    hollow = f" {sweep_sentences.foreseen(view.beyond)}" if view.beyond else ""
+    hollow = f" {captions.foreseen(view.beyond)}" if view.beyond else ""
     markers = f"Markers: {_statistic(view.scaling)}, {_DOTS}{hollow}"
-    return FigureBlock(
+    return PageFigure(
         picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {markers} {sweep_sentences.conditions(view.scaling, view.runs)}",
+        caption=f"{text} {markers} {captions.conditions(view.scaling, view.runs)}",
         table=series_table(view.scaling, view.ratios, column, view.beyond),
     )
 
@@ -80,29 +83,35 @@ def series_table(
     there are predicted points they have columns of their own: predicted, predicted_low, predicted_high, where.
     """
     value, interval, _ = _COLUMNS[column]
-    rows = [
-        {
-            "kind": "mean" if in_turns(scaling) else "median",
-            "layout": point.layout,
-            "ranks": point.ranks,
-            column: value(point),
-        }
-        | {"low": found.low if (found := interval(point)) else None, "high": found.high if found else None}
-        | {"launches": point.launches}
-        for point in scaling.points
-    ]
+    rows = []
+    for point in scaling.points:
+        bounds = interval(point)
+        row: dict[str, object] = {"kind": "mean" if in_turns(scaling) else "median"}
+        row |= {"layout": point.layout, "ranks": point.ranks, column: value(point)}
+        row |= {"low": bounds.low if bounds else None, "high": bounds.high if bounds else None}
+        rows.append(row | {"launches": point.launches})
     raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
-    foreseen = [
-        {"kind": "predicted", "layout": point.layout, "ranks": point.ranks, "launches": 0}
-        | {"predicted": value(point), "predicted_low": found.low, "predicted_high": found.high, "where": one.where}
-        for one in beyond
-        for point in one.points
-        if (found := interval(point))
-    ]
-    own = ["predicted", "predicted_low", "predicted_high", "where"] if foreseen else []
-    order = ["kind", "layout", "ranks", column, "low", "high", *own, "launches", "run"]
-    tables = [pd.DataFrame(rows), raw, *([pd.DataFrame(foreseen)] if foreseen else [])]
+    tables = [pd.DataFrame(rows), raw]
+    predicted = _predicted_rows(column, beyond)
+    if predicted:
+        tables.append(pd.DataFrame(predicted))
+    predicted_columns = ["predicted", "predicted_low", "predicted_high", "where"] if predicted else []
+    order = ["kind", "layout", "ranks", column, "low", "high", *predicted_columns, "launches", "run"]
     return pd.concat([table.astype(object) for table in tables]).reindex(columns=order)
+
+
+def _predicted_rows(column: str, beyond: Sequence[Extrapolation]) -> list[dict[str, object]]:
+    value, interval, _ = _COLUMNS[column]
+    rows = []
+    for series in beyond:
+        for point in series.points:
+            bounds = interval(point)
+            if bounds is None:
+                continue
+            row: dict[str, object] = {"kind": "predicted", "layout": point.layout, "ranks": point.ranks, "launches": 0}
+            row |= {"predicted": value(point), "predicted_low": bounds.low, "predicted_high": bounds.high}
+            rows.append(row | {"where": series.where})
+    return rows
 
 
 def scaling_picture(
@@ -112,14 +121,16 @@ def scaling_picture(
     value, interval, words = _COLUMNS[column]
     spoken = []
     for point in scaling.points:
-        median, found = value(point), interval(point)
+        median = value(point)
+        bounds = interval(point)
         where = numbers.ranks(point.ranks)
         where += f" of {numbers.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
-        span = f" ({words(found.low)} to {words(found.high)})" if found else ""
+        span = f" ({words(bounds.low)} to {words(bounds.high)})" if bounds else ""
         spoken += [f"{where}: {words(median)}{span}"] if median is not None else []
-    for one in beyond:
-        last = one.points[-1]
-        spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {one.where} {words(value(last) or 0.0)}")
+    for series in beyond:
+        last = series.points[-1]
+        predicted = words(value(last) or 0.0)
+        spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {series.where} {predicted}")
     return svg.draw(
         name, shows, lambda axes: _paint(axes, column, scaling, launches, beyond), numbers="; ".join(spoken)
     )
@@ -131,42 +142,59 @@ def _several_threads(scaling: Scaling) -> bool:
 
 def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation]) -> None:
     value, interval, _ = _COLUMNS[column]
-    base, strong = scaling.base, scaling.scaling == "strong"
-    every: list[PointScaling | ExtrapolatedPoint] = [
-        *scaling.points,
-        *(point for series in beyond for point in series.points),
-    ]
-    ranks = [point.ranks for point in every]
-    logarithmic = svg.rank_axis(axes, ranks)
-    factor, unit = svg.time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
+    ranks = [point.ranks for point in scaling.points]
+    ranks += [point.ranks for series in beyond for point in series.points]
+    logarithmic = rank_axes.rank_axis(axes, ranks)
+    factor, unit = rank_axes.time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
+    _ideal(axes, column, scaling, ranks, factor)
+    scaled = launches.assign(**{column: launches[column] * factor})
+    rank_axes.raw_launches(axes, scaled, column, logarithmic)
+    sample = "mean of blocks" if in_turns(scaling) else "median of launches"
+    rank_axes.medians(
+        axes,
+        scaling.points,
+        lambda point: _scaled(value(point), factor),
+        lambda point: bounds.scaled(factor) if (bounds := interval(point)) else None,
+        f"measured: {sample}" if beyond else sample,
+    )
+    for (tone, marker), series in zip(_PREDICTED, beyond, strict=False):
+        _paint_predicted(axes, column, scaling, series, factor, tone.light, marker)
+    if column == "efficiency":
+        _efficiency_axis(axes, scaling, launches)
+    else:
+        _value_axis(axes, column, scaling, unit, logarithmic=logarithmic)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _ideal(axes: Axes, column: str, scaling: Scaling, ranks: Sequence[int], factor: float) -> None:
+    """Draw what a point would be whose ranks did all that they could."""
+    base = scaling.base
     ends = [min(ranks), max(ranks)]
     if column == "efficiency":
         axes.axhline(1, label="ideal", **svg.IDEAL)
     elif len(ranks) > 1 and column == "seconds":
         # The ideal is a curve (base time over ranks), drawn finely: a straight line between points would lie.
         fine = [ends[0] + (ends[1] - ends[0]) * step / 200 for step in range(201)]
-        ideal = [base.seconds * factor * (base.ranks / rank if strong else 1) for rank in fine]
-        axes.plot(fine, ideal, label="ideal", **svg.IDEAL)
+        is_strong = scaling.scaling == "strong"
+        seconds = [base.seconds * factor * (base.ranks / count if is_strong else 1) for count in fine]
+        axes.plot(fine, seconds, label="ideal", **svg.IDEAL)
     elif len(ranks) > 1:
-        one = base.rows_per_second if column == "rows_per_second" else 1
-        axes.plot(ends, [one * end / base.ranks for end in ends], label="ideal", **svg.IDEAL)
-    svg.raw_launches(axes, launches.assign(**{column: launches[column] * factor}), column, logarithmic)
-    sample = "mean of blocks" if in_turns(scaling) else "median of launches"
-    svg.medians(
-        axes,
-        scaling.points,
-        lambda p: None if (found := value(p)) is None else found * factor,
-        lambda p: found.scaled(factor) if (found := interval(p)) else None,
-        f"measured: {sample}" if beyond else sample,
-    )
-    for (tone, marker), series in zip(_FORESEEN, beyond, strict=False):
-        _foreseen(axes, column, scaling, series, factor, tone.light, marker)
-    if column == "efficiency":
-        axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
-        axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
-        axes.set_ylabel("Parallel efficiency per core" if _several_threads(scaling) else "Parallel efficiency")
-        return
-    if not logarithmic or (column == "seconds" and not strong):
+        base_value = base.rows_per_second if column == "rows_per_second" else 1
+        axes.plot(ends, [base_value * end / base.ranks for end in ends], label="ideal", **svg.IDEAL)
+
+
+def _efficiency_axis(axes: Axes, scaling: Scaling, launches: pd.DataFrame) -> None:
+    axes.set_ylim(bottom=0, top=max(1.1, 1.05 * launches["efficiency"].max()))
+    axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
+    axes.set_ylabel("Parallel efficiency per core" if _several_threads(scaling) else "Parallel efficiency")
+
+
+def _value_axis(axes: Axes, column: str, scaling: Scaling, unit: str, *, logarithmic: bool) -> None:
+    """Set the axis of speedups, times or rows per second; times under weak scaling from 0, which are nearly equal."""
+    if not logarithmic or (column == "seconds" and scaling.scaling == "weak"):
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # with room above the highest marker
     elif column == "speedup":
         axes.set_yscale("log", base=2)
@@ -178,29 +206,35 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     if column == "rows_per_second":
         axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+    over = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
     labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training rows per second"}
-    axes.set_ylabel(labels.get(column, f"{speedup_label(scaling)} over {numbers.ranks(base.ranks)}"))
+    axes.set_ylabel(labels.get(column, over))
 
 
-def _foreseen(
-    axes: Axes, column: str, scaling: Scaling, one: Extrapolation, factor: float, colour: str, marker: str
+def _paint_predicted(
+    axes: Axes, column: str, scaling: Scaling, series: Extrapolation, factor: float, colour: str, marker: str
 ) -> None:
     """Draw a predicted series from the measured point that it goes on from: hollow, dotted, in its band."""
     value, interval, _ = _COLUMNS[column]
-    start = next(point for point in scaling.points if point.ranks == one.start and value(point) is not None)
-    points: list[PointScaling | ExtrapolatedPoint] = [start, *one.points]
-    known = [(point.ranks, value(point) or 0.0, interval(point)) for point in points]
-    x, y = [ranks for ranks, _, _ in known], [middle * factor for _, middle, _ in known]
-    low, high = (
-        [(getattr(found, end) if found else middle) * factor for _, middle, found in known] for end in ("low", "high")
-    )
-    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    start = next(point for point in scaling.points if point.ranks == series.start and value(point) is not None)
+    points: list[PointScaling | ExtrapolatedPoint] = [start, *series.points]
+    ranks = [point.ranks for point in points]
+    middles: list[float] = []
+    lows: list[float] = []
+    highs: list[float] = []
+    for point in points:
+        middle = value(point) or 0.0
+        bounds = interval(point) or Interval(low=middle, high=middle)
+        middles.append(middle * factor)
+        lows.append(bounds.low * factor)
+        highs.append(bounds.high * factor)
+    axes.fill_between(ranks, lows, highs, color=colour, alpha=0.15, linewidth=0, zorder=1)
     dots = (0, (1, 1.5))
-    axes.plot(x[:2], y[:2], color=colour, linestyle=dots, zorder=2)
+    axes.plot(ranks[:2], middles[:2], color=colour, linestyle=dots, zorder=2)
     axes.plot(
-        x[1:],
-        y[1:],
-        label=f"predicted, {one.where}",
+        ranks[1:],
+        middles[1:],
+        label=f"predicted, {series.where}",
         color=colour,
         linestyle=dots,
         marker=marker,
@@ -210,44 +244,47 @@ def _foreseen(
 
 
 @figure("laws")
-def laws(view: SweepView) -> Iterator[FigureBlock]:
+def laws(view: SweepView) -> Iterator[PageFigure]:
     """Draw the fits and the reference beside the measured points, where there are fits."""
-    fits, scaling, reference = view.fits, view.scaling, view.reference
+    fits = view.fits
+    scaling = view.scaling
+    reference = view.reference
     if not fits:
         return
     limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
         f"laws (lines, not measured), and the medians. The lines end with the measured counts. "
-        f"{limit}{sweep_sentences.conditions(scaling, view.runs)}"
+        f"{limit}{captions.conditions(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
     ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
     spoken = f"Speedups at the end of the curves: {'; '.join(ends)}"
     picture = svg.draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=spoken)
-    yield FigureBlock(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
+    yield PageFigure(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
 
 
 def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
     """Return the curves drawn: law (or reference), ranks, speedup."""
     frames = [pd.DataFrame({"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}) for fit in fits]
     if reference:
-        limits = [{"ranks": one.point.ranks, "speedup": one.speedup} for one in reference.points]
+        limits = [{"ranks": computed.point.ranks, "speedup": computed.speedup} for computed in reference.points]
         frames.append(pd.DataFrame(limits).assign(law="reference"))
     return pd.concat(frames)
 
 
 def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
     ranks = [point.ranks for point in scaling.points]
-    logarithmic = svg.rank_axis(axes, ranks)
+    logarithmic = rank_axes.rank_axis(axes, ranks)
     ends = [min(ranks), max(ranks)]
     axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **svg.IDEAL)
     for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
         look = svg.mark(number)
         axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
     if reference:
-        x, y = [one.point.ranks for one in reference.points], [one.speedup for one in reference.points]
-        axes.plot(x, y, color=svg.PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
-    svg.medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
+        counts = [computed.point.ranks for computed in reference.points]
+        speedups = [computed.speedup for computed in reference.points]
+        axes.plot(counts, speedups, color=svg.PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
+    rank_axes.medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
     label = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
-    svg.speedup_axis(axes, label, logarithmic=logarithmic)
+    rank_axes.speedup_axis(axes, label, logarithmic=logarithmic)

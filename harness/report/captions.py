@@ -1,0 +1,78 @@
+"""What must stand below every figure of a sweep: kind of scaling, rows, batch, base, repeats, and what bars are."""
+
+from collections.abc import Sequence
+
+from harness.analysis import numbers
+from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.scaling import Scaling, needed_launches
+from harness.prediction.extrapolation import Extrapolation
+from harness.report.sweep_sentences import in_turns
+from harness.schema.record import RunRecord
+
+
+def conditions(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True) -> str:
+    """Return the sentences that every figure's caption ends with; `bars` if it draws intervals."""
+    valid = [run for run in runs if not run.invalid]
+    base = scaling.base
+    per_rank = [rank.batch for run in valid for rank in run.ranks]
+    batches = [run.global_batch for run in valid]
+    rows = f"{scaling.scaling.capitalize()} scaling, {_rows(scaling)}"
+    return (
+        f"{rows}; batch {numbers.span(min(per_rank), max(per_rank), 'rows')} per rank, "
+        f"{numbers.span(min(batches), max(batches))} global. "
+        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. {_reductions(valid)}"
+        f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
+    )
+
+
+def _rows(scaling: Scaling) -> str:
+    if scaling.scaling == "strong":
+        return f"{numbers.count(scaling.base.rows)} rows per epoch"
+    return f"{numbers.count(scaling.base.rows / scaling.base.ranks)} rows per rank and epoch"
+
+
+def _reductions(runs: Sequence[RunRecord]) -> str:
+    """Return how the ranks of each point summed where that differs between points, else an empty text."""
+    counts: dict[str, set[int]] = {}
+    for run in runs:
+        if run.point.layout.ranks > 1:
+            counts.setdefault(run.provenance.reduction, set()).add(run.point.layout.ranks)
+    if len(counts) < 2:
+        return ""
+    parts = [f"{name} on {', '.join(map(str, sorted(ranks)))} ranks" for name, ranks in counts.items()]
+    return f"The points differ in how ranks sum: {'; '.join(parts)}. "
+
+
+def repeats(scaling: Scaling) -> str:
+    """Return how many launches stand behind each point and what the error bars are."""
+    high = scaling.repeats[1]
+    times = _launches(scaling)
+    if in_turns(scaling):
+        return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
+    if high < FEWEST_LAUNCHES:
+        return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."
+    if needed_launches(scaling):
+        median = "95 % interval of the median, a time's of this session only"
+        return f"{times}; {median}, where there are {FEWEST_LAUNCHES} or more."
+    apart = any(point.other_session for point in scaling.points)
+    return f"{times}; bars: 95 % interval, a time's of this session only" + (
+        ", no ratio's at points of another session." if apart else "."
+    )
+
+
+def _launches(scaling: Scaling) -> str:
+    low, high = scaling.repeats
+    return f"{numbers.span(low, high)} {'launch' if high == 1 else 'launches'} per point"
+
+
+def drawn(layouts: int, most: int) -> str:
+    """Return the sentence that not all of `layouts` are drawn, empty where they are at most `most`."""
+    return f"{most} of {numbers.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
+
+
+def foreseen(beyond: Sequence[Extrapolation]) -> str:
+    """Return the sentences of a caption about predicted points."""
+    return (
+        "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "
+        f"draws over all that is uncertain say. {beyond[0].rests[0]}"
+    )

@@ -1,0 +1,146 @@
+"""How times, ratios and intervals are computed, for pages and for a paper's section on methods.
+
+Each sentence on the method stands here once; docs/method.md has the same sentences (a test compares them).
+"""
+
+from collections.abc import Sequence
+
+from harness.analysis import numbers
+from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.read_results import Loaded
+from harness.analysis.scaling import Scaling
+from harness.analysis.turn_blocks import LEAST_ROUNDS
+from harness.datasets import info, names
+from harness.report.answer import distinct
+from harness.report.publish import render
+from harness.report.run_words import commit_words, data_words, days, machine_words, settings_words
+from harness.report.sweep_sentences import as_it_ran_only, in_turns
+from harness.schema.record import RunRecord
+
+ESTIMAND = (
+    "The speedup of P ranks is the time of one rank, averaged over the cores on which it may run, divided by the time "
+    "of P ranks, for the same rows."
+)
+"""What a speedup is."""
+TURNS = (
+    "All layouts of a repeat, a block, trained in turns of about 50 ms on the same cores, one turn each a round, in "
+    "random order; a single rank takes its turns on the cores of the block, one after the other. A turn's time is the "
+    "slowest rank's."
+)
+UNDISTURBED = (
+    "On undisturbed cores: rounds in which other work had more than 5 % of a rank's core in any turn are left out as a "
+    "whole"
+)
+BLOCK_NUMBER = (
+    "A block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. As it ran: "
+    "total seconds over total steps of all turns, what a user waits for."
+)
+OVER_BLOCKS = (
+    "Times are geometric means over blocks, speedups the ratios of the times, 95 % intervals Student's t over blocks."
+)
+LAUNCH_TIME = (
+    "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. A point's "
+    "time is the median over its launches."
+)
+LAUNCH_INTERVALS = (
+    "The 95 % interval of a time (binomial order statistics) is of this session only: in another the machine may have "
+    "another speed. That of a ratio is a bootstrap over the launches of both points, paired by the block of the "
+    f"interleaved order; both need {FEWEST_LAUNCHES} launches. Points launched in other sessions than the base "
+    "(nothing ran for an hour between them) have no interval of a ratio."
+)
+VARIATION = (
+    "Variation, between launches and within one, is a relative standard deviation. A step's time is its epoch's over "
+    "the number of steps. Outliers (Tukey's fences) are marked and counted; invalid launches count nowhere and are "
+    "listed below."
+)
+
+
+def method(scaling: Scaling) -> str:
+    """Return how a time, a ratio and an interval are computed."""
+    if in_turns(scaling):
+        return f"{_method_in_turns(scaling)} {VARIATION}"
+    work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
+    ratio = f"Speedup is the base's median over the point's median of {work}; ratios are never averaged."
+    return f"{LAUNCH_TIME} {ratio} {LAUNCH_INTERVALS} {VARIATION}"
+
+
+def _method_in_turns(scaling: Scaling) -> str:
+    """Return how times and ratios of launches in turns are computed, and how much other work met them."""
+    undisturbed = f"{UNDISTURBED}, here {numbers.percent(scaling.left_out)} of them."
+    if scaling.disturbed_blocks and as_it_ran_only(scaling):
+        undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
+    elif scaling.disturbed_blocks:
+        blocks = numbers.plural(scaling.disturbed_blocks, "block")
+        undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
+    return f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
+
+
+def methods(loaded: Loaded, scaling: Scaling) -> str:
+    """Return a paragraph: what was trained, on what, where, with which versions, how often, how it was evaluated."""
+    runs = loaded.valid
+    run = runs[0]
+    workload = run.point.workload
+    origin = run.provenance
+    ranks = distinct(point.ranks for point in scaling.points)
+    reductions = distinct(valid.provenance.reduction for valid in runs if len(valid.ranks) > 1)
+    threads = distinct(valid.point.layout.threads for valid in runs)
+    commits = distinct(commit_words(valid.provenance) for valid in runs)
+    excluded = len(loaded.runs) - len(runs)
+    exclusion = "No launch was excluded."
+    if excluded:
+        launches = numbers.plural(excluded, "launch")
+        exclusion = f"{launches} with invalid times (other load, missing cores) were excluded."
+    parts = [
+        f"We measured the {scaling.scaling} scaling of {workload.name} ({numbers.count(run.weights.parameters)} "
+        f"trained parameters; {'; '.join(settings_words(workload))}) on {data_words(run)} (test rows: "
+        f"{numbers.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
+        f"Replicas trained synchronously with TensorFlow {distinct(valid.provenance.tensorflow for valid in runs)} and "
+        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
+        f"{reductions or 'one rank, no allreduce'}), "
+        f"with {threads} TensorFlow thread(s) on as many cores of its own for each rank.",
+        f"Hardware: {distinct((machine_words(valid.provenance.machine) for valid in runs), '; ')}; "
+        f"{origin.machine.os}. Measured {days(valid.started for valid in runs)}.",
+        *_methods_of_times(scaling),
+        exclusion,
+        f"Software: mpi-tf-harness {origin.harness}, commit {commits}; Python {origin.python}, NumPy {origin.numpy}.",
+    ]
+    return " ".join(parts).replace("\u00a0", " ")
+
+
+def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
+    """Return how often was launched and how times and ratios were formed, and what the intervals are."""
+    low, high = scaling.repeats
+    base = f"{numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)})"
+    often = f"Each layout was launched {numbers.span(low, high)} times"
+    if in_turns(scaling):
+        return (
+            f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
+            "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "
+            f"ratio over rounds, over {base} per epoch.",
+            "95 % intervals are Student's t over blocks.",
+        )
+    intervals = (
+        "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
+        "launches for ratios."
+    )
+    if low < FEWEST_LAUNCHES:
+        intervals = f"With fewer than {FEWEST_LAUNCHES} launches of a layout we give no intervals there."
+    return (
+        f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
+        "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "
+        f"a point's time is the median over launches; speedup is the ratio of medians over {base}.",
+        intervals,
+    )
+
+
+def bibtex(runs: Sequence[RunRecord]) -> str:
+    """Return the BibTeX entries of what `runs` (at least one) rest on, with the versions that ran."""
+    run = runs[0]
+    return render(
+        "references.bib.j2",
+        run=run,
+        origin=run.provenance,
+        commits=distinct(commit_words(valid.provenance) for valid in runs),
+        year=runs[-1].started.year,
+        data=info(run.data.name) if run.data.name in names() and run.data.kind == "real" else None,
+    )

@@ -1,0 +1,139 @@
+"""Launches in a reader's words: their machine, commit, days, layout, data, settings and cost, each as one text."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.analysis import numbers
+from harness.base.provenance import Machine
+from harness.datasets import info, names
+from harness.schema.message_cost import Probe
+from harness.schema.record import Provenance, RunRecord
+from harness.schema.setting_words import conditions
+from harness.schema.sweep import Failure, Layout
+from harness.schema.workload import Workload, is_script
+
+if TYPE_CHECKING:
+    from harness.bench.bench_record import BenchRecord
+
+
+def machine_words(machine: Machine) -> str:
+    """Return a machine in one line: its name, processor, cores, memory and GPUs."""
+    gpus = f", {numbers.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
+    memory = numbers.memory(machine.memory_bytes)
+    return f"{machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}, {memory}{gpus}"
+
+
+def commit_words(origin: "Provenance | Probe | BenchRecord") -> str:
+    """Return the commit that ran, and that files differed from it where they did."""
+    return f"{origin.commit[:12] or 'no checkout'}{', with uncommitted changes' if origin.dirty else ''}"
+
+
+def days(moments: Iterable[datetime]) -> str:
+    """Return from when to when something was measured, in UTC: ``2026-01-05 12:00 to 12:40 UTC``."""
+    in_order = sorted(moment.astimezone(UTC) for moment in moments)
+    first = in_order[0]
+    last = in_order[-1]
+    begin = f"{first:%Y-%m-%d %H:%M}"
+    end = f"{last:%Y-%m-%d %H:%M}"
+    if begin == end:
+        return f"{begin} UTC"
+    if first.date() == last.date():
+        end = f"{last:%H:%M}"
+    return f"{begin} to {end} UTC"
+
+
+def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
+    """Return the core-hours of `runs`, invalid ones too, and of launches that `failed` or were stopped.
+
+    A launch counts from the start of each rank's process to its record, one that failed as long as it had this
+    machine's cores. Launches of one block of turns share its cores while they last. A point with several records was
+    launched again, as its times were not valid.
+    """
+    cores: dict[object, int] = {}
+    seconds: dict[object, float] = {}
+    for run in runs:
+        block = (run.point.workload, run.point.code, run.block) if run.block else id(run)
+        lasted = (run.ended - run.started).total_seconds() + max(rank.import_s for rank in run.ranks)
+        cores[block] = max(cores.get(block, 0), run.point.layout.cores)
+        seconds[block] = max(seconds.get(block, 0.0), lasted)
+    core_seconds = sum(cores[block] * seconds[block] for block in cores)
+    core_seconds += sum(failure.point.layout.cores * failure.seconds for failure in failed)
+    replaced = len(runs) - len({run.point.key for run in runs})
+    launches = numbers.plural(len(runs), "launch")
+    launches += f", {replaced} of them replaced" if replaced else ""
+    launches += f", and {len(failed)} cut short" if failed else ""
+    return f"{core_hours(core_seconds)} in {launches}"
+
+
+def core_hours(seconds: float) -> str:
+    """Return so many seconds of one core in words."""
+    return f"{numbers.significant(seconds / 3600, 2)} core-hours"
+
+
+def data_words(run: RunRecord) -> str:
+    """Return what a launch was trained on, and which part of it where a piece stands in for the whole."""
+    data = run.data
+    file = run.point.workload.data_file
+    if is_script(run.point.workload):
+        return "the script's own"
+    name = data.name
+    if file:
+        name = Path(file).name
+    elif name in names():
+        name = info(name).title
+    if data.kind == "synthetic":
+        return f"synthetic stand-in for {name}, {numbers.count(trained_rows(run))} training rows"
+    return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
+
+
+def trained_rows(run: RunRecord) -> int:
+    """Return the training rows that the ranks of a launch were given, all together."""
+    return sum(rank.rows for rank in run.ranks)
+
+
+def partial(run: RunRecord) -> str:
+    """Return ``partial: 8,000 of 10,900,000 training rows`` where real data is a piece of the whole, else nothing."""
+    data = run.data
+    if data.kind != "real" or is_script(run.point.workload):
+        return ""
+    all_rows = data.train_rows
+    if data.name in names():
+        all_rows = max(all_rows, info(data.name).train_rows)
+    if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
+        return ""
+    return f"partial: {numbers.count(trained_rows(run))} of {numbers.count(all_rows)} training rows"
+
+
+def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return the runs of the least and of the most rows: all that weak scaling needs told."""
+    ordered = sorted(runs, key=trained_rows)
+    return (ordered[0], ordered[-1])
+
+
+def layout_words(layout: Layout, one_machine: bool) -> str:
+    """Return where a launch ran: ``2 ranks``, ``2 nodes × 4 ranks, 2 threads each``; on one machine without nodes."""
+    ranks = numbers.ranks(layout.ranks)
+    if not one_machine:
+        ranks = f"{numbers.plural(layout.nodes, 'node')} × {numbers.ranks(layout.ranks_per_node)}"
+        ranks += f" ({layout.last_node} on the last)" if layout.last_node else ""
+    per_rank = "" if layout.ranks == 1 else " each"
+    words = f"{ranks}, {numbers.plural(layout.threads, 'thread')}{per_rank}"
+    if layout.gpus_per_rank:
+        words += f", {numbers.plural(layout.gpus_per_rank, 'GPU')}{per_rank}"
+    if layout.shares:
+        words += f", rows {':'.join(map(str, layout.shares))}"
+    return words
+
+
+def on_one_machine(runs: Sequence[RunRecord]) -> bool:
+    """Tell whether all ranks of all `runs` were on one host."""
+    return len({rank.node or rank.host for run in runs for rank in run.ranks}) == 1
+
+
+def settings_words(workload: Workload) -> list[str]:
+    """Return every setting that says something: ``learning rate: 0.1``; a script has its own."""
+    if is_script(workload):
+        return ["settings in the script"]
+    return [f"{name}: {value}" for name, value in conditions(workload)]

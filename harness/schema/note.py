@@ -1,0 +1,51 @@
+"""Notes in records: what a reader must know of a launch beside its numbers, as a code with values.
+
+Code decides by the codes. The sentence is made where a note is shown, by `str(note)`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class NoteCode(StrEnum):
+    """What a note is about."""
+
+    BRIDGE = "bridge"
+    NO_SHARED_MEMORY = "no-shared-memory"
+    NOT_NODE_AWARE = "not-node-aware"
+    ALGORITHM_TRIED = "algorithm-tried"
+    OVERLAP_IGNORED = "overlap-ignored"
+    SLOWER_UPDATES = "slower-updates"
+    WIRE_ERROR = "wire-error"
+    NOT_SYNCHRONISED = "not-synchronised"
+    OTHER_WORK = "other-work"
+
+
+_SENTENCES = {
+    NoteCode.BRIDGE: "the slower numpy_function bridge is in use: {reason}",
+    NoteCode.NO_SHARED_MEMORY: "shared memory (/dev/shm) has no room for sums of {bytes:,} bytes: the slower "
+    "MPI_Allreduce is in use; enlarge it, in a container with --shm-size",
+    NoteCode.NOT_NODE_AWARE: "node-aware sums need several hosts with equally many ranks, at least two: MPI_Allreduce "
+    "is in use",
+    NoteCode.ALGORITHM_TRIED: "a sum of {tensors} tensors, {bytes:,} bytes, over these hosts takes messages "
+    "{messages_ms:.3f} ms, node-aware {node_aware_ms:.3f} ms: {algorithm} is in use",
+    NoteCode.OVERLAP_IGNORED: "HARNESS_OVERLAP=1 is ignored: a rank that fails between the pieces of a step would "
+    "leave half of it",
+    NoteCode.SLOWER_UPDATES: "weights are updated by TensorFlow's slower operations: {reason}",
+    NoteCode.WIRE_ERROR: "{wire} on the wire: sums of gradients were at most {percent:.2g} % off float32's (batches "
+    "compared: {batches})",
+    NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
+    NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """One note: its `code`, and the `values` that its sentence has."""
+
+    code: NoteCode
+    values: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return _SENTENCES[self.code].format(**self.values)

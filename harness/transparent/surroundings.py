@@ -1,0 +1,197 @@
+"""What a script asks of its surroundings, as in one process: its rank, clocks, signals.
+
+Ranks whose clocks differ, or of which one gets a signal, would leave a loop at different steps; one that knows to be
+rank 1 would leave out what the script does on rank 0 only. So every rank is told that it is rank 0 of 1. What the
+script reads from a clock is what rank 0 has read there. A signal that reaches one rank has its handler run on all, at
+the next batch.
+"""
+
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from harness.comm.world import World
+from harness.transparent.patch import OwnMaster, is_script
+
+RANKS = "HARNESS_RANKS"
+"""Environment variable: how many ranks there are, for what is not told that it is alone (`DataSet`)."""
+
+_RANK_VARIABLES = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMI_RANK"),
+    *("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_RANKID", "PALS_LOCAL_RANKID", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "RANK", "LOCAL_RANK"),
+)
+_SIZE_VARIABLES = (
+    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS"),
+    *("SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+)
+_WORLD = "COMM_WORLD"
+_CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
+_TAG = 7_105  # of the messages with what rank 0's clocks say
+_PATIENCE_S = 2.0  # for a reading of rank 0's that may never come
+_LATE_S = 5.0  # a signal that all ranks get reaches the last of them by then
+_STANDARD = sysconfig.get_path("stdlib")
+
+
+@cache
+def _is_own(file: str) -> bool:
+    """Tell whether the code in `file` is the script's, and none of Python's own modules."""
+    return is_script(file) and not file.startswith(_STANDARD)
+
+
+class RankVariables:
+    """Hides from a script which of several ranks it runs on."""
+
+    def __init__(self) -> None:
+        self._hidden: dict[str, str] = {}
+        self._world: Any = None
+
+    def hide(self, size: int) -> None:
+        """Give the variables of launchers, and mpi4py's world, the values of one process."""
+        from mpi4py import MPI
+
+        for names, value in ((_RANK_VARIABLES, "0"), (_SIZE_VARIABLES, "1")):
+            for name in names:
+                if name in os.environ:
+                    self._hidden[name] = os.environ[name]
+                    os.environ[name] = value
+        os.environ[RANKS] = str(size)
+        self._world = MPI.COMM_WORLD
+        setattr(MPI, _WORLD, MPI.COMM_SELF)
+
+    def show(self) -> None:
+        """Put them back, for a script that sees to its ranks itself."""
+        if self._world is None:
+            return
+        from mpi4py import MPI
+
+        os.environ.update(self._hidden)
+        setattr(MPI, _WORLD, self._world)
+
+
+class AgreedClocks:
+    """Clocks that tell the script, on every rank, what rank 0 has read at the same place of the same step.
+
+    Rank 0 sends each of its readings and waits for nobody. A rank that asks where rank 0 has not asked reads its own.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.steps: Callable[[], int] = lambda: 0  # of the script so far
+        self._asked: Counter[tuple[Any, ...]] = Counter()
+        self._received: dict[tuple[Any, ...], float] = {}
+        self._sent: deque[Any] = deque()
+        self._step = self._latest = 0  # that the script is in, and of which a reading has come last
+
+    def install(self) -> None:
+        """Replace the clocks of `time`."""
+        for name in _CLOCKS:
+            setattr(time, name, self._wrapped(getattr(time, name)))
+        self._now = time.monotonic.__wrapped__  # type: ignore[attr-defined]
+
+    def _wrapped(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def clock() -> Any:
+            value = original()
+            frame = sys._getframe(1)
+            if OwnMaster.now or not _is_own(frame.f_code.co_filename):
+                return value
+            if threading.current_thread() is not threading.main_thread():
+                return value
+            return self._agreed(value, (frame.f_code.co_filename, frame.f_lineno, original.__name__))
+
+        clock.__name__ = original.__name__
+        clock.__wrapped__ = original  # type: ignore[attr-defined]
+        return clock
+
+    def _agreed(self, value: Any, place: tuple[Any, ...]) -> Any:
+        """Return rank 0's reading at a `place` of the script; `value` is this rank's own."""
+        step = self.steps()
+        if step != self._step:
+            self._step = step
+            self._asked.clear()
+            self._received = {known: reading for known, reading in self._received.items() if known[0] >= step}
+        self._asked[(step, place)] += 1
+        key = (step, place, self._asked[(step, place)])
+        comm = self._world.comm
+        if self._world.rank == 0:
+            self._sent += [comm.isend((key, value), dest=rank, tag=_TAG) for rank in range(1, self._world.size)]
+            while self._sent and self._sent[0].Test():
+                self._sent.popleft()
+            return value
+        deadline = self._now() + _PATIENCE_S
+        while key not in self._received and self._latest <= step and self._now() < deadline:
+            self._receive()
+            if key not in self._received:
+                time.sleep(0)
+        self._receive()
+        return self._received.pop(key, value)
+
+    def _receive(self) -> None:
+        """Take what rank 0 has sent."""
+        comm = self._world.comm
+        while comm.iprobe(source=0, tag=_TAG):
+            key, value = comm.recv(source=0, tag=_TAG)
+            self._latest = max(self._latest, key[0])
+            self._received[key] = value
+
+
+class AgreedSignals:
+    """Runs a handler of the script's on all ranks, at the next batch, when a signal has reached any of them."""
+
+    def __init__(self) -> None:
+        self.gather: Callable[..., list[Any]] | None = None  # of the ranks, once there is training
+        self.trains: Callable[[], bool] = lambda: False
+        self._handlers: dict[int, Callable[..., Any]] = {}
+        self._pending: set[int] = set()
+        self._served: dict[int, float] = {}  # when a signal's handler has run here for another rank's
+        self._original: Callable[..., Any] = signal.signal
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the script handles signals."""
+        return bool(self._handlers)
+
+    def install(self) -> None:
+        """Replace `signal.signal` and `signal.getsignal`."""
+        known = signal.getsignal
+        self._original = signal.signal
+        replaced: Any = signal
+        replaced.signal = self._set
+        replaced.getsignal = lambda number: self._handlers.get(int(number)) or known(number)
+
+    def _set(self, number: int, handler: Any) -> Any:
+        """Have `handler` run when a signal comes."""
+        if OwnMaster.now or not callable(handler) or not _is_own(sys._getframe(1).f_code.co_filename):
+            self._handlers.pop(int(number), None)
+            return self._original(number, handler)
+        before = self._handlers.get(int(number))
+        self._handlers[int(number)] = handler
+        previous = self._original(number, self._note)
+        return before or previous
+
+    def _note(self, number: int, frame: Any) -> None:
+        """Take note of a signal; before anything is trained its handler runs at once."""
+        now = time.monotonic()
+        if self.gather is None or OwnMaster.now or not self.trains():
+            self._handlers[number](number, frame)
+        elif now - self._served.pop(number, -_LATE_S) >= _LATE_S:
+            self._pending.add(number)
+
+    def meet(self) -> None:
+        """Run the handlers of signals that have reached any rank since; all ranks together."""
+        if not self._handlers or self.gather is None or OwnMaster.now:
+            return
+        own, self._pending = self._pending, set()
+        found = self.gather(sorted(own), "signals")
+        for number in sorted({number for numbers in found for number in numbers}):
+            if number not in own:
+                self._served[number] = time.monotonic()
+            if number in self._handlers:
+                self._handlers[number](number, sys._getframe(1))

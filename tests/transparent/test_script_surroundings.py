@@ -1,0 +1,127 @@
+"""What a script asks of its surroundings is what one process is told: clocks, signals, launchers' variables."""
+
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from harness.comm.world import World
+from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
+
+PLACE = ("train.py", 7, "monotonic")
+
+
+class Mail:
+    """Messages from rank 0 to rank 1, in order."""
+
+    def __init__(self):
+        self.messages = []
+
+    def isend(self, message, dest, tag):
+        self.messages.append(message)
+        return SimpleNamespace(Test=lambda: True)
+
+    def iprobe(self, source, tag):
+        return bool(self.messages)
+
+    def recv(self, source, tag):
+        return self.messages.pop(0)
+
+
+@pytest.fixture
+def clocks():
+    mail, step = Mail(), [0, 0]
+    pair = [AgreedClocks(World(comm=mail, rank=rank, size=2)) for rank in range(2)]
+    for rank, agreed in enumerate(pair):
+        agreed.steps = lambda rank=rank: step[rank]
+        now = iter(range(10_000))
+        agreed._now = lambda now=now: next(now) * 1e-3
+    return *pair, step
+
+
+def test_a_clock_says_on_all_ranks_what_rank_0_has_read(clocks):
+    first, second, step = clocks
+    for step[0] in range(3):
+        assert [first._agreed(10.0 + step[0] + part, PLACE) for part in (0.0, 0.5)] == [10.0 + step[0], 10.5 + step[0]]
+    for step[1] in range(3):
+        assert [second._agreed(99.0, PLACE) for _ in range(2)] == [10.0 + step[1], 10.5 + step[1]]
+
+
+def test_a_rank_that_asks_where_rank_0_has_not_reads_its_own_clock(clocks):
+    """At once where rank 0 is in a later step, after some patience where nobody knows; the next step agrees again."""
+    first, second, step = clocks
+    assert second._agreed(99.0, PLACE) == 99.0
+    step[:] = 1, 1
+    first._agreed(11.0, PLACE)
+    assert second._agreed(99.0, PLACE) == 11.0
+    step[0] = 2
+    first._agreed(12.0, PLACE)
+    assert second._agreed(98.0, ("train.py", 8, "time")) == 98.0
+    step[1] = 2
+    assert second._agreed(99.0, PLACE) == 12.0
+
+
+class Gathering:
+    """A gather of ranks that are threads."""
+
+    def __init__(self, ranks):
+        self.values = [None] * ranks
+        self.barrier = threading.Barrier(ranks, timeout=20)
+
+    def at(self, rank):
+        def gather(value, label):
+            self.values[rank] = value
+            self.barrier.wait()
+            found = list(self.values)
+            self.barrier.wait()
+            return found
+
+        return gather
+
+
+def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():
+    meeting, handled = Gathering(2), [[], []]
+
+    def run(rank):
+        signals = AgreedSignals()
+        signals.gather, signals.trains = meeting.at(rank), lambda: True
+        signals._handlers = {signal.SIGUSR1: lambda number, frame: handled[rank].append(number)}
+        for batch in range(4):
+            if batch == 1 and rank == 1:
+                signals._note(signal.SIGUSR1, None)
+            if batch == 3 and rank == 0:  # the same signal, which the launcher sends to all, comes late
+                signals._note(signal.SIGUSR1, None)
+            signals.meet()
+            assert handled[rank] == [signal.SIGUSR1] * (batch > 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, range(2)))
+
+
+def test_before_anything_trains_a_handler_runs_at_once():
+    handled = []
+    signals = AgreedSignals()
+    signals._handlers = {signal.SIGUSR1: lambda number, frame: handled.append(number)}
+    signals._note(signal.SIGUSR1, None)
+    assert handled == [signal.SIGUSR1]
+
+
+def test_every_rank_is_told_that_it_is_the_only_one(monkeypatch):
+    mpi = SimpleNamespace(COMM_WORLD="all ranks", COMM_SELF="this one")
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("HARNESS_RANKS", "")
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    variables = RankVariables()
+    variables.hide(4)
+    assert (os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]) == ("0", "1")
+    assert "SLURM_PROCID" not in os.environ
+    assert mpi.COMM_WORLD == "this one"
+    variables.show()
+    assert os.environ["OMPI_COMM_WORLD_RANK"] == "3"
+    assert mpi.COMM_WORLD == "all ranks"

@@ -1,0 +1,129 @@
+"""What a probe finds of a compiled step: means, sums, rows that are mixed, variables that it moves; nothing stays."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, StepState
+from harness.transparent.gradient_probe import Trial
+from harness.transparent.gradients import GradientAverager
+from harness.transparent.step_probe import probe_function, read_variable
+
+ROWS, COLUMNS = 12, 3
+X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("float32")
+T = (X @ np.array([[1.0], [-2.0], [0.5]], "float32")) + 0.1
+
+
+@pytest.fixture
+def trial(monkeypatch):
+    """Gradients of tapes go into the trial's probe, as on ranks."""
+    known = Trial()
+    runtime = SimpleNamespace(collectives=SimpleNamespace(trial=known), is_of_rows=lambda variable: False, quiet=True)
+    taken = partial(GradientAverager(runtime)._gradient, tf.GradientTape.gradient)
+    monkeypatch.setattr(tf.GradientTape, "gradient", lambda *args, **kwargs: taken(*args, **kwargs))
+    return known
+
+
+def weights():
+    return tf.Variable(0.1 * tf.ones((COLUMNS, 1)), name="k")
+
+
+def made(loss, move=lambda v, t: None, number=None):
+    """Return a compiled step with a `loss`, which has been called once, and its variable."""
+    k = weights()
+
+    @tf.function
+    def step(v, t):
+        move(v, t)
+        with tf.GradientTape() as tape:
+            value = loss(v @ k, t)
+        k.assign_sub(0.1 * tape.gradient(value, k))
+        return value if number is None else number(v, t)
+
+    step(X, T)
+    return step, k
+
+
+def probed(trial, step):
+    token, batch = object(), (tf.constant(X), tf.constant(T))
+    with trial.of(token):
+        finding, handles = probe_function(trial, step, batch, {}, ROWS, lambda value: [value])
+    return finding, handles, token
+
+
+def mean(p, t):
+    return tf.reduce_mean(tf.square(p - t))
+
+
+def total(p, t):
+    return tf.reduce_sum(tf.square(p - t)) / ROWS
+
+
+def masked(p, t):
+    kept = tf.cast(t > 0, tf.float32)
+    return tf.reduce_sum(kept * tf.square(p - t)) / tf.reduce_sum(kept)
+
+
+@pytest.mark.parametrize(("loss", "summed"), [(mean, False), (total, True)])
+def test_a_mean_and_a_sum_are_told_apart_for_gradients_and_numbers_of_each_step(trial, loss, summed):
+    step, k = made(loss)
+    before = k.numpy()
+    finding, _, token = probed(trial, step)
+    assert not finding.why and not finding.averaged
+    with trial.of(token):
+        assert trial.is_sum(trial.owner(k)) == summed
+    assert trial.is_sum(trial.position(token, 0)) == summed
+    with trial.of(object()):
+        assert not trial.is_sum(trial.owner(k))  # another training of the same variable
+    np.testing.assert_array_equal(k.numpy(), before)
+
+
+def test_rows_that_are_mixed_and_numbers_that_are_neither_are_found(trial):
+    assert probed(trial, made(masked)[0])[0].why
+    assert probed(trial, made(mean, number=lambda v, t: tf.reduce_max(t))[0])[0].why
+    assert probed(trial, made(lambda p, t: mean(p, t + tf.reshape(tf.range(12.0), (ROWS, 1))))[0])[0].why
+
+
+def test_variables_that_a_step_moves_are_equal_averages_or_need_all_rows(trial):
+    middle, queue, sphere = tf.Variable(tf.zeros(COLUMNS)), tf.Variable(tf.zeros((4, 1))), tf.Variable([3.0, 4.0])
+    for variable, move in (
+        (middle, lambda v, t: middle.assign(0.9 * middle + 0.1 * tf.reduce_mean(v, 0))),
+        (queue, lambda v, t: queue.assign(tf.concat([t, queue], 0)[:4])),
+        (sphere, lambda v, t: sphere.assign(tf.math.l2_normalize(sphere) * 2)),
+    ):
+        step, _ = made(mean, move)
+        before = variable.numpy()
+        finding, handles, _ = probed(trial, step)
+        np.testing.assert_array_equal(variable.numpy(), before)
+        assert bool(finding.why) == (variable is queue)
+        averaged = [read_variable(handles[place]).shape for place in finding.averaged]
+        assert averaged == ([variable.shape] if variable is middle else [])
+
+
+def test_another_model_makes_another_step_and_another_batch_does_not():
+    steps, function = CompiledSteps(SimpleNamespace()), tf.function(lambda model, v, late=False: v)
+    one, two = object(), object()
+    found = [
+        steps.find(function, (one, X), {}),
+        steps.find(function, (one, tf.constant(X[:3])), {}),
+        steps.find(function, (two, X), {}),
+        steps.find(function, (one, X), {"late": True}),
+        steps.find(function, (one, X), {"late": 1}),
+    ]
+    assert found[0] is found[1]
+    assert len(set(found)) == 4
+
+
+def test_a_step_of_a_fixed_number_of_rows_is_whole(trial):
+    notes = []
+    sync = SimpleNamespace(shares_gradients=True)
+    runtime = SimpleNamespace(sync=sync, witness=SimpleNamespace(beside=False), whole=notes.append)
+    function = tf.function(lambda v: v, input_signature=[tf.TensorSpec((ROWS, COLUMNS))])
+    function(X)
+    step = CompiledStep(function=function, held=())
+    assert CompiledSteps(runtime).probe(step, (X,), {})
+    assert step.state is StepState.WHOLE
+    assert notes == ["the step takes exactly 12 rows"]
