@@ -200,7 +200,7 @@ def _overheads_table(point: PointOverheads, explanation: Explanation) -> Table:
     rows.append(("all", str(point.ranks), numbers.seconds(seconds).replace("-", MINUS), fraction, share, numbers.NONE))
     return Table(
         title=f"Overheads of an epoch on {numbers.ranks(point.ranks)}",
-        headings=("Cause", "Ranks", "Extrapolation ideal", "Of the epoch", "Of all overhead", "Lowers"),
+        headings=("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead", "Lowers"),
         rows=rows,
         wide=(5,),
         note=f"{_IDEAL} {_as_it_ran(explanation.point_of(point))}{unequal_cores(explanation.scaling)}"

@@ -147,7 +147,7 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
             "Ranks",
             "Layout",
             "Part",
-            "Extrapolation its\nideal share",
+            "Beyond its\nideal share",
             "Of the\nepoch",
             "Speedup without it,\nat most about",
         ),
