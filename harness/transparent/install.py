@@ -180,8 +180,9 @@ def _fusion(runtime: "Runtime") -> "Fusion | None":
         note=runtime.note,
         divided=several,
     )
-    runtime.fusion = Fusion(ranks, always=mode == "always")
-    return runtime.fusion
+    fusion = Fusion(ranks, always=mode == "always")
+    runtime.fusion = fusion
+    return fusion
 
 
 def fuse_alone(settings: "RunSettings") -> None:

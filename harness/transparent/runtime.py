@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,9 +24,6 @@ from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.surroundings import AgreedSignals
 from harness.transparent.witness import NoWitness
-
-if TYPE_CHECKING:
-    from harness.transparent.fused_fit import Fusion
 
 _PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided
 _NUDGE = 64  # roundings: one of them moves too few units across a bound, as dividing a batch does
@@ -117,7 +114,7 @@ class Runtime:
     mixes: bool = False  # some of the script's rows are not independent
     uneven: bool = False
     at_end: Callable[[], None] = lambda: None
-    fusion: "Fusion | None" = None
+    fusion: Any = None  # `transparent.fused_fit.Fusion`, which reads this
     witness: NoWitness = field(default_factory=NoWitness)
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
