@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +25,7 @@ from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.schema.workload import script_command
-from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
+from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.observed_rank import start
 from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
@@ -221,6 +222,8 @@ class Session:
         sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
+        if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
+            print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
         if self.settings.record is not None and self.world.size < self.point.layout.ranks:
             runtime.note("no record is written: ranks have failed")
         elif self.settings.record is not None:
@@ -255,6 +258,7 @@ class Session:
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
+            fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
@@ -294,6 +298,8 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
             ImportHook(offer_old_name).install()
+            if mpi_enabled() and settings.fuse != "off":
+                ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer
             from harness.horovod.process_sets import host
 
