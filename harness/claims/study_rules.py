@@ -136,7 +136,7 @@ def reading_by_one_rank_is_minor(claim: Claim, evidence: Sequence[ClaimEvidence]
 
 def _with_reading(sweep: ClaimEvidence, ranks: int) -> pd.DataFrame:
     """Return the launches of `sweep` on `ranks` ranks with the seconds of `reading`."""
-    launches = sweep.launches[sweep.launches["ranks"] == ranks]
+    launches: pd.DataFrame = sweep.launches[sweep.launches["ranks"] == ranks]
     return launches.assign(reading=launches["load_s"] + launches["distribute_s"])
 
 
