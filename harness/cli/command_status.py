@@ -26,14 +26,27 @@ _TAIL_LINES = 3  # of the log of a failed launch
 @answering
 def status(sweep: str | None, context: Context) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
-    from harness.sweep.status import read_status
-
     statuses = []
     for folder in find_sweeps(sweep, context.results):
-        statuses.append(read_status(folder))
+        statuses.append(_status_by_the_page(folder))
         _print(statuses[-1], folder, in_full=sweep is not None)
     counts = {status.name: _states(status) for status in statuses}
     return Answer(sentence="", data={"counts": counts, "sweeps": statuses})
+
+
+def _status_by_the_page(folder: Path) -> "Status":
+    """Return the status of the sweep in `folder`, in which launches are invalid that are so on its page.
+
+    That a launch has no times in turns, or that a script trained otherwise than on one rank, shows beside the sweep's
+    other launches only: whoever reads all of them for a page decides it.
+    """
+    from harness.analysis.read_results import load_sweep
+    from harness.sweep.status import read_status
+
+    status = read_status(folder)
+    if not status.count("done"):
+        return status
+    return status.with_invalid({run.point.folder: run.invalid for run in load_sweep(folder).runs})
 
 
 def _states(status: "Status") -> Counter[str]:

@@ -1,7 +1,7 @@
 """How far a sweep is, read from its folder and from its scheduler by any process, with the command that goes on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,6 +54,19 @@ class Status:
     def count(self, *states: str) -> int:
         """Return the number of launches in any of `states`."""
         return sum(entry.state in states for entry in self.entries)
+
+    def with_invalid(self, reasons: Mapping[str, Sequence[str]]) -> "Status":
+        """Return the status with the launches invalid that have `reasons`, by folder, why their times must not be used.
+
+        A record says what its launch saw; some reasons show beside the sweep's other launches only.
+        """
+        entries = []
+        for entry in self.entries:
+            doubts = reasons.get(entry.point.folder, ())
+            if entry.state == "done" and doubts:
+                entry = replace(entry, state="invalid", detail="; ".join(doubts))
+            entries.append(entry)
+        return replace(self, entries=tuple(entries))
 
 
 def read_status(folder: Path) -> Status:

@@ -120,7 +120,7 @@ def test_what_is_no_interval(text: str) -> None:
 
 def test_a_warning_after_the_last_step_does_not_end_a_launch_that_is_about_to_end() -> None:
     program = (
-        "import os, signal; from harness.train.checkpoint_file import StopSignals; "
+        "import os, signal; from harness.train.stop_signals import StopSignals; "
         "StopSignals(lambda: True).close(); os.kill(os.getpid(), signal.SIGUSR1); print('ended by itself')"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)

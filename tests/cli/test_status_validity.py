@@ -1,0 +1,46 @@
+"""`harness status` and the page call the same launches invalid."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from click.testing import CliRunner
+
+from harness.analysis.read_results import load_sweep
+from harness.cli import main
+from harness.schema.record import RunRecord
+from harness.schema.sweep_folder import SweepFolder
+from tests.labs.factories import make_launch, write_run, write_study
+
+
+def turns(pair: tuple[RunRecord, RunRecord]) -> pd.DataFrame:
+    """Return ten undisturbed rounds of a launch on one rank and one on two."""
+    rows = []
+    for number in range(10):
+        for place, (run, bound) in enumerate(zip(pair, ("0", "0;1"), strict=True)):
+            rows.append((number, run.point.folder, place, 20, 0.05 / run.point.layout.ranks, 1.0, 0.1, 0.0, bound))
+    columns = ["round", "launch", "place", "steps", "seconds", "cores", "at_s", "core_ns", "bound"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_a_launch_whose_turns_were_lost_is_invalid_in_both(tmp_path: Path) -> None:
+    folder = tmp_path / "mnist"
+    write_study(folder)
+    SweepFolder(folder).rounds.mkdir()
+    for number in range(3):
+        block = f"b{number}"
+        pair = (make_launch(1, number, 1.0, block=block), make_launch(2, number, 0.6, block=block))
+        for run in pair:
+            write_run(folder, run)
+        if number:  # the first block was killed before its turns were written
+            turns(pair).to_parquet(SweepFolder(folder).block_turns(block))
+    on_the_page = {run.point.folder: "; ".join(run.invalid) for run in load_sweep(folder).runs if run.invalid}
+    assert len(on_the_page) == 2
+    answer = CliRunner().invoke(main, ["status", "mnist", "--results", str(tmp_path), "--json"])
+    assert answer.exit_code == 0, answer.output
+    (status,) = json.loads(answer.stdout)["sweeps"]
+    states = {entry["detail"]: entry["state"] for entry in status["entries"]}
+    assert states == {"": "done", **dict.fromkeys(on_the_page.values(), "invalid")}
+    assert sum(entry["state"] == "invalid" for entry in status["entries"]) == len(on_the_page)
+    assert np.isfinite(load_sweep(folder).epochs["seconds"]).all()
