@@ -1,22 +1,15 @@
 """Compiled steps of hand-written loops: what is known of each, by which it is given parts of batches or whole ones.
 
 A step is a compiled function together with its arguments that are no tensors (a model, a switch): another model makes
-another step. Each goes through these states:
-
-| state | left when | for |
-|---|---|---|
-| unknown | a call has made no gradient and no optimizer's step | idle |
-| unknown | a call has, of a whole batch; the probe found means and sums over rows | divided |
-| unknown | the same; the probe found rows that are not independent, or that the step takes one number of rows | whole |
-| idle | a later call trains | as unknown |
+another step. `training_states` has what is
+known of each, and how that changes.
 
 What a step returns, and the variables of its gradients, belong to it: a number may be a sum in one step and a mean in
 the next. See `step_probe`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,35 +20,30 @@ from harness.transparent.batch_coupling import MIXED
 from harness.transparent.rows import has_rows, length
 from harness.transparent.runtime import Runtime, initialised
 from harness.transparent.step_probe import probe_function, undrawn
-
-
-class StepState(Enum):
-    """What is known of a compiled step."""
-
-    UNKNOWN = "unknown"
-    IDLE = "idle"
-    DIVIDED = "divided"
-    WHOLE = "whole"
+from harness.transparent.training_states import TrainingEvent, TrainingState, advance
 
 
 @dataclass(kw_only=True, eq=False)
 class CompiledStep:
     """A compiled function with its arguments that are no tensors.
 
-    `held` keeps those alive, as they are told apart by their ids. `averaged`: the resources of variables that the step
-    moves towards means over rows. `returns_rows`: whether it has returned more than single numbers.
+    `held` keeps those alive, as they are told apart by their ids. `returns_rows`: whether it has returned more than
+    single numbers.
     """
 
     function: Any
     held: tuple[Any, ...]
-    state: StepState = StepState.UNKNOWN
-    averaged: list[Any] = field(default_factory=list)
+    state: TrainingState = TrainingState.UNKNOWN
     returns_rows: bool = False
 
     def note_outcome(self, outcome: Any) -> None:
         """Take note of what a call has returned."""
         leaves = tf.nest.flatten(outcome)
         self.returns_rows |= any(tf.is_tensor(leaf) and leaf.shape.rank != 0 for leaf in leaves)
+
+    def note(self, event: TrainingEvent) -> None:
+        """Take note of what has been seen of it."""
+        self.state = advance(self.state, event)
 
     @property
     def is_fixed(self) -> bool:
@@ -96,25 +84,24 @@ class CompiledSteps:
         if len(lengths) != 1 or not step.function._list_all_concrete_functions():
             return False
         if not runtime.sync.shares_gradients or runtime.witness.beside:
-            step.state = StepState.DIVIDED
+            step.note(TrainingEvent.NOT_SHARED)
             return True
-        if step.is_fixed:
-            self._keep_whole(step, f"the step takes exactly {min(lengths)} rows")
-            return True
+        step.note(TrainingEvent.TRAINED)
+        why = f"the step takes exactly {min(lengths)} rows" if step.is_fixed else self._mixing(step, args, kwargs)
+        step.note(TrainingEvent.MIXED if why else TrainingEvent.INDEPENDENT)
+        if why:
+            runtime.whole(why)
+        return True
+
+    def _mixing(self, step: CompiledStep, args: Any, kwargs: Any) -> str:
+        """Probe a step; return why its batches cannot be divided, if so."""
+        runtime = self._runtime
         trial = runtime.collectives.trial
         gather = partial(runtime.collectives.gather, label="trial of the gradients")
         seeds = [state for state in runtime.seeds if initialised([state])]
         with runtime.quietly(), undrawn([*runtime.kept, *seeds]), trial.of(step):
-            finding, handles = probe_function(trial, step.function, args, kwargs, min(lengths), gather)
-        step.averaged = [handles[place] for place in finding.averaged]
-        step.state = StepState.DIVIDED
-        if finding.why:
-            self._keep_whole(step, MIXED)
-        return True
-
-    def _keep_whole(self, step: CompiledStep, why: str) -> None:
-        step.state = StepState.WHOLE
-        self._runtime.whole(why)
+            independent = probe_function(trial, step.function, args, kwargs, min(rows_in((args, kwargs))), gather)
+        return "" if independent else MIXED
 
 
 def as_tensors(structure: Any) -> Any:

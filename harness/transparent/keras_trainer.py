@@ -16,27 +16,26 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
+from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import BatchShare, divide, leading, length
 from harness.transparent.runtime import Runtime, initialised, switched_on
-from harness.transparent.step_probe import average_variables, probe_trainer, undrawn
+from harness.transparent.step_probe import probe_trainer, undrawn
 
 
 @dataclass(kw_only=True)
 class TrainerStep:
     """A training or test step that Keras compiles, `written` by the script or Keras: what is known of it is its own.
 
-    `sources`: the data sets on which it has been probed; `averaged`: the resources of variables that it moves towards
-    means over rows.
+    `sources`: the data sets on which it has been probed.
     """
 
     trainer: Any
     written: Callable[..., Any]
     sources: set[tuple[int, ...]] = field(default_factory=set)
-    averaged: list[Any] = field(default_factory=list)
 
 
 class Trainers:
@@ -105,9 +104,7 @@ class Trainers:
             rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
             shown = 0
         with runtime.rows.given(rows, shown, place), runtime.trainer(), trial.of(training):
-            logs = self._scalars.average(training.written(data), training, training.written.__name__)
-            average_variables(runtime, training.averaged)
-            return logs
+            return self._scalars.average(training.written(data), training, training.written.__name__)
 
     def _probed(self, training: "TrainerStep", compiled: Callable[[], Any]) -> Callable[..., Any]:
         """Return the compiled step; before its first batch of every data set what the script has written is probed."""
@@ -139,21 +136,19 @@ class Trainers:
     def _probe(self, training: "TrainerStep", data: Any) -> bool:
         """Find out what a step makes of a batch and of its parts; tell whether it is to be compiled otherwise."""
         runtime, trainer = self._runtime, training.trainer
-        trial, before = runtime.collectives.trial, training.averaged
+        trial = runtime.collectives.trial
         was_mixing = trainer in trial.mixing
         seeds = [state for state in runtime.seeds if initialised([state])]
         with runtime.quietly(), runtime.trainer(), undrawn([*runtime.kept, *seeds]), trial.of(training):
             gather = partial(runtime.collectives.gather, label="trial")
             part = data.data if isinstance(data, BatchShare) else data
-            finding, handles = probe_trainer(trial, trainer, training.written, part, gather)
-        training.averaged = [handles[place] for place in finding.averaged]
-        if training.written.__name__ == "train_step":
-            (trial.mixing.add if finding.why else trial.mixing.discard)(trainer)
-        elif finding.why:
+            independent = probe_trainer(trial, trainer, training.written, part, gather)
+        if not independent:
             trial.mixing.add(trainer)
-        if finding.why:
-            runtime.whole(finding.why)
-        return was_mixing != (trainer in trial.mixing) or len(before) != len(training.averaged)
+            runtime.whole(MIXED)
+        elif training.written.__name__ == "train_step":
+            trial.mixing.discard(trainer)
+        return was_mixing != (trainer in trial.mixing)
 
     def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         runtime = self._runtime

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,12 +23,25 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, Shadow
 from harness.transparent.collectives import Scalars
-from harness.transparent.compiled_steps import StepState, rows_in
+from harness.transparent.compiled_steps import rows_in
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import in_order, leading, length, together
 from harness.transparent.runtime import Feeding, Runtime
 from harness.transparent.step_calls import StepCalls, indivisible
+from harness.transparent.training_states import TrainingEvent, TrainingState, advance
+
+
+@dataclass(kw_only=True)
+class LoopTrial:
+    """The first batches of a loop that takes gradients itself: what is known of these, and the steps that show it."""
+
+    state: TrainingState = TrainingState.UNKNOWN
+    shadow: Shadow | None = None
+
+    def note(self, event: TrainingEvent) -> None:
+        """Take note of what has been seen."""
+        self.state = advance(self.state, event)
 
 
 class Loops:
@@ -49,8 +63,8 @@ class Loops:
         self._scalars = scalars
         self._calls = StepCalls(runtime, scalars, self.end_trial)
         self._training: dict[tuple[Any, ...], tuple[weakref.ref[Any], Feeding]] = {}  # by lines
-        self._trials: dict[tuple[Any, ...], Shadow | bool | None] = {}  # by place; at the end, whether to divide
-        self._place: tuple[Any, ...] = ()
+        self._trials: dict[tuple[Any, ...], LoopTrial] = {}  # by place
+        self._current = LoopTrial()
         self._doubt = ""
         self._eagerly = False
         self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
@@ -105,17 +119,20 @@ class Loops:
         mixes = trial.active and not trial.conclude(gather)
         shadow, trial.shadow = trial.shadow, None
         runtime.equalise("variables of a step")
-        if shadow is not None and shadow.done:
+        ends = shadow is not None and shadow.done
+        if shadow is not None and ends:
             mixes = gather(shadow.verdict(trial.is_sum))[-1]
-            self._trials[self._place] = True
         if self._doubt and (mixes or trial.found_sum):
+            self._current.note(TrainingEvent.SPOILT)
             raise UserError(
                 f"the loop takes gradients of something else at {self._doubt} than in its first steps, of parts of a "
                 "batch that cannot be divided so: train it in a loop of its own"
             )
         if mixes:
-            self._trials[self._place] = False
+            self._current.note(TrainingEvent.MIXED)
             runtime.whole(MIXED)
+        elif ends:
+            self._current.note(TrainingEvent.INDEPENDENT)
 
     def _init(
         self, original: Callable[..., Any], iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any
@@ -168,9 +185,11 @@ class Loops:
     def _trained(self, original: Callable[..., Any], iterator: Any, loop: Feeding) -> Any:
         """Return the next batch of a loop that trains, or this rank's part of it."""
         runtime = self._runtime
-        states = {step.state for step in loop.steps}
-        tried = loop.eager and self._is_tried(loop.place)
-        whole = not loop.eager and states == {StepState.WHOLE}
+        trial = self._trials.setdefault(loop.place, LoopTrial()) if loop.eager else None
+        tried = trial is not None and trial.state in _ON_TRIAL and runtime.sync.shares_gradients
+        whole = {step.state for step in loop.steps} == {TrainingState.WHOLE}
+        if trial is not None:
+            whole = trial.state is TrainingState.WHOLE
         if not whole:
             _refuse_idle(loop, runtime.steps)
         loop.whole = batch = original(iterator) if tried else self._batch(original, iterator)
@@ -182,16 +201,10 @@ class Loops:
             return self._counted_once(batch)
         loop.tried |= tried
         self._doubt = loop.doubt if tried else ""
-        if loop.eager and self._trials.get(loop.place) is False:
-            return self._counted_once(batch)
         part = self._try(loop, batch) if tried else self._calls.divide(batch)
         loop.divided = not tried
         loop.part, loop.behind = part, False
         return part
-
-    def _is_tried(self, place: tuple[Any, ...]) -> bool:
-        """Tell whether the next step of `place` is one of its trial."""
-        return self._runtime.sync.shares_gradients and not isinstance(self._trials.get(place), bool)
 
     def _counted_once(self, batch: Any) -> Any:
         """Return a batch that every rank has whole: its rows are rank 0's."""
@@ -203,20 +216,20 @@ class Loops:
 
         What they get after that, `Shadow` says.
         """
-        runtime, trial, place = self._runtime, self._runtime.collectives.trial, loop.place
+        runtime, trial = self._runtime, self._runtime.collectives.trial
         self._counted_once(batch)
-        self._place, self._eagerly = place, tf.config.functions_run_eagerly()
+        self._current, self._eagerly = self._trials[loop.place], tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
-        if place not in self._trials:
+        if self._current.state is TrainingState.UNKNOWN:
             check_rows(runtime, loop.dataset)
-            self._trials[place] = None
+            self._current.note(TrainingEvent.TRAINED)
             runtime.divided += 1
             trial.active = True
             return together([batch, batch]) if runtime.world.rank else batch
-        if not isinstance(shadow := self._trials[place], Shadow):
-            shadow = self._trials[place] = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
-        trial.shadow = shadow
-        return shadow.begin() if runtime.world.rank else batch
+        if self._current.shadow is None:
+            self._current.shadow = Shadow(batch=batch, rows=int(length(leading(batch))), kept=runtime.kept)
+        trial.shadow = self._current.shadow
+        return trial.shadow.begin() if runtime.world.rank else batch
 
     def _batch(self, original: Callable[..., Any], iterator: Any) -> Any:
         """Return the next batch of all ranks: with a batch per rank, as many of the script's as there are ranks."""
@@ -256,6 +269,9 @@ class Loops:
         agreed = total if trial.is_sum(owner) else total / sum(weights)
         trial.observe(owner, "reported numbers", [float(value)], [agreed])
         return value.dtype.type(agreed)
+
+
+_ON_TRIAL = (TrainingState.UNKNOWN, TrainingState.PROBED)
 
 
 def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

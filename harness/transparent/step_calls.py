@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from harness.transparent.collectives import Scalars
-from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, StepState, as_tensors, rows_in
+from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, as_tensors, rows_in
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import bounds, divide, has_rows, leading, length, some
 from harness.transparent.runtime import Feeding, Runtime
-from harness.transparent.step_probe import average_variables
+from harness.transparent.training_states import TrainingEvent, TrainingState
 
 
 class StepCalls:
@@ -84,7 +84,7 @@ class StepCalls:
         Its first call is whole, and so are all of one that returns rows.
         """
         runtime = self._runtime
-        if step.state is StepState.IDLE:
+        if step.state is TrainingState.IDLE:
             return self._call_whole(step, call, args, kwargs, None)
         self._end_trial()
         runtime.signals.meet()
@@ -93,10 +93,10 @@ class StepCalls:
         try:
             batch = as_tensors((args, kwargs))
             runtime.rows.shown = max(rows_in(batch), default=0)
-            if step.state is StepState.DIVIDED and not step.returns_rows and not indivisible(batch):
+            if step.state is TrainingState.DIVIDED and not step.returns_rows and not indivisible(batch):
                 batch = self.divide(batch)
                 runtime.rows.shown = max(rows_in(batch))
-                return self._moved(step, call(*batch))
+                return call(*batch)
             return self._call_whole(step, call, args, kwargs, None)
         finally:
             runtime.feeding = feeding
@@ -109,13 +109,14 @@ class StepCalls:
         before = self._runtime.steps
         outcome = call(args, kwargs)
         if self._runtime.steps == before:
-            if step.state is StepState.UNKNOWN:
-                step.state = StepState.IDLE
+            if step.state is TrainingState.UNKNOWN:
+                step.note(TrainingEvent.NOTHING_TRAINED)
             return outcome
         step.note_outcome(outcome)
         if loop is not None:
             loop.steps.add(step)
-        if step.state in (StepState.UNKNOWN, StepState.IDLE) and not (loop is None and step.returns_rows):
+        settled = step.returns_rows if loop is None else id(step) in loop.owners
+        if step.state in (TrainingState.UNKNOWN, TrainingState.IDLE) and not settled:
             check_rows(self._runtime, [leaf for leaf in tf.nest.flatten(as_tensors((args, kwargs))) if has_rows(leaf)])
             if not self._steps.probe(step, args, kwargs) and loop is not None:
                 loop.eager = True  # the trial finds out
@@ -127,16 +128,15 @@ class StepCalls:
     ) -> Any:
         """Call a step with this rank's part of the batch at hand, or with all of it where nothing else is right."""
         whole, part = max(rows_in(loop.whole)), max(rows_in(loop.part))
-        if id(step) in loop.owners:  # the trial has found out
-            step.state = StepState.DIVIDED
-        if step.state is StepState.UNKNOWN and not self._steps.trace(step, args, kwargs):
-            step.state = StepState.IDLE
+        if id(step) in loop.owners and step.state is TrainingState.UNKNOWN:  # the trial has found out
+            step.note(TrainingEvent.TRAINED)
+            step.note(TrainingEvent.INDEPENDENT)
+        if step.state is TrainingState.UNKNOWN and not self._steps.trace(step, args, kwargs):
+            step.note(TrainingEvent.NOTHING_TRAINED)
         given = rows_in(as_tensors((args, kwargs)))
-        if step.state is StepState.IDLE:
-            return call(args, kwargs)
         fits = not given or (part in given and (whole == part or whole not in given))
-        if step.state is StepState.DIVIDED and fits:
-            return self._moved(step, call(args, kwargs))
+        if step.state is TrainingState.IDLE or (step.state is TrainingState.DIVIDED and fits):
+            return call(args, kwargs)
         loop.divided = False
         with self._runtime.rows.counted_once(whole):
             args, kwargs = self._completed((args, kwargs), loop, part)
@@ -164,11 +164,6 @@ class StepCalls:
             return tf.concat([part[:count] for part, count in zip(parts, counts, strict=True)], 0)
 
         return tf.nest.map_structure(complete, as_tensors(arguments))
-
-    def _moved(self, step: CompiledStep, outcome: Any) -> Any:
-        """Average the variables that a divided `step` has moved towards means over its rows; return its outcome."""
-        average_variables(self._runtime, step.averaged)
-        return outcome
 
     def _stepped(self, original: Callable[..., Any], function: Any, args: Any, kwargs: Any, owner: Any) -> Any:
         """Call a compiled function; return what it returns, with the single numbers of a step those of all rows.

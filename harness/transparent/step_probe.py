@@ -9,7 +9,6 @@ import contextlib
 import io
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from keras.src.backend.common.global_state import get_global_attribute, set_glob
 from keras.src.random import seed_generator
 from tensorflow.python.eager import context
 
-from harness.transparent.batch_coupling import MIXED, first_part, is_sum, steady, trial_batches, vector
+from harness.transparent.batch_coupling import first_part, is_sum, steady, trial_batches, vector
 from harness.transparent.gradient_probe import GradientProbe, Trial
 from harness.transparent.rows import leading, length, some, together
 
@@ -26,17 +25,6 @@ ROWS = 64  # of a batch are enough
 _STATE = 1e-2  # of how far a variable moves in a step
 
 Gather = Callable[[object], list[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeFinding:
-    """What a probe has shown of a step. `why` its batches cannot be divided, empty where they can.
-
-    `averaged`: places of the variables that the step moves towards a mean over rows.
-    """
-
-    why: str = ""
-    averaged: tuple[int, ...] = ()
 
 
 class HeldState:
@@ -73,15 +61,6 @@ def read_variable(handle: Any) -> tf.Tensor:
     return tf.identity(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
 
 
-def average_variables(runtime: Any, handles: Sequence[Any]) -> None:
-    """Give the variables behind `handles` their means over the rows of all ranks, now or in the graph being built."""
-    if not handles:
-        return
-    means = runtime.collectives.mean([read_variable(handle) for handle in handles], "variables of a step")
-    for handle, mean in zip(handles, means, strict=True):
-        tf.raw_ops.AssignVariableOp(resource=handle, value=mean)
-
-
 def numbers_of(value: tf.Tensor) -> "np.ndarray[Any, Any]":
     """Return the numbers of `value` in float64, one-dimensional."""
     return np.asarray(tf.cast(value, tf.float64)).ravel()
@@ -103,12 +82,10 @@ def handle_of(variable: Any) -> Any:
     return variable.handle if isinstance(variable, tf.Variable) else variable.value.handle
 
 
-def probe_trainer(
-    trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Gather
-) -> tuple[ProbeFinding, list[Any]]:
-    """Find out what a training or test `step` of a Keras model makes of the first rows of `data`.
+def probe_trainer(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Gather) -> bool:
+    """Tell if rows are independent to a training or test `step` of a Keras model, from the first rows of `data`.
 
-    Return also the resources of the model's variables, which the places of a finding are among.
+    Take note of which of its gradients and numbers are sums.
     """
     few = some(data, 0, min(ROWS, int(length(leading(data)))))
     few = few if int(length(leading(few))) > 1 else together([few, few])
@@ -129,16 +106,16 @@ def probe_trainer(
 
     with _unchanged(trainer) as held:
         rows = int(length(leading(few)))
-        return _judged(trial, run, trial_batches(few, rows), rows, held, gather), held.handles
+        return _judged(trial, run, trial_batches(few, rows), rows, held, gather)
 
 
-def probe_function(
-    trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather
-) -> tuple[ProbeFinding, list[Any]]:
-    """Find out what a compiled `function` makes of its arguments, of which tensors of so many `rows` are a batch.
+def probe_function(trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather) -> bool:
+    """Tell if rows are independent to a compiled `function`, from its arguments.
 
-    Return also the resources of all variables that it knows, which the places of a finding are among.
+    Tensors of so many `rows` are the batch. Take note of which of its gradients and numbers are sums.
     """
+    if rows < 2:
+        return False
     count = min(ROWS, rows)
 
     def part(start: int, size: int) -> Any:
@@ -163,9 +140,7 @@ def probe_function(
                 probe.numbers[id(position)] = (position, value)
 
     held = HeldState(resources)
-    if rows < 2:
-        return ProbeFinding(why=MIXED), held.handles
-    return _judged(trial, run, batches, count, held, gather), held.handles
+    return _judged(trial, run, batches, count, held, gather)
 
 
 def _of_batch(leaf: Any, rows: int) -> bool:
@@ -180,8 +155,8 @@ def _judged(
     rows: int,
     held: HeldState,
     gather: Gather,
-) -> ProbeFinding:
-    """Make the four steps and take note of what their numbers are; return what is to become of the step."""
+) -> bool:
+    """Make the four steps and take note of what their numbers are; tell whether rows are independent."""
     probes: list[GradientProbe] = []
     unlike = False  # to the step a part is no batch
     with steady():
@@ -196,13 +171,14 @@ def _judged(
                 trial.probe = None
                 held.restore()
             probes.append(probe)
-    owners, verdicts, moves = ([], [None], {}) if unlike else (*_verdicts(probes, rows), _moves(probes, held, rows))
-    found = gather((verdicts, moves))
-    if any(None in (*theirs, *moved.values()) for theirs, moved in found):
-        return ProbeFinding(why=MIXED)
-    for owner, summed in zip(owners, found[0][0], strict=True):
+    owners, verdicts = _verdicts(probes, rows) if not unlike else ([], [])
+    mixes = unlike or None in verdicts or _moves_by_rows(probes, held)
+    found = gather((mixes, verdicts))
+    if any(theirs for theirs, _ in found):
+        return False
+    for owner, summed in zip(owners, found[0][1], strict=True):
         trial.note(owner, bool(summed))
-    return ProbeFinding(averaged=tuple(found[0][1]))
+    return True
 
 
 def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object], list[bool | None]]:
@@ -219,22 +195,15 @@ def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object],
     return owners, verdicts
 
 
-def _moves(probes: Sequence[GradientProbe], held: HeldState, rows: int) -> dict[int, bool | None]:
-    """Return the places of variables that a step moves by its rows: True for towards a mean over them, None otherwise.
-
-    Those that it moves whatever the rows are left out.
-    """
-    weight = first_part(rows) / rows
-    moves: dict[int, bool | None] = {}
+def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
+    """Tell whether a step moves variables otherwise by parts of a batch: a queue of rows, or a moving mean of them."""
     for place in sorted({place for probe in probes for place in probe.states}):
         before = held.before(place)
         whole, first, second, again = (probe.states.get(place, before) for probe in probes)
         bound = _STATE * np.linalg.norm(whole - before) + 2 * np.linalg.norm(whole - again)
-        if max(np.linalg.norm(whole - first), np.linalg.norm(whole - second)) <= bound:
-            continue
-        apart = np.linalg.norm(weight * first + (1 - weight) * second - whole)
-        moves[place] = True if apart <= bound else None
-    return moves
+        if max(np.linalg.norm(whole - first), np.linalg.norm(whole - second)) > bound:
+            return True
+    return False
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, StepState
+from harness.transparent.compiled_steps import CompiledStep, CompiledSteps
 from harness.transparent.gradient_probe import Trial
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.step_probe import probe_function, read_variable
+from harness.transparent.step_probe import probe_function
+from harness.transparent.training_states import TrainingState
 
 ROWS, COLUMNS = 12, 3
 X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("float32")
@@ -50,8 +51,8 @@ def made(loss, move=lambda v, t: None, number=None):
 def probed(trial, step):
     token, batch = object(), (tf.constant(X), tf.constant(T))
     with trial.of(token):
-        finding, handles = probe_function(trial, step, batch, {}, ROWS, lambda value: [value])
-    return finding, handles, token
+        independent = probe_function(trial, step, batch, {}, ROWS, lambda value: [value])
+    return independent, token
 
 
 def mean(p, t):
@@ -71,8 +72,8 @@ def masked(p, t):
 def test_a_mean_and_a_sum_are_told_apart_for_gradients_and_numbers_of_each_step(trial, loss, summed):
     step, k = made(loss)
     before = k.numpy()
-    finding, _, token = probed(trial, step)
-    assert not finding.why and not finding.averaged
+    independent, token = probed(trial, step)
+    assert independent
     with trial.of(token):
         assert trial.is_sum(trial.owner(k)) == summed
     assert trial.is_sum(trial.position(token, 0)) == summed
@@ -82,12 +83,13 @@ def test_a_mean_and_a_sum_are_told_apart_for_gradients_and_numbers_of_each_step(
 
 
 def test_rows_that_are_mixed_and_numbers_that_are_neither_are_found(trial):
-    assert probed(trial, made(masked)[0])[0].why
-    assert probed(trial, made(mean, number=lambda v, t: tf.reduce_max(t))[0])[0].why
-    assert probed(trial, made(lambda p, t: mean(p, t + tf.reshape(tf.range(12.0), (ROWS, 1))))[0])[0].why
+    assert not probed(trial, made(masked)[0])[0]
+    assert not probed(trial, made(mean, number=lambda v, t: tf.reduce_max(t))[0])[0]
+    assert not probed(trial, made(lambda p, t: mean(p, t + tf.reshape(tf.range(12.0), (ROWS, 1))))[0])[0]
 
 
-def test_variables_that_a_step_moves_are_equal_averages_or_need_all_rows(trial):
+def test_variables_that_a_step_moves_by_rows_ask_for_all_of_them(trial):
+    """A moving mean of rows is no exception: what is computed with it in the same step follows from the part."""
     middle, queue, sphere = tf.Variable(tf.zeros(COLUMNS)), tf.Variable(tf.zeros((4, 1))), tf.Variable([3.0, 4.0])
     for variable, move in (
         (middle, lambda v, t: middle.assign(0.9 * middle + 0.1 * tf.reduce_mean(v, 0))),
@@ -96,11 +98,9 @@ def test_variables_that_a_step_moves_are_equal_averages_or_need_all_rows(trial):
     ):
         step, _ = made(mean, move)
         before = variable.numpy()
-        finding, handles, _ = probed(trial, step)
+        independent, _ = probed(trial, step)
         np.testing.assert_array_equal(variable.numpy(), before)
-        assert bool(finding.why) == (variable is queue)
-        averaged = [read_variable(handles[place]).shape for place in finding.averaged]
-        assert averaged == ([variable.shape] if variable is middle else [])
+        assert independent == (variable is sphere)
 
 
 def test_another_model_makes_another_step_and_another_batch_does_not():
@@ -125,5 +125,5 @@ def test_a_step_of_a_fixed_number_of_rows_is_whole(trial):
     function(X)
     step = CompiledStep(function=function, held=())
     assert CompiledSteps(runtime).probe(step, (X,), {})
-    assert step.state is StepState.WHOLE
+    assert step.state is TrainingState.WHOLE
     assert notes == ["the step takes exactly 12 rows"]

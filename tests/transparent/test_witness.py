@@ -30,9 +30,9 @@ DYING = f"import os\nif os.environ.get('TF_ENABLE_ONEDNN_OPTS') == '0': os._exit
 MISTAKES = {
     "half-scale": (FIT, 1, "gradient"),
     "metric-twice": (FIT, 1, "number"),
-    "doubled-weight": (DYING, 7, "gradient"),
-    "dropped-row": (LOOP, 7, "gradient"),
-}  # the first six steps of a loop are whole
+    "doubled-weight": (DYING, 2, "gradient"),
+    "dropped-row": (LOOP, 2, "gradient"),
+}  # the first step of a loop is whole
 
 
 def planted(mistake, source, folder):
@@ -64,7 +64,7 @@ SUITED = {
     "doubled-weight": UNEVEN,
     "number-twice": ("step-mean", "loop-mean-compiled", "free-embedding"),
     "swapped-order": ("fit-dataset", "free-on-batch", "loop-mean-compiled", "loop-adam-eager", "free-embedding"),
-    "own-statistics": ("model-cnn-norm", "drawn-dropout-normalised", "model-cnn-renorm"),  # in loops the trial sees it
+    "own-statistics": ("model-cnn-norm", "drawn-dropout-normalised", "model-cnn-renorm"),  # in loops the probe sees it
     **dict.fromkeys(("half-scale", "one-percent"), EVEN),
     **dict.fromkeys(("metric-twice", "metric-own"), METRICS),
     **dict.fromkeys(("sparse-shifted", "sparse-sum"), SPARSE),
