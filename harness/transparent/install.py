@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.turns import current
+from harness.transparent.children import child_seed
 from harness.transparent.patch import ImportHook, OwnMaster, offer_old_name
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class AgreedSeeding:
         self._agree, self._original = agree, original
         self._fresh = random.Random(seed)
         self._given = False
+        self._seed = seed
+        self._in_child = False
+
+    def enter_child(self) -> None:
+        """Agree with nobody any more: this is a child process of a rank."""
+        self._in_child = True
+        self._fresh = random.Random(child_seed(self._seed))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Seed."""
@@ -62,6 +70,8 @@ class AgreedSeeding:
         if not given or given[0] is None:
             return self._original(self._fresh.randrange(2**32))
         self._given = True
+        if self._in_child:
+            return self._original(*args, **kwargs)
         if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
             return self._original(self._agree(given[0]), *given[1:])
         return self._original(*args, **kwargs)
