@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness import transparent
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
@@ -89,7 +90,8 @@ def _command(
     if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
         launcher = tolerant(launcher)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value is not None]
-    return [*launcher.words, sys.executable, "-m", "harness.transparent", *words, str(script), *arguments]
+    start = Path(transparent.__file__).with_name("start.py")
+    return [*launcher.words, sys.executable, str(start), *words, str(script), *arguments]
 
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:

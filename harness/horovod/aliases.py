@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.base.errors import UserError, unknown
 
-_OWN = "harness.horovod"
+_OWN = __name__.rpartition(".")[0]
 _VERSION = "0.28.1"  # whose interface this is
 
 _PARTS = (

@@ -232,7 +232,8 @@ class RunRecord:
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
     `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and after them, on the host
-    where that took longest; 0 where it was not measured.
+    where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
+    compiled loops of many, in all epochs together.
     """
 
     schema: int
@@ -254,6 +255,7 @@ class RunRecord:
     stretches: tuple[Stretch, ...] = field(default=())
     block: str = ""
     core_ns: tuple[float, ...] = field(default=())
+    fused_steps: int = 0
 
     @property
     def met(self) -> bool:

@@ -59,9 +59,14 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
     sys.exit(run_point(world, settings, point))
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Be a rank, or the witness of some."""
     if os.environ.pop(WITNESS, ""):
         from harness.transparent.session import testify
 
         testify()
     main()
+
+
+if __name__ == "__main__":
+    start()

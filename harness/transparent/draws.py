@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
-from harness.transparent.patch import replace
+from harness.transparent.patch import put, replace
 from harness.transparent.runtime import Runtime, in_dataset
 from harness.transparent.witness import DRAWN
 
@@ -62,11 +62,11 @@ class ScriptDraws:
                 if not callable(original) or not name.startswith(_DRAWS) or "eager_" in name:
                     continue
                 if name in _BY_PLACE:
-                    setattr(room, name, partial(self._by_place, original))
+                    put(room, name, partial(self._by_place, original))
                 elif name in _FOR_ALL:
-                    setattr(room, name, partial(self._for_all, original))
+                    put(room, name, partial(self._for_all, original))
                 elif not name.startswith(_OTHERS):
-                    setattr(room, name, partial(self._otherwise, original))
+                    put(room, name, partial(self._otherwise, original))
         replace(tf.random.Generator, "__init__", ("self",), self._made)
         replace(SeedGenerator, "__init__", ("self",), self._made)
         replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager import record
 
 from harness.comm.turn_pass import pass_turn
 from harness.transparent.gradient_probe import GradientProbe
@@ -173,12 +174,13 @@ class GradientAverager:
 
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
-        collectives = self._runtime.collectives
+        runtime, collectives = self._runtime, self._runtime.collectives
         owner = collectives.trial.owner(variables[0])
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
-        values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
-        mean = functools.partial(collectives.differentiable_mean, owner=owner)
+        values = [_shaped(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
+        taped = record.could_possibly_record() or not runtime.fused  # only then does anything flow back
+        mean = functools.partial(collectives.differentiable_mean if taped else collectives.mean, owner=owner)
         collectives.batch_rows = None
         means = self._runtime.sync.gradients([*values, *more], mean) if values or more else []
         found = dict(zip(dense, means, strict=False))
@@ -186,9 +188,9 @@ class GradientAverager:
             found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
             for i, gradient in enumerate(gradients)
         ]
-        results = self._runtime.witness.gradients(
-            results, variables, collectives.batch_rows, collectives.trial.training
-        )
+        if not runtime.fused:
+            training = collectives.trial.training
+            results = runtime.witness.gradients(results, variables, collectives.batch_rows, training)
         return [*results, *means[len(dense) :]]
 
     def after_step(self, owner: object, variables: Sequence[Any]) -> None:
@@ -214,6 +216,11 @@ def _contains(known: dict[int, weakref.ref[Any]], variable: Any) -> bool:
     """Tell whether `variable` is among the `known` ones; most cannot be keys."""
     reference = known.get(id(variable))
     return reference is not None and reference() is variable
+
+
+def _shaped(gradient: tf.Tensor, shape: Any) -> tf.Tensor:
+    """Return `gradient`, known to be of its variable's `shape`."""
+    return gradient if gradient.shape.is_fully_defined() else tf.ensure_shape(gradient, shape)
 
 
 def _is_variable(source: Any) -> bool:

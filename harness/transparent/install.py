@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.turns import current
+from harness.transparent.children import child_seed
 from harness.transparent.patch import ImportHook, OwnMaster, offer_old_name
 
 if TYPE_CHECKING:
+    from harness.transparent.fused_fit import Fusion
+    from harness.transparent.run_settings import RunSettings
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
@@ -51,6 +54,13 @@ class AgreedSeeding:
         self._agree, self._original = agree, original
         self._fresh = random.Random(seed)
         self._given = False
+        self._seed = seed
+        self._in_child = False
+
+    def enter_child(self) -> None:
+        """Agree with nobody any more: this is a child process of a rank."""
+        self._in_child = True
+        self._fresh = random.Random(child_seed(self._seed))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Seed."""
@@ -60,6 +70,8 @@ class AgreedSeeding:
         if not given or given[0] is None:
             return self._original(self._fresh.randrange(2**32))
         self._given = True
+        if self._in_child:
+            return self._original(*args, **kwargs)
         if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
             return self._original(self._agree(given[0]), *given[1:])
         return self._original(*args, **kwargs)
@@ -110,8 +122,11 @@ def install(
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         check_ranks(runtime, script)
-    elif turns is not None:
-        _take_turns_alone()
+    else:
+        if turns is not None:
+            _take_turns_alone()
+        if (fusion := _fusion(runtime)) is not None:
+            fusion.install()
     return runtime, measured
 
 
@@ -150,7 +165,7 @@ def _replace_all(runtime: "Runtime") -> None:
     loops = Loops(runtime, scalars)
     averager.install()
     divide_adapters(runtime)
-    Trainers(runtime, scalars, loops.end_trial).install()
+    Trainers(runtime, scalars, loops.end_trial, fusion=_fusion(runtime)).install()
     Layers(runtime).install()
     ScriptDraws(runtime).install()
     Metrics(runtime, scalars).install()
@@ -158,6 +173,53 @@ def _replace_all(runtime: "Runtime") -> None:
     Sessions(runtime, averager).install()
     Savers(runtime).install()
     runtime.at_end = loops.end_trial
+
+
+def _fusion(runtime: "Runtime") -> "Fusion | None":
+    """Return what fuses steps; None where nobody asks for it, and in the witness, which makes few."""
+    from harness.transparent.fused_fit import FusingRanks, Fusion
+
+    mode = runtime.settings.fuse
+    if mode == "off" or runtime.witness.beside:
+        return None
+    several = runtime.ranks > 1
+    ranks = FusingRanks(
+        agree=lambda value: runtime.collectives.gather(value, "number of steps")[0] if several else value,
+        settled=lambda: runtime.witness.over,
+        body=runtime.fused_step,
+        note=runtime.note,
+        divided=several,
+    )
+    fusion = Fusion(ranks, always=mode == "always")
+    runtime.fusion = fusion
+    return fusion
+
+
+def fuse_alone(settings: "RunSettings") -> None:
+    """Fuse the steps of a script that runs as if alone, on one rank."""
+    import contextlib
+
+    import keras
+
+    from harness.transparent.fused_fit import FusingRanks, Fusion
+
+    if keras.backend.backend() != "tensorflow":
+        return
+    notes: set[str] = set()
+
+    def note(sentence: str) -> None:
+        if sentence not in notes:
+            notes.add(sentence)
+            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+
+    ranks = FusingRanks(
+        agree=lambda value: value,
+        settled=lambda: True,
+        body=lambda _: contextlib.nullcontext(),
+        note=note,
+        divided=False,
+    )
+    Fusion(ranks, always=settings.fuse == "always").install()
 
 
 def _refuse_old_keras() -> None:

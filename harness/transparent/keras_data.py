@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.errors import UserError
+from harness.transparent.fused_arrays import FusedArrays, all_dense, array_sources, row_orders
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
 from harness.transparent.rows import BatchShare, divide, in_order, leading, length
@@ -38,7 +39,7 @@ def divide_adapters(runtime: Runtime) -> None:
         if runtime.own.present:
             return _own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
         if runtime.undivided.get():
-            return _RankAdapter(
+            return PartAdapter(
                 adapter, untuned(_counted(adapter.get_tf_dataset(), int(runtime.world.rank == 0))), adapter.num_batches
             )
         return _part_of(adapter, runtime, size if grows else 1)
@@ -61,31 +62,29 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
         check_rows(runtime, adapter._inputs)
         batch = adapter._batch_size * factor
         runtime.uneven |= adapter._num_samples % batch > 0 or batch % size > 0
-        dataset = _of_arrays(adapter, batch, rank, size, even=not runtime.uneven)
-        batches = -(-adapter._num_samples // batch)
-    else:
-        batch = rows_per_batch(adapter) if factor > 1 else None
-        if factor > 1 and batch is None:
-            runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
-            factor = 1
-        whole = in_order(adapter.get_tf_dataset())
-        check_rows(runtime, whole)
-        whole = whole.rebatch(batch * factor) if batch else whole
-        dataset = untuned(map_elements(whole, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)
-        batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
-
-    return _RankAdapter(adapter, dataset, batches, factor)
+        return ArrayPartAdapter(adapter, batch, rank, size, even=not runtime.uneven, factor=factor)
+    batch = rows_per_batch(adapter) if factor > 1 else None
+    if factor > 1 and batch is None:
+        runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
+        factor = 1
+    whole = in_order(adapter.get_tf_dataset())
+    check_rows(runtime, whole)
+    whole = whole.rebatch(batch * factor) if batch else whole
+    dataset = untuned(map_elements(whole, lambda element: divide(element, rank, size))).prefetch(tf.data.AUTOTUNE)
+    batches = None if adapter.num_batches is None else -(-adapter.num_batches // factor)
+    return PartAdapter(adapter, dataset, batches, factor)
 
 
-class _RankAdapter(DataAdapter):
-    """Hands out one rank's batches, in the place of the `adapter` they come from."""
+class PartAdapter(DataAdapter):
+    """Hands out one rank's batches, in the place of the adapter `source` that they come from."""
 
     batch_size = None
     has_partial_batch = None
     partial_batch_size = None
 
-    def __init__(self, adapter: Any, dataset: tf.data.Dataset, batches: int | None, factor: int = 1) -> None:
-        self._adapter, self._dataset = adapter, dataset
+    def __init__(self, source: Any, dataset: tf.data.Dataset | None, batches: int | None, factor: int = 1) -> None:
+        self.source = source
+        self._dataset = dataset
         self._batches, self.harness_factor = batches, factor
 
     @property
@@ -96,34 +95,74 @@ class _RankAdapter(DataAdapter):
         return self._dataset
 
     def on_epoch_begin(self) -> None:
-        self._adapter.on_epoch_begin()
+        self.source.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        self._adapter.on_epoch_end()
+        self.source.on_epoch_end()
 
 
-def _of_arrays(adapter: Any, batch: int, rank: int, size: int, *, even: bool) -> tf.data.Dataset:
-    """Divide the row numbers of each batch, in Keras's own order, before any row is copied."""
-    samples = adapter._num_samples
-    numbers = ArrayDataAdapter(np.arange(samples), batch_size=batch, shuffle=adapter._shuffle).get_tf_dataset()
-    sources = tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
+class ArrayPartAdapter(PartAdapter):
+    """Hands out one rank's part of `batch` rows of arrays at a time, in Keras's own order; all of it to one alone.
 
-    def own(element: Any) -> Any:
+    The row numbers of each batch are divided before any row is copied.
+    """
+
+    def __init__(
+        self, source: ArrayDataAdapter, batch: int, rank: int, size: int, *, even: bool, factor: int = 1
+    ) -> None:
+        super().__init__(source, None, -(-source._num_samples // batch), factor)
+        self._batch, self._rank, self._size = batch, rank, size
+        self._even = even
+        self._sources = array_sources(source)
+        self.arrays: FusedArrays | None = None
+
+    @classmethod
+    def alone(cls, source: ArrayDataAdapter) -> "ArrayPartAdapter":
+        """Return what hands out all rows of `source`, as Keras does."""
+        batch = source._batch_size
+        return cls(source, batch, 0, 1, even=source._num_samples % batch == 0)
+
+    def share_order(self) -> bool:
+        """Have the order of an epoch known to a compiled loop too; tell whether that can be."""
+        orders = row_orders(self.source._num_samples, self._batch, self.source._shuffle)
+        if orders is None or not all_dense(self._sources):
+            return False
+        self.arrays = FusedArrays(self._sources, orders, self.source._num_samples, self._batch, self._rank, self._size)
+        return True
+
+    def get_tf_dataset(self) -> tf.data.Dataset:
+        """Return the data set of single steps."""
+        if self.arrays is not None:
+            numbers = self.arrays.index_batches()
+        else:
+            samples, shuffle = self.source._num_samples, self.source._shuffle
+            numbers = ArrayDataAdapter(np.arange(samples), batch_size=self._batch, shuffle=shuffle).get_tf_dataset()
+        return _picked(self._sources, map_elements(numbers, self._own))
+
+    def _own(self, element: Any) -> Any:
+        """Return this rank's part of the row numbers of a batch."""
         indices = tree.flatten(element)[0]
-        shown = tf.ensure_shape if even else tf.compat.v1.placeholder_with_default
-        return divide(shown(indices, [batch if even else None]), rank, size)
+        shown = tf.ensure_shape if self._even else tf.compat.v1.placeholder_with_default
+        numbers = shown(indices, [self._batch if self._even else None])
+        return divide(numbers, self._rank, self._size) if self._size > 1 else numbers
+
+
+def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the rows of the arrays `sources` that the elements of `parts` number: indices, or shares of them."""
 
     def pick(part: Any, data: Any) -> Any:
+        indices = part.data if isinstance(part, BatchShare) else part
+
         def gather(leaf: Any) -> Any:
             if isinstance(leaf, array_slicing.TensorflowSparseWrapper):
-                return array_slicing.slice_tensorflow_sparse_wrapper(leaf, part.data)
+                return array_slicing.slice_tensorflow_sparse_wrapper(leaf, indices)
             if isinstance(leaf, (list, tuple, dict)):
                 return None
-            return tf.gather(leaf, part.data, axis=0) if tf.is_tensor(leaf) else leaf
+            return tf.gather(leaf, indices, axis=0) if tf.is_tensor(leaf) else leaf
 
-        return part._replace(data=tree.traverse(gather, data))
+        rows = tree.traverse(gather, data)
+        return part._replace(data=rows) if isinstance(part, BatchShare) else rows
 
-    parts = map_elements(numbers, own)
     together = tf.data.Dataset.zip((parts, tf.data.Dataset.from_tensors(sources).repeat()))
     picked = together.map(pick, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     options = tf.data.Options()
@@ -209,4 +248,4 @@ def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) ->
     if known and most > own:
         spare = _counted(batches.take(1), 0, runtime.world.rank)
         parts = parts.concatenate(spare.repeat(most - own))
-    return _RankAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)
+    return PartAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

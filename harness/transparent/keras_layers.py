@@ -16,7 +16,7 @@ from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.compile_utils import CompileLoss
 
 from harness.models.ranks import batch_moments
-from harness.transparent.patch import replace, wrapped
+from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.runtime import Runtime, switched_on
 
 _CORRELATIONS = {"PearsonCorrelation", "ConcordanceCorrelation"}
@@ -62,7 +62,7 @@ class Layers:
     def _subclassed(self, kind: Any) -> None:
         """Treat a loss of the script's own alike that has a `__call__` in the place of `call`."""
         if "__call__" in vars(kind):
-            kind.__call__ = wrapped(kind.__call__, self._loss)
+            put(kind, "__call__", wrapped(kind.__call__, self._loss))
 
     def _loss(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
         runtime = self._runtime

@@ -64,6 +64,8 @@ class Metrics:
         return runtime.witness.numbers(metric.name, found) if told else found
 
     def _grouped(self, original: Callable[..., Any], trainer: Any) -> Any:
+        if self._runtime.lean:
+            return {}
         variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
         found = self._summed(list(variables.values()), lambda: original(trainer))
         if self._runtime.collectives.trial.probe is not None:

@@ -18,6 +18,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
+from harness.transparent.fused_fit import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
@@ -41,8 +42,11 @@ class TrainerStep:
 class Trainers:
     """Replaces `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and the maker of compiled steps."""
 
-    def __init__(self, runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: Runtime, scalars: Scalars, end_trial: Callable[[], None], *, fusion: Fusion | None = None
+    ) -> None:
         self._runtime = runtime
+        self._fusion = fusion
         self._scalars = scalars
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -51,6 +55,8 @@ class Trainers:
 
     def install(self) -> None:
         """Put the replacements in place."""
+        if self._fusion is not None:
+            self._fusion.install()
         replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), self._make_function)
         replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), self._fit)
         replace(TensorFlowTrainer, "evaluate", ("self", "x", "y"), self._evaluate)
@@ -79,8 +85,13 @@ class Trainers:
             runtime.collectives.trial.mixing.discard(trainer)
         training = TrainerStep(trainer=trainer, written=step_function)
 
+        def step(data: Any) -> Any:
+            return self._step(training, data)
+
+        step.__name__ = step_function.__name__
+
         def compiled() -> Callable[..., Any]:
-            return cast(Callable[..., Any], original(trainer, lambda data: self._step(training, data)))
+            return cast(Callable[..., Any], original(trainer, step))
 
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
         probed = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)

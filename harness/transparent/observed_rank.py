@@ -33,7 +33,7 @@ _LONGER = 1.6  # patience with a second one: less than the others' with rank 0
 _LIKE = 10  # times as far as the script alone is from itself with other kernels: no mistake, but rounding magnified
 _SHARE, _LEAST_S = 0.25, 10.0  # of the run's time, that the ranks wait for the witness in trainings after the first
 _UNMATCHED = 512  # of what the witness has sent, after which its steps are others
-_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HARNESS_CHILD_TRAINS")
 
 
 class ObservedRank(PeerRank):
@@ -245,7 +245,7 @@ def start(
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / f"{name}.log").open("wb") as output:
             witness = subprocess.Popen(
-                [sys.executable, "-m", "harness.transparent"],
+                [sys.executable, str(Path(__file__).with_name("start.py"))],
                 env={**environment, WITNESS: "1", **switches},
                 stdin=theirs.fileno(),
                 stdout=output,

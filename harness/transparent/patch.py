@@ -104,6 +104,21 @@ class OwnMaster:
     now = False
 
 
+_originals: list[tuple[object, str, Any]] = []
+
+
+def put(owner: object, name: str, value: Any) -> None:
+    """Set an attribute of a class or module, and remember the original for `put_back`."""
+    _originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
+    setattr(owner, name, value)
+
+
+def put_back() -> None:
+    """Let everything be as it was before it was replaced: in a child process."""
+    while _originals:
+        setattr(*_originals.pop())
+
+
 def replace(
     owner: object, name: str, parameters: tuple[str, ...], wrapper: Callable[..., Any], *, stays: bool = False
 ) -> None:
@@ -124,7 +139,7 @@ def replace(
             f"{where} of this release takes {', '.join(found)} instead of {', '.join(parameters)}: "
             "install the versions in requirements.lock"
         )
-    setattr(owner, name, wrapped(original, wrapper, stays=stays))
+    put(owner, name, wrapped(original, wrapper, stays=stays))
 
 
 def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays: bool = False) -> Callable[..., Any]:

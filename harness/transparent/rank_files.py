@@ -57,7 +57,7 @@ class PrivateFiles:
         """Replace `open`, HDF5's too, and the functions that make, rename and delete files."""
         import h5py
 
-        replace(h5py.File, "__init__", ("self", "name", "mode"), self._open_h5)
+        h5py.File.__init__ = wrapped(h5py.File.__init__, self._open_h5)  # in child processes too
         builtins.open = io.open = partial(self._open, builtins.open)
         os.mkdir = partial(self._mkdir, os.mkdir)
         for name in ("remove", "unlink", "rmdir"):

@@ -13,6 +13,7 @@ from harness.base.user_path import UserPath
 from harness.schema.sync import FORMS, find_policy
 
 BATCHES = ("per-rank", "global")
+FUSE_MODES = ("auto", "always", "off")
 INPUT = "HARNESS_INPUT"
 """Names the file that every rank of `harness run` has as its standard input."""
 
@@ -25,6 +26,8 @@ class RunSettings:
     `verify`: compare the weights of all ranks every so many epochs, 0 for at the end only. `hang_timeout` in
     seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record. `witness`:
     what of the training one more process does alone and undivided, to compare: the ``first`` steps, ``all`` or ``off``.
+    `fuse`: Keras's `fit` makes many steps in one execution where that saves time (``auto``), ``always`` or never
+    (``off``).
 
     Raises:
         UserError: a switch is out of its range.
@@ -37,8 +40,11 @@ class RunSettings:
     logs: Path = Path("harness-logs")
     record: Path | None = None
     witness: str = "off"
+    fuse: str = "auto"
 
     def __post_init__(self) -> None:
+        if self.fuse not in FUSE_MODES:
+            raise unknown("fuse", self.fuse, FUSE_MODES)
         if self.batch not in BATCHES:
             raise unknown("batch", self.batch, BATCHES)
         policy = find_policy(self.sync)
@@ -108,6 +114,13 @@ _OPTIONS = (
         default="first",
         show_default=True,
         help="Steps that one more process makes alone and undivided, to compare them. Off with --record.",
+    ),
+    click.option(
+        "--fuse",
+        type=click.Choice(FUSE_MODES),
+        default="auto",
+        show_default=True,
+        help="Many steps of Keras's fit in one execution: where that saves time, always, or off.",
     ),
     click.option("--record", type=UserPath(), help="Write the run's record into this new folder."),
     click.argument("script", type=UserPath()),

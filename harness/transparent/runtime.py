@@ -95,6 +95,7 @@ class Runtime:
     is the loop whose batch was taken last, `takes_inside` whether one has been taken inside a compiled function;
     `undivided`: every rank takes Keras's batches whole; `uneven`: they have had arrays with batches without equal
     parts, and a step that was traced for these is to take later ones without a trace.
+    `fusion` is what makes many steps in one execution, if anything does.
     """
 
     world: World
@@ -113,6 +114,7 @@ class Runtime:
     mixes: bool = False  # some of the script's rows are not independent
     uneven: bool = False
     at_end: Callable[[], None] = lambda: None
+    fusion: Any = None  # `transparent.fused_fit.Fusion`, which reads this
     witness: NoWitness = field(default_factory=NoWitness)
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
@@ -125,6 +127,8 @@ class Runtime:
     _of_rows: set[int] = field(default_factory=set)
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
+    _fused: ContextVar[bool] = field(default_factory=lambda: ContextVar("fused", default=False))
+    _lean: ContextVar[bool] = field(default_factory=lambda: ContextVar("lean", default=False))
 
     @classmethod
     def build(
@@ -170,6 +174,28 @@ class Runtime:
     def trainer(self) -> AbstractContextManager[None]:
         """Keras's own training, evaluation or prediction runs in the block."""
         return switched_on(self._trainer)
+
+    @property
+    def fused(self) -> bool:
+        """Whether a step is being traced for a loop of many, which no witness looks at."""
+        return self._fused.get()
+
+    @property
+    def lean(self) -> bool:
+        """Whether nothing but the variables is asked of the step that is being traced: what it reports is dropped."""
+        return self._lean.get()
+
+    @contextlib.contextmanager
+    def fused_step(self, lean: bool) -> Iterator[None]:
+        """Trace a step in the block for a loop of many."""
+        counting, self.collectives.counting = self.collectives.counting, False
+        lean_token, token = self._lean.set(lean), self._fused.set(True)
+        try:
+            yield
+        finally:
+            self._fused.reset(token)
+            self._lean.reset(lean_token)
+            self.collectives.counting = counting
 
     def whole(self, why: str) -> None:
         """Say that batches cannot be divided, and `why`: what every rank computes alike counts once."""

@@ -165,7 +165,7 @@ class FitObservations:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
-    `global_batch` rows of a step; `gpu` what it trained on. Times in seconds."""
+    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -177,6 +177,7 @@ class ScriptObservations:
     import_s: float
     load_before: float
     gpu: Gpu | None = None
+    fused: int = 0
 
 
 def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
@@ -258,6 +259,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
             block=os.environ.get(BLOCK, ""),
             core_ns=core_ns,
+            fused_steps=seen.fused,
             notes=(*met, *seen.notes),
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])

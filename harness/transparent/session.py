@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +25,9 @@ from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.schema.workload import script_command
-from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
+from harness.transparent.children import ChildProcesses, refuse_training_in_children
+from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
+from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start
 from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
@@ -93,6 +96,8 @@ class Session:
         with _rank_output(self.world.rank, self.settings.logs) as self._speak:
             if self.world.rank or self.witness.beside:
                 PrivateFiles(self.settings.logs).install()
+            if several:
+                self._keep_children_apart()
             ImportHook(self._install).install()
             self._offer_horovod()
             try:
@@ -109,6 +114,16 @@ class Session:
     def _agree(self, value: Any) -> Any:
         """Return rank 0's `value`, also in the witness."""
         return self.witness.share(self.world.comm.bcast(value, root=0))
+
+    def _keep_children_apart(self) -> None:
+        """Keep child processes out of what the ranks do."""
+        leave = [seeding.enter_child for seeding in self._seedings]
+        ChildProcesses([*leave, self._clocks.put_back, self.signals.leave_ranks]).begin()
+        if self.world.rank == 0 and not self.witness.beside:
+            refuse_training_in_children(self.world, self.script.name, self.settings.logs, self._has_trained)
+
+    def _has_trained(self) -> bool:
+        return OwnMaster.now or (self._found is not None and self._found[0].synchronised)
 
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
@@ -162,6 +177,9 @@ class Session:
         """Let the script import Horovod; from its `init` on it divides its rows and we stand back."""
         from harness.horovod.aliases import offer
         from harness.horovod.process_sets import host
+
+        if has_own(self.script.parent, "horovod"):
+            return
 
         def begin() -> None:
             import tensorflow as tf
@@ -221,6 +239,8 @@ class Session:
         sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
+        if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
+            print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
         if self.settings.record is not None and self.world.size < self.point.layout.ranks:
             runtime.note("no record is written: ranks have failed")
         elif self.settings.record is not None:
@@ -255,6 +275,7 @@ class Session:
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
+            fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
@@ -277,12 +298,18 @@ def _prepare(point: Point) -> Path:
     script, arguments = script_command(point.workload)
     sys.argv = [str(script), *arguments]
     sys.path[0] = str(script.parent)
+    if __name__.partition(".")[0] == NAME and has_own(script.parent):
+        raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")
+    give_way(script.parent)
     return script
 
 
 def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
-    script = _prepare(point)
+    try:
+        script = _prepare(point)
+    except UserError as error:
+        return end_together(world, error)
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
@@ -294,6 +321,8 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
             ImportHook(offer_old_name).install()
+            if mpi_enabled() and settings.fuse != "off":
+                ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer
             from harness.horovod.process_sets import host
 

@@ -96,6 +96,12 @@ class AgreedClocks:
             setattr(time, name, self._wrapped(getattr(time, name)))
         self._now = time.monotonic.__wrapped__  # type: ignore[attr-defined]
 
+    def put_back(self) -> None:
+        """Let the clocks be as they were: in a child process."""
+        for name in _CLOCKS:
+            clock = getattr(time, name)
+            setattr(time, name, getattr(clock, "__wrapped__", clock))
+
     def _wrapped(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def clock() -> Any:
             value = original()
@@ -183,6 +189,10 @@ class AgreedSignals:
             self._handlers[number](number, frame)
         elif now - self._served.pop(number, -_LATE_S) >= _LATE_S:
             self._pending.add(number)
+
+    def leave_ranks(self) -> None:
+        """Run handlers at once: in a child process."""
+        self.gather = None
 
     def meet(self) -> None:
         """Run the handlers of signals that have reached any rank since; all ranks together."""

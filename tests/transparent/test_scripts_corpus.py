@@ -61,6 +61,8 @@ SOME = (
     "trap-any-order",
     "model-position-repeated-Adam",
     "arrays-dropout",
+    "children-make-rows",
+    "children-trained-fork",
     "training-folds-compiled",
     "training-folds-eager",
     "training-third-compile-masked",

@@ -23,11 +23,23 @@ class Script:
 
 def scripts() -> dict[str, Script]:
     """Return all scripts by name."""
-    from tests.scripts.corpus import devices, drawn, fit, habits, loops, mixing, sessions, trainings, traps, updates
+    from tests.scripts.corpus import (
+        children,
+        devices,
+        drawn,
+        fit,
+        habits,
+        loops,
+        mixing,
+        sessions,
+        trainings,
+        traps,
+        updates,
+    )
 
     found = [
         script
-        for room in (devices, drawn, fit, habits, loops, mixing, sessions, trainings, traps, updates)
+        for room in (children, devices, drawn, fit, habits, loops, mixing, sessions, trainings, traps, updates)
         for script in room.SCRIPTS
     ]
     assert len({script.name for script in found}) == len(found)

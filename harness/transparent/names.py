@@ -1,0 +1,74 @@
+"""A script's own modules win over what the ranks have imported: one called `harness` too.
+
+Such a script's ranks import the harness's own modules from the same files under another name, `PRIVATE`: what they
+import from each other is renamed as they are read.
+"""
+
+import ast
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+NAME = "harness"
+PRIVATE = "mpi_tf_harness_of_ranks"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def has_own(folder: Path, name: str = NAME) -> bool:
+    """Tell whether a script in `folder` has a module or package of this `name` that is not the harness's."""
+    spec = PathFinder.find_spec(name, [str(folder)])
+    if spec is None or spec.loader is None:  # a folder without __init__.py gives way to any package, as in Python
+        return False
+    return Path(str(spec.origin)).resolve().parent != ROOT
+
+
+def give_way(folder: Path) -> None:
+    """Forget modules that are imported already where a script in `folder` has some of its own of that name."""
+    own = {path.stem for path in (*folder.glob("*.py"), *(path.parent for path in folder.glob("*/__init__.py")))}
+    for name in own - {NAME, PRIVATE, "__main__"} - sys.stdlib_module_names:
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if origin and not Path(origin).resolve().is_relative_to(folder.resolve()):
+            for full in [full for full in sys.modules if full == name or full.startswith(f"{name}.")]:
+                del sys.modules[full]
+
+
+class PrivateFinder(importlib.abc.MetaPathFinder):
+    """Finds the harness's modules under `PRIVATE`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of one of them."""
+        top, _, rest = fullname.partition(".")
+        if top != PRIVATE:
+            return None
+        place = ROOT.joinpath(*rest.split(".")) if rest else ROOT
+        package = place / "__init__.py"
+        file = package if package.exists() else place.with_suffix(".py")
+        if not file.exists():
+            return None
+        folders = [str(place)] if file == package else None
+        loader = _RenamingLoader(fullname, str(file))
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader, submodule_search_locations=folders)
+
+
+class _RenamingLoader(SourceFileLoader):
+    def path_stats(self, path: Any) -> Any:
+        """Keep and take no compiled file: those beside the source are of the other name."""
+        raise OSError("no compiled file")
+
+    def source_to_code(  # type: ignore[override]  # typeshed has a static method here
+        self, data: Any, path: Any, *, _optimize: int = -1
+    ) -> Any:
+        """Compile the source with its own imports renamed."""
+        tree = ast.parse(data, path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == NAME:
+                node.module = PRIVATE + node.module.removeprefix(NAME)
+        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
