@@ -32,7 +32,7 @@ def fault(name, folder, *switches):
                 command, stdin=given, capture_output=True, text=True, cwd=folder, env=environment, check=False
             )
     else:
-        finished = run_ranks(2, "-m", "harness.transparent", *switches, *script, cwd=folder)
+        finished = run_ranks(2, "-m", "harness.transparent", "--fuse=off", *switches, *script, cwd=folder)
     assert time.monotonic() - begin < WITHIN_S
     deadline = time.monotonic() + 5.0  # neither ranks nor the witness are mpirun's own children, which waits for those
     while (left := _processes_in(str(folder))) and time.monotonic() < deadline:
