@@ -141,7 +141,6 @@ def faster_algorithm(world: World, library: NativeLibrary, tensors: Sequence[int
 def _try_between_hosts(world: World, library: NativeLibrary, counts: Sequence[int]) -> dict[Algorithm, float]:
     """Return the median seconds of a sum by each algorithm, in turns; none where hosts cannot be node-aware."""
     largest = 4 * sum(counts)
-    values = np.zeros(sum(counts), np.float32)
     seconds: dict[Algorithm, list[float]] = {algorithm: [] for algorithm in _BETWEEN_HOSTS}
     sums: dict[Algorithm, Sum] = {}
     with ExitStack() as stack:
@@ -150,6 +149,7 @@ def _try_between_hosts(world: World, library: NativeLibrary, counts: Sequence[in
             taken, sums[algorithm] = stack.enter_context(opened)
         if taken is not Algorithm.NODE_AWARE:
             return {}
+        values = np.zeros(sum(counts), np.float32)  # not before: these hosts may have no room for so many
         for _ in range(_CALLS):
             for algorithm, add in sums.items():
                 world.comm.Barrier()

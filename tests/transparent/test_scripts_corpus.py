@@ -86,6 +86,7 @@ def test_scripts_print_on_two_ranks_what_they_print_alone(tmp_path):
     assert not unlike
     whole = {name for name in SOME if WHOLE in (tmp_path / "ranks-2" / name / "err").read_text()}
     undivided = {"model-series-stateful", "take-iterator-inside", "free-on-batch-mixed", "habit-resting-hinge"}
+    undivided |= {"free-own-statistics", "free-second-order"}
     undivided |= {f"training-{name}" for name in ("third-compile-masked", "row-queue", "test-step-adds-up")}
     assert whole == undivided | {name for name in SOME if "rows-" in name}
 
