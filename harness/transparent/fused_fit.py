@@ -18,6 +18,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from harness.base import turns
 from harness.base.turns import clock
 from harness.transparent.fused_arrays import FusedArrays
 from harness.transparent.fused_steps import Body, FusedSteps
@@ -332,6 +333,8 @@ class Fusion:
         why = batch_watcher(callbacks)
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
             why = "they run eagerly"
+        if turns.current() is not None:
+            why = "the launch trains in turns"  # with fused steps ranks were seen to wait for each other without end
         if why:
             self._ranks.note(f"the steps of fit are made one by one: {why}")
         else:
