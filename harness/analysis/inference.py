@@ -11,7 +11,7 @@ percentiles                               their medians                         
 ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, about normal     speedups in turns, bench,
                                                                                                settings of the probe
 mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
-                                                                                               core, check, proofs
+                                                                                               core, check
 is_refuted         points of a sweep      whether a law holds    normal noise of logarithms    laws
 change_points      launches in order      where they change      independent launches          history
 
