@@ -16,8 +16,19 @@ Numbers = npt.NDArray[np.int32]
 
 
 def array_sources(adapter: ArrayDataAdapter) -> Any:
-    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper."""
-    return tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
+    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper.
+
+    NumPy's are copied once, for single steps and the compiled loop alike: otherwise each execution would copy them.
+    """
+    sources = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+
+    def as_tensor(source: Any) -> Any:
+        if not isinstance(source, np.ndarray):
+            return source
+        with tf.device("CPU:0"):
+            return tf.convert_to_tensor(source)
+
+    return tree.map_structure(as_tensor, tree.lists_to_tuples(sources))
 
 
 def row_orders(samples: int, batch: int, shuffle: object) -> tf.data.Dataset | None:

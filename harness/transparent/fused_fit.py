@@ -18,7 +18,6 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from harness.base import turns
 from harness.base.turns import clock
 from harness.transparent.fused_arrays import FusedArrays
 from harness.transparent.fused_steps import Body, FusedSteps
@@ -251,7 +250,7 @@ class FusedFit:
         """Make the next steps, of `left` in this epoch; return how many Keras is told, and what it is given."""
         assert self._loops is not None
         # By its own clock each rank would choose another number: one would leave the loop while another waits in it.
-        count = self.ranks.agree(self._next_count(iterator, left))
+        count: int = self.ranks.agree(self._next_count(iterator, left))
         begin = clock()
         if self.arrays is not None:
             iterator._current_iterator = self.arrays
@@ -334,8 +333,6 @@ class Fusion:
         why = batch_watcher(callbacks)
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
             why = "they run eagerly"
-        if turns.current() is not None:
-            why = "the launch trains in turns"  # with fused steps ranks were seen to wait for each other without end
         if why:
             self._ranks.note(f"the steps of fit are made one by one: {why}")
         else:
