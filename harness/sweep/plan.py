@@ -136,7 +136,7 @@ def build_sweep(
     return Sweep(workload=workload, layouts=layouts, data_id=locate(workload, data_dir).data_id, **settings)
 
 
-def current(sweep: Sweep) -> Sweep:
+def with_current_code(sweep: Sweep) -> Sweep:
     """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
 
     Raises:
@@ -153,7 +153,7 @@ def parse_shares(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def divide(
+def split_runnable(
     layouts: Iterable[Layout], refusal: Callable[[Layout], str | None]
 ) -> tuple[tuple[Layout, ...], tuple[Skipped, ...]]:
     """Return the layouts that can run and those that cannot; `refusal` gives the reason or None."""

@@ -46,7 +46,7 @@ class RankData:
     files: npt.NDArray[np.bytes_] | None = None
 
 
-def load(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
+def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
     """Prepare the data once and return this rank's part of it; `shares` are the ranks' where it is not all of them.
 
     Raises:
@@ -55,7 +55,7 @@ def load(world: World, point: Point, data_dir: Path | None, shares: tuple[int, .
     begin = time.perf_counter()
     scatter = point.workload.distribution == "scatter" and world.size > 1
     source, head = world.on_root(lambda: _prepare_once(point, data_dir))
-    prepared = head if scatter and world.rank else datasets.prepare(source)
+    prepared = head if scatter and world.rank else datasets.prepare_arrays(source)
     shards = _shards(point, prepared.record.train_rows, shares)
     record, samples = prepared.record, point.workload.samples
     if prepared.files is not None and samples is not None:
@@ -92,7 +92,7 @@ def load(world: World, point: Point, data_dir: Path | None, shares: tuple[int, .
 def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSource, datasets.Prepared]:
     """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
     source = datasets.locate(point.workload, data_dir, point.data_id)
-    prepared = datasets.prepare(source)
+    prepared = datasets.prepare_arrays(source)
     _shards(point, prepared.record.train_rows)
     train_x, train_y, test_x, test_y = (
         np.empty((0, *array.shape[1:]), array.dtype)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from harness.schema.sweep import Layout, Sweep
+from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
 from harness.sweep.submission import Submission
-from harness.sweep.sweep_command import PlannedLaunches, SweepCommand
 from harness.sweep.together import JoinedSweeps
 from tests.labs.factories import make_workload
 
