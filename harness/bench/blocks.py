@@ -113,7 +113,7 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     if len(parts) > 1:
         say(f"memory holds only some of the contenders: {len(parts)} blocks instead of one, each with the bare loop")
     for workload in settings.names:
-        datasets.prepare_arrays(datasets.locate(settings.task(workload).workload(), None))
+        datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)
     begin = time.monotonic()
     number = 0

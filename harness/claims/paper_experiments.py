@@ -86,5 +86,5 @@ def plan_experiments(
 def sized(workload: Workload, data_dir: Path | None) -> Workload:
     """Return `workload` with its number of rows: all where it has none, and no more than its real data has."""
     source = datasets.locate(workload, data_dir)
-    rows = source.rows if source.kind == "synthetic" else datasets.prepare_arrays(source).record.train_rows
+    rows = source.rows if source.kind == "synthetic" else datasets.prepare(source).record.train_rows
     return replace(workload, samples=min(workload.samples or rows, rows))

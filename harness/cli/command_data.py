@@ -87,7 +87,7 @@ def fetch_command(dataset: str, context: Context, mirror: str | None) -> None:
 def verify_command(dataset: str, context: Context) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     source = datasets.locate(_workload(dataset, "real"), context.data_dir)
-    prepared = datasets.prepare_arrays(source)
+    prepared = datasets.prepare(source)
     checks = check_data(source, prepared)
     for check in checks:
         mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
@@ -125,7 +125,7 @@ def prepare_command(
     source = datasets.locate(_workload(dataset, data_kind, samples), context.data_dir)
     was_prepared = prepared_folder(source).exists()
     begin = time.perf_counter()
-    prepared = datasets.prepare_arrays(source)
+    prepared = datasets.prepare(source)
     seconds = time.perf_counter() - begin
     record = prepared.record
     sentences = datasets.own_file_lines(record) or (record.note,)

@@ -102,7 +102,7 @@ def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: 
     if source.note:
         click.echo(source.note)
     if source.name == datasets.FILE:
-        for line in datasets.own_file_lines(datasets.prepare_arrays(source).record):
+        for line in datasets.own_file_lines(datasets.prepare(source).record):
             click.echo(line)
     shares = parse_shares(options["shares"]) if options["shares"] else None
     layout = Layout(

@@ -4,7 +4,7 @@ from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
 from harness.datasets.known import choose_dataset, dataset_info, dataset_names
 from harness.datasets.own_file import FILE
-from harness.datasets.prepare import Prepared, prepare_arrays
+from harness.datasets.prepare import Prepared, prepare
 from harness.datasets.understood import own_file_lines
 
 __all__ = [
@@ -18,5 +18,5 @@ __all__ = [
     "locate",
     "dataset_names",
     "own_file_lines",
-    "prepare_arrays",
+    "prepare",
 ]

@@ -62,7 +62,7 @@ class Prepared:
         return read_chunks(self.folder / _FEATURES, rows)
 
 
-def prepare_arrays(source: DataSource) -> Prepared:
+def prepare(source: DataSource) -> Prepared:
     """Return the source's data as memory maps, writing them to the cache folder the first time.
 
     Ranks that start together write once: the others wait at a lock, and where locks do not work the

@@ -176,7 +176,7 @@ def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
         global_batch=1,
         image_size=request.image_size,
     )
-    prepared = datasets.prepare_arrays(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
+    prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
     if prepared.record.note and peers.rank == 0:
         _log.warning("%s: %s", request.name, prepared.record.note)
     parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}

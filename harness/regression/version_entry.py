@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.datasets import locate, prepare_arrays
+from harness.datasets import locate, prepare
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
-from harness.sweep.plan import with_current_code
+from harness.sweep.plan import current
 
 INTERFACE = 1
 
@@ -29,12 +29,12 @@ def write_points(sweep_file: Path, folder: Path, data_dir: Path | None) -> None:
     Raises:
         UserError: the file is damaged, or this version refuses the sweep or its data.
     """
-    sweep = with_current_code(decode(sweep_file.read_bytes(), Sweep, sweep_file))
+    sweep = current(decode(sweep_file.read_bytes(), Sweep, sweep_file))
     for number, point in enumerate(sweep.points()):
         (folder / f"{number}.json").write_bytes(encode(point))
     source = locate(sweep.workload, data_dir, sweep.data_id)
     if source.kind != "script":
-        prepare_arrays(source)
+        prepare(source)
 
 
 def main(arguments: list[str]) -> None:

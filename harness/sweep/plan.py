@@ -136,7 +136,7 @@ def build_sweep(
     return Sweep(workload=workload, layouts=layouts, data_id=locate(workload, data_dir).data_id, **settings)
 
 
-def with_current_code(sweep: Sweep) -> Sweep:
+def current(sweep: Sweep) -> Sweep:
     """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
 
     Raises:

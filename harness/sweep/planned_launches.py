@@ -13,7 +13,7 @@ from harness.schema.sweep import Point, Skipped, Sweep
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
-from harness.sweep.plan import launch_order, split_runnable, with_current_code
+from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.running import Running
 from harness.sweep.schedulers import Scheduler
@@ -165,7 +165,7 @@ class SweepCommand(PlannedLaunches):
     """
 
     def __init__(self, sweep: Sweep, data_dir: Path | None, results: Path, submission: Submission) -> None:
-        self.sweep = with_current_code(sweep)
+        self.sweep = current(sweep)
         self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
         self.folder = results / self.sweep.name

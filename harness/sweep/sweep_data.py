@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.datasets import locate, own_file_lines, prepare_arrays
+from harness.datasets import locate, own_file_lines, prepare
 from harness.models import check_model
 from harness.schema.option import is_own_code
 from harness.schema.sweep import Sweep
@@ -45,7 +45,7 @@ def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = Fal
         source = locate(workload, data_dir, data_id)
         if source.kind == "script":
             continue
-        data = prepare_arrays(source).record
+        data = prepare(source).record
         texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
         for text in texts:
             if text and text not in lines:

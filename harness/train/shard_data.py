@@ -55,7 +55,7 @@ def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[
     begin = time.perf_counter()
     scatter = point.workload.distribution == "scatter" and world.size > 1
     source, head = world.on_root(lambda: _prepare_once(point, data_dir))
-    prepared = head if scatter and world.rank else datasets.prepare_arrays(source)
+    prepared = head if scatter and world.rank else datasets.prepare(source)
     shards = _shards(point, prepared.record.train_rows, shares)
     record, samples = prepared.record, point.workload.samples
     if prepared.files is not None and samples is not None:
@@ -92,7 +92,7 @@ def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[
 def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSource, datasets.Prepared]:
     """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
     source = datasets.locate(point.workload, data_dir, point.data_id)
-    prepared = datasets.prepare_arrays(source)
+    prepared = datasets.prepare(source)
     _shards(point, prepared.record.train_rows)
     train_x, train_y, test_x, test_y = (
         np.empty((0, *array.shape[1:]), array.dtype)

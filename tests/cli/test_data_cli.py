@@ -72,7 +72,7 @@ def test_verify_counts_the_rows_of_a_set_without_test_files(cache, tmp_path, mon
     monkeypatch.setattr("harness.datasets.data_checks.dataset_info", lambda name: facts)
     (tmp_path / "HIGGS.csv").write_text("".join(",".join([f"{row % 2}", *["0.5"] * 28]) + "\n" for row in range(rows)))
     source = datasets.locate(Workload(dataset="higgs", model="dnn", global_batch=1), tmp_path)
-    checks = {check.what: check for check in verify_data(source, datasets.prepare_arrays(source))}
+    checks = {check.what: check for check in verify_data(source, datasets.prepare(source))}
     assert checks["rows"].agrees is agrees
 
 

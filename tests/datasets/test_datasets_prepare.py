@@ -114,21 +114,21 @@ def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
 
 def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     a9a(tmp_path, 40)
-    first = datasets.prepare_arrays(datasets.locate(workload("adult"), tmp_path))
+    first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     for module in ("base.files", "datasets.file_hashes"):
         loaded = importlib.import_module(f"harness.{module}")
         monkeypatch.setattr(loaded, "hold_lock_file", lambda path: pytest.fail(f"locks {path}"))
-    assert datasets.prepare_arrays(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
+    assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
 
 
 def test_prepare_holds_out_and_says_so(cache, tmp_path):
     a9a(tmp_path, 40)
-    prepared = datasets.prepare_arrays(datasets.locate(workload("adult"), tmp_path))
+    prepared = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     record = prepared.record
     assert (record.train_rows, record.test_rows, record.held_out) == (36, 4, True)
     assert record.note == "no Adult (a9a) test files: the last 4 training rows are held out for test"
     a9a(tmp_path, 7, "a9a.t")
-    whole = datasets.prepare_arrays(datasets.locate(workload("adult"), tmp_path))
+    whole = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert (whole.record.train_rows, whole.record.test_rows, whole.record.held_out) == (40, 7, False)
     assert whole.record.note == ""
     np.testing.assert_array_equal(whole.train_x[36:], prepared.test_x)
@@ -242,7 +242,7 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
     path.write_text(path.read_text() + "+1 5:1 4:1\n")
     for _ in range(2):
         with pytest.raises(UserError, match="line 10 has index 4 after 5"):
-            datasets.prepare_arrays(datasets.locate(workload("adult"), tmp_path))
+            datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
 
@@ -266,15 +266,15 @@ def test_unwritable_cache_is_one_sentence(tmp_path, monkeypatch):
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         monkeypatch.setenv("HARNESS_CACHE_DIR", str(place))
         with pytest.raises(UserError, match=r"cache folder .*file"):
-            datasets.prepare_arrays(datasets.locate(workload("higgs", data="synthetic"), None))
+            datasets.prepare(datasets.locate(workload("higgs", data="synthetic"), None))
 
 
 def test_damaged_cache_is_one_sentence(cache):
     source = datasets.locate(workload("acoustic", data="synthetic", samples=100), None)
-    folder = datasets.prepare_arrays(source).folder
+    folder = datasets.prepare(source).folder
     (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:5000])
     with pytest.raises(UserError, match=r"damaged.*delete that folder"):
-        datasets.prepare_arrays(source)
+        datasets.prepare(source)
 
 
 MEASURE = """

@@ -20,7 +20,7 @@ def one_cache(tmp_path_factory):
 
 def real(name: str, folder: Path) -> tuple[datasets.DataSource, datasets.Prepared]:
     source = datasets.locate(Workload(dataset=name, model="dnn", batch_per_rank=1, data="real"), folder)
-    return source, datasets.prepare_arrays(source)
+    return source, datasets.prepare(source)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def own(path: Path, text: str, label: str | None = None, drop: str | None = None
     """Write `text` to `path` and prepare it."""
     path.write_text(text)
     workload = Workload(dataset="file", model="dnn", batch_per_rank=4, data_file=str(path), label=label, drop=drop)
-    return datasets.prepare_arrays(datasets.locate(workload, None))
+    return datasets.prepare(datasets.locate(workload, None))
 
 
 def rows(count: int) -> str:

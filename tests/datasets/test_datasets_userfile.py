@@ -15,7 +15,7 @@ def own(path: Path) -> datasets.Prepared:
     """Prepare a user's own file."""
     dataset = datasets.choose_dataset(None, str(path))
     workload = Workload(dataset=dataset, model="dnn", batch_per_rank=4, data_file=str(path))
-    return datasets.prepare_arrays(datasets.locate(workload, None))
+    return datasets.prepare(datasets.locate(workload, None))
 
 
 @pytest.mark.parametrize("header", ["", "a,target,b\n", "0,label,1\n"])

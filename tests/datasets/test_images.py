@@ -151,7 +151,7 @@ def test_a_folder_is_located_and_opened_as_data(cache, folder):
     workload = resolve(dataset="imagenet", model="resnet50", data="real", image_size=64)
     source = datasets.locate(workload, folder)
     assert (source.kind, source.classes, source.image_size, source.stored) == ("real", 3, 64, True)
-    record = datasets.prepare_arrays(source).record
+    record = datasets.prepare(source).record
     assert (record.train_rows, record.test_rows, record.features) == (16, 6, (64, 64, 3))
     assert "2 damaged images are left out" in record.note
     with pytest.raises(UserError, match="classes 10 is not the 3"):
@@ -164,7 +164,7 @@ def test_without_validation_images_one_in_25_is_held_out(cache, folder):
     for path in sorted((folder / "val").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     source = datasets.locate(resolve(dataset="imagenet", model="resnet50"), folder)
-    record = datasets.prepare_arrays(source).record
+    record = datasets.prepare(source).record
     assert (record.train_rows, record.test_rows, record.held_out) == (15, 1, True)
 
 
@@ -173,9 +173,9 @@ def test_synthetic_images_come_from_memory_or_from_files_of_the_size_of_photogra
     stored = resolve(
         dataset="imagenet", model="resnet50", data="synthetic", image_size=64, classes=4, samples=70, input="files"
     )
-    held = datasets.prepare_arrays(datasets.locate(resident, None))
+    held = datasets.prepare(datasets.locate(resident, None))
     assert held.train_x.shape == (70, 64, 64, 3) and held.files is None
-    decoded = datasets.prepare_arrays(datasets.locate(stored, None))
+    decoded = datasets.prepare(datasets.locate(stored, None))
     assert decoded.train_x.shape == (70, 3) and decoded.files is not None and len(decoded.files) == 70 + 32
     assert 60_000 < decoded.train_x[:, 2].mean() < 160_000
     assert decoded.record.kind == "synthetic" and decoded.record.features == (64, 64, 3)

@@ -12,7 +12,7 @@ from harness.schema.workload import Workload
 
 def prepare(path: Path, **settings: str) -> datasets.Prepared:
     workload = Workload(dataset="file", model="dnn", batch_per_rank=4, data_file=str(path), **settings)  # type: ignore[arg-type]
-    return datasets.prepare_arrays(datasets.locate(workload, None))
+    return datasets.prepare(datasets.locate(workload, None))
 
 
 def refused(path: Path, content: str | bytes, **settings: str) -> str:

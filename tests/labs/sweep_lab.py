@@ -21,7 +21,7 @@ import pytest
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep
-from harness.sweep.plan import build_sweep, with_current_code
+from harness.sweep.plan import build_sweep, current
 from harness.sweep.schedulers import local
 from tests.labs.doubles import install
 from tests.labs.factories import make_run, write_run
@@ -53,9 +53,7 @@ class Lab:
 
     def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
         layouts = tuple(Layout(nodes=count) for count in nodes)
-        return with_current_code(
-            build_sweep(self.workload, layouts=layouts, repeats=repeats, oversubscribe=oversubscribe)
-        )
+        return current(build_sweep(self.workload, layouts=layouts, repeats=repeats, oversubscribe=oversubscribe))
 
     def run(self, sweep: Sweep, **options: Any) -> str:
         """Run the sweep and return what the user saw."""

@@ -41,7 +41,7 @@ def test_a_data_set_is_one_file(tmp_path, monkeypatch, cache):
     monkeypatch.setattr(known, "__path__", [*known.__path__, str(tmp_path)])
     assert "toy" in datasets.dataset_names()
     workload = resolve(dataset=datasets.choose_dataset("toy", None), model=datasets.dataset_info("toy").default_model)
-    prepared = datasets.prepare_arrays(datasets.locate(workload, None))
+    prepared = datasets.prepare(datasets.locate(workload, None))
     assert prepared.train_x.shape == (100, 3)
     with pytest.raises(UserError, match="did you mean 'toy'"):
         datasets.choose_dataset("toi", None)

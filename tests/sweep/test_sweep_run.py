@@ -255,9 +255,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     """After an edit, its plan made all launches of before those of other code: no command found any."""
     sweep = lab.sweep()
     lab.run(sweep)
-    monkeypatch.setattr(
-        "harness.sweep.planned_launches.with_current_code", lambda asked: replace(asked, code="an-edit")
-    )
+    monkeypatch.setattr("harness.sweep.planned_launches.current", lambda asked: replace(asked, code="an-edit"))
     write_scripts(sweep, data_dir=None, results=lab.results)
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4

@@ -64,7 +64,7 @@ def one_thread() -> None:
 
 def standardised(task: Task, part: range | None = None) -> tuple[Floats, Labels]:
     """Return the training rows in `part`, by default all, as the network takes them, and their labels."""
-    prepared = datasets.prepare_arrays(datasets.locate(task.workload(), None))
+    prepared = datasets.prepare(datasets.locate(task.workload(), None))
     part = range(task.rows) if part is None else part
     x = (prepared.train_x[part.start : part.stop].astype(np.float32) - prepared.shift) * prepared.factor
     return x, np.array(prepared.train_y[part.start : part.stop])
