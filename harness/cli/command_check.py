@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.base.user_path import UserPath
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import (
     GroupedCommand,
     budget_option,
@@ -22,7 +22,7 @@ from harness.cli.common_options import (
     sweep_argument,
 )
 from harness.cli.launch_options import refuse_elsewhere
-from harness.cli.naming import find_measurement
+from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 

@@ -7,7 +7,7 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import RunError
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import approval, batch_options, build_submission
@@ -22,7 +22,7 @@ from harness.schema.workload import Workload
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
     from harness.sweep.planned_launches import SweepPlan
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
 
 @click.command(name="sweep", cls=GroupedCommand)
