@@ -55,11 +55,23 @@ class FusedArrays:
     """The arrays of one `fit` on one rank: batches of `batch` rows of all ranks, of which this one has its part.
 
     `sources` are tensors in the structure of a batch. `order` is a variable, int64 [samples], which both ways to make
-    steps read: Keras's, by `index_batches`, and the compiled loop, by `stretches`.
+    steps read: Keras's, by `index_batches`, and the compiled loop, by `stretches`. Unless they are `even`, single steps
+    weigh each batch by its rows, and so does the loop: the sums then round alike.
     """
 
-    def __init__(self, sources: Any, orders: tf.data.Dataset, samples: int, batch: int, rank: int, size: int) -> None:
+    def __init__(
+        self,
+        sources: Any,
+        orders: tf.data.Dataset,
+        samples: int,
+        batch: int,
+        rank: int,
+        size: int,
+        *,
+        even: bool = True,
+    ) -> None:
         self.sources = sources
+        self._even = even
         self.samples, self.batch = samples, batch
         self._rank, self._size = rank, size
         self._orders = orders
@@ -107,7 +119,7 @@ class FusedArrays:
         begin, count = bounds(total, self._rank, self._size)
         start = min(begin, total - 1)
         own = np.ascontiguousarray(numbers[:, start : start + max(count, 1)], np.int32)
-        if total % self._size == 0:
+        if self._even and total % self._size == 0:
             return own, BatchShare(None)
         return own, BatchShare(None, float(count), (start, total))
 

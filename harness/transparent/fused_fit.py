@@ -270,9 +270,9 @@ class FusedFit:
         """Return the steps of the next execution as this rank's clock has it: whole ones of the script's own number."""
         bounds = [max(1, self.pace.steps // self.grain)]
         bounds += [-(-steps // self.grain) for steps in (left, steps_to_save(self.callbacks)) if steps is not None]
-        count = min(bounds) * self.grain
+        count: int = min(bounds) * self.grain
         if self.arrays is None and self.counted and iterator._num_batches:
-            return min(count, iterator._num_batches - iterator._steps_seen)
+            return min(count, int(iterator._num_batches - iterator._steps_seen))
         return count
 
 
