@@ -18,7 +18,8 @@ from harness.analysis.inference import LEVEL, Interval
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sessions import SESSION_SPREAD
-from harness.prediction.epoch_draws import Draws, MeasuredParts, batches_and_calls
+from harness.prediction.epoch_counts import epoch_batches, epoch_calls
+from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
@@ -136,7 +137,9 @@ def _parts(loaded: Loaded, point: PointScaling) -> MeasuredParts:
     frame = launch_frame(runs, loaded.epochs)
     rows = int(frame["rows"].iloc[0])
     batch = np.array([float(point.global_batch)])
-    batches, calls = batches_and_calls(runs[0].point.workload, np.array([float(rows)]), batch)
+    workload = runs[0].point.workload
+    batches = epoch_batches(workload, np.array([float(rows)]), batch)
+    calls = epoch_calls(workload, batches)
     sync = calls if point.ranks > 1 else np.array([np.inf])
     return MeasuredParts(
         ranks=point.ranks,
