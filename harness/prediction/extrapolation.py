@@ -25,7 +25,6 @@ from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout
-from harness.schema.workload import is_script
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"
@@ -122,7 +121,7 @@ def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: S
         return "the ranks have unequal shares"
     if {layout.threads for layout in wanted} != {fewest.threads}:
         return "the counts asked for have other threads per rank than those measured"
-    if is_script(loaded.valid[0].point.workload) and most.ranks == 1:
+    if loaded.valid[0].point.workload.script and most.ranks == 1:
         return "a script was measured on 1 rank only, and what its sums cost is in the script"
     placed = {run.point.layout.ranks_per_node for run in loaded.valid if run.point.layout.nodes > 1}
     if not placed and any(layout.nodes > 1 and layout.ranks_per_node > 1 for layout in wanted):
