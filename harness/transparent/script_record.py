@@ -239,7 +239,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             provenance=provenance(
                 seen.reduction,
-                staged=seen.gpu is not None,
+                gpu=seen.gpu,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],
                 load_before=seen.load_before,
                 other_load=max(loads.values()),
