@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.base.errors import RunError, UserError
-from harness.comm.native.build import SUMS_BY_NCCL, build
+from harness.comm.native.build import SUMS_BY_NCCL, build_operation
 
 ID_BYTES = 128
 _FAILURE_BYTES = 1000
@@ -42,7 +42,7 @@ def load_nccl() -> NcclLibrary:
         RunError: it does not compile, TensorFlow does not load it, or there is no NCCL.
     """
     try:
-        path = str(build(SUMS_BY_NCCL))
+        path = str(build_operation(SUMS_BY_NCCL))
         operations = tf.load_op_library(path)  # before ctypes: else TensorFlow would not know the operations
     except (UserError, tf.errors.OpError) as error:
         raise RunError(f"the operation for NCCL does not load: {error}") from error

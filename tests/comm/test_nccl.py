@@ -10,7 +10,7 @@ from harness.base.processes import quiet_stderr
 from harness.comm import nccl_library
 from harness.comm.gpu_software import gpu_software, installed_versions
 from harness.comm.gpu_sums import GpuOfRank, open_nccl, reason_against
-from harness.comm.native.build import SUMS_BY_NCCL, build
+from harness.comm.native.build import SUMS_BY_NCCL, build_operation
 from harness.comm.nccl_library import version_words
 from harness.comm.nccl_reduction import share_id
 from harness.comm.selection import select
@@ -18,7 +18,7 @@ from harness.comm.world import World
 from tests.labs.communicators import Alone
 
 SOURCES = Path(__file__).parent / "nccl"
-PARTS = Path(build.__wrapped__.__code__.co_filename).parent
+PARTS = Path(build_operation.__wrapped__.__code__.co_filename).parent
 ID = b"an id\0with a zero".ljust(128, b"\0")
 
 
