@@ -190,8 +190,8 @@ def _beside_one_rank(launches: list[_ReadLaunch]) -> tuple[list[_ReadLaunch], bo
     this is not known, as launches on one rank differ among themselves (draws without a seed) or there is one only.
     """
     undivided = [launch for launch in launches if launch.run.point.layout.ranks == 1]
-    script = launches[0].run.point.workload.script
-    if len(undivided) == len(launches) or script is None or script.batch != OF_ALL_RANKS:
+    script = launches[0].run.point.workload.script if len(undivided) < len(launches) else None
+    if script is None or script.batch != OF_ALL_RANKS:
         return launches, False
     if len(undivided) < 2 or max(_distance(*pair) for pair in combinations(undivided, 2)) > _REPEATED:
         return launches, True

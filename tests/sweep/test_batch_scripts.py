@@ -133,7 +133,7 @@ def test_a_container_has_the_folder_of_a_script_whatever_its_arguments_are(tmp_p
     scheduler = open_scheduler("slurm", site=SITE, request=CONTAINER)
     plan = JobPlan(shape=CONTAINER.shape, points=(replace(make_point(), workload=workload, layout=FOUR),))
     text = write_job(plan, scheduler, folder=tmp_path / "sweep", data_dir=None).script.read_text()
-    assert str(folder) in text and "--out" not in text
+    assert str(folder) in text and "fit.py --out" not in text
 
 
 @pytest.mark.parametrize("name", CASES)
