@@ -119,13 +119,21 @@ def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: A
 
 
 def script_workload(
-    script: Path, arguments: Sequence[str], *, sync: str, batch: str, note: str | None = None
+    script: Path,
+    arguments: Sequence[str],
+    *,
+    sync: str,
+    batch: str,
+    note: str | None = None,
+    own_rate: str | None = None,
 ) -> Workload:
     """Return the workload of a script with its arguments. `batch`: its batch size is ``per-rank`` or ``global``.
 
-    Whichever of the two batch fields is set is 1: the size itself is in the script.
+    Whichever of the two batch fields is set is 1: the size itself is in the script. A number is that of a rank's rows
+    in a step, which cannot be seen in a loop that the script writes itself.
     """
-    sizes = {"global_batch": 1} if batch == "global" else {"batch_per_rank": 1}
+    rows = int(batch) if batch.isdecimal() else 1
+    sizes = {"global_batch": 1} if batch == "global" else {"batch_per_rank": rows}
     return Workload(
         dataset=DATASET,
         model=script.stem,
@@ -133,6 +141,7 @@ def script_workload(
         data_file=shlex.join([str(script.resolve()), *arguments]),
         sync=sync,
         note=note,
+        own_rate=own_rate,
         **sizes,  # type: ignore[arg-type]
     )
 

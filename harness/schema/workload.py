@@ -244,6 +244,14 @@ class Workload:
         choices=("abort", "shrink"),
         title="When a rank fails",
     )
+    own_rate: str | None = option(
+        "A script's own rate in rows per second, read from what it prints: a regular expression with one group.",
+        None,
+        values="REGEX",
+        words=True,
+        listed=False,
+        group=WRITTEN,
+    )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
         None,
@@ -273,6 +281,8 @@ class Workload:
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
         self._check_images()
+        if self.own_rate is not None:
+            _check_own_rate(self.own_rate)
 
     def _check_rates(self) -> None:
         if self.warmup_epochs > self.epochs:
@@ -330,6 +340,16 @@ def survives(workload: Workload) -> bool:
 
 
 DATASET = "script"
+
+
+def _check_own_rate(pattern: str) -> None:
+    """Check a script's regular expression; raise a UserError where it is none, or has not one group."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise UserError(f"OWN_RATE={pattern} is no regular expression ({error}): write one") from error
+    if groups != 1:
+        raise UserError(f"OWN_RATE={pattern} has {groups} groups: put parentheses around the number, as in ([0-9.]+)")
 
 
 def is_script(workload: Workload) -> bool:

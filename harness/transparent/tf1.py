@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.patch import replace
+from harness.transparent.patch import OwnMaster, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
@@ -53,7 +53,7 @@ class Sessions:
         # Modules that are imported later, as by `import tensorflow.compat.v1`, take them from there.
         tf.compat.v1.gradients, tf.gradients = gradients_impl.gradients, gradients_impl.gradients_v2
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
-        replace(BaseSession, "close", ("self",), self._close)
+        replace(BaseSession, "close", ("self",), self._close, stays=True)
 
     def _compute(self, original: Callable[..., Any], optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """Average gradients as they are computed: what a script does to them, it does to those of all ranks."""
@@ -224,9 +224,26 @@ class Sessions:
         self._runtime.remember(held)
 
     def _close(self, original: Callable[..., Any], session: Any) -> None:
+        """Keep the values of a session that has trained: they go with it."""
+        if OwnMaster.now and not session._closed:
+            self._keep_trained(session)
         for held in self._held.pop(session, []):
-            held.numpy()  # the last moment: the values go with the session
+            held.numpy()
         original(session)
+
+    def _keep_trained(self, session: Any) -> None:
+        """Keep what a graph with an optimizer of TensorFlow 1 has trained, where the script is its own master."""
+        from harness.horovod.averaging import trained
+
+        graph = session.graph
+        if not graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
+            return
+        variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
+            for variable in held:
+                variable.numpy()
+            trained.update((id(variable), variable) for variable in held)
 
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
