@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
 @context_options("reports")
 @answering
-def bench(
+def bench_command(
     workloads: str,
     contenders: str,
     horovod_python: str | None,

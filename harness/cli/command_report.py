@@ -11,13 +11,13 @@ from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, plain
 
 
-@click.command()
+@click.command(name="report")
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @context_options("results", "reports")
 @base_option
 @style_option
 @answering
-def report(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+def report_command(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     from harness.report.sweep_page import report_sweep
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
-from harness.base.turns import current
+from harness.base.turns import current_turns
 from harness.comm.gpus import Gpu, own_gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
@@ -91,7 +91,7 @@ class Session:
         self._clocks = AgreedClocks(self.world)
         hides_ranks = self.world.size > 1 and not self._sees_ranks()
         # The steps of a GPU go on, and may be in MPI, while the script reads a clock.
-        if (hides_ranks and self.gpu is None) or current() is not None:
+        if (hides_ranks and self.gpu is None) or current_turns() is not None:
             self._clocks.install()
         if hides_ranks:
             self.rank_variables.hide(self.world.size)
@@ -135,7 +135,9 @@ class Session:
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
         settings = self.settings
-        wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
+        wanted = (
+            self.world.size > 1 and settings.witness != "off" and settings.record is None and current_turns() is None
+        )
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
         return wanted and shared and not self._sees_ranks()
 
@@ -233,7 +235,7 @@ class Session:
         )
 
     def _finish(self) -> None:
-        if turns := current():
+        if turns := current_turns():
             turns.finish()
         self.signals.meet()
         trained = self._found is not None and self._found[0].synchronised
@@ -310,7 +312,7 @@ class Session:
         """
         workload = self.point.workload
         factor = self._batches_of_a_step()
-        if current() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
+        if current_turns() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
             raise SharedError(
                 UserError(
                     "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "

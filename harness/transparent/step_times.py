@@ -10,7 +10,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.cpu_contention import CpuUsage
-from harness.base.turns import clock, current
+from harness.base.turns import clock, current_turns
 from harness.comm import turn_pass
 from harness.comm.exchange_order import in_sequence
 from harness.comm.turn_pass import pass_turn
@@ -115,7 +115,7 @@ class MissedTurns:
 
     def install(self) -> None:
         """Look at every optimizer's step."""
-        if current() is not None:
+        if current_turns() is not None:
             for owner, name, parameter in _OPTIMIZERS:
                 replace(owner, name, ("self", parameter), self._step, stays=True)
 

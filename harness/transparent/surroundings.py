@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from harness.base.turns import current
+from harness.base.turns import current_turns
 from harness.comm.world import World
 from harness.transparent.patch import OwnMaster, is_script
 
@@ -112,7 +112,7 @@ class AgreedClocks:
             value = original()
             if not _is_own(frame.f_code.co_filename):
                 return value
-            turns = current()
+            turns = current_turns()
             if turns is not None:
                 value -= type(value)(turns.state.paused * units)
             if OwnMaster.now or self._world.size == 1:
