@@ -107,6 +107,7 @@ def install(
     from harness.transparent.preflight import check_ranks
     from harness.transparent.script_record import FitObservations
     from harness.transparent.step_times import MissedTurns, StepTimes
+    from harness.transparent.tf1 import keep_trained_at_close
 
     tf.random.set_seed = AgreedSeeding(agree, seed, tf.random.set_seed)
     keep_generated_files()
@@ -118,6 +119,7 @@ def install(
         steps = StepTimes(lambda: measured.fitting)
         steps.install()
         measured.loop_epochs = steps.epochs
+    keep_trained_at_close()
     turns = current_turns()
     if turns is not None:
         turns.first_steps = _PREFETCHED

@@ -24,6 +24,7 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
+from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.schema.workload import script_command
@@ -278,8 +279,10 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
+        own_loop = []
         if not any(self.world.comm.allgather(bool(measured.epochs))):
             self._measure_loop(runtime, measured)
+            own_loop = [Note(code=NoteCode.OWN_LOOP)]
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
         factor = self._batches_of_a_step()
         seen = ScriptObservations(
@@ -289,7 +292,12 @@ class Session:
             global_batch=measured.batch * factor,
             sha256=sha256,
             reduction=reductions[-1] if reductions else None,
-            notes=(*runtime.notes, *unwatched, *(note for reduction in reductions for note in reduction.notes)),
+            notes=(
+                *runtime.notes,
+                *own_loop,
+                *unwatched,
+                *(note for reduction in reductions for note in reduction.notes),
+            ),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
@@ -322,7 +330,7 @@ class Session:
         measured.epochs = measured.loop_epochs()
         measured.batch = workload.batch_per_rank or workload.global_batch or 0
         steps = measured.epochs[-1].steps if measured.epochs else 0
-        measured.rows = measured.batch * factor * steps
+        measured.rows = measured.batch * steps * (1 if self._own.present else factor)
         values = [np.asarray(variable.numpy()) for variable in runtime.remembered]
         measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
         measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))

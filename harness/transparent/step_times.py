@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from harness.transparent.patch import OwnMaster, replace
 from harness.transparent.script_record import ScriptEpoch
 
 _LEAST_STEPS = 3  # one that compiles, and two whose distance is a time
+_EPOCHS = 4
+_EPOCH_STEPS = 5  # at least, where there is more than one epoch
 
 
 class StepTimes:
@@ -74,31 +77,36 @@ class StepTimes:
         return np.int64(0)
 
     def epochs(self) -> list[ScriptEpoch]:
-        """Return the first step, which compiles, without a time, and all others as one epoch; none of too few."""
+        """Return the first step, which compiles, without a time, and the others as epochs of equally many steps.
+
+        They are `_EPOCHS`, so that their times show how steady it was, or one where there are few steps; the steps
+        that are left over are the first ones. Nothing is returned of less than `_LEAST_STEPS`.
+        """
         if self._begin is None or len(self.moments) < _LEAST_STEPS:
             return []
-        first = self.moments[0]
-        seconds = self.moments[-1] - first
-        spans = np.array(exchange.calls or [], np.float64).reshape(-1, 2)
-        spans = spans[(spans[:, 0] >= first) & (spans[:, 1] <= self.moments[-1])]
-        nothing = np.empty((0, 2))
+        count = _EPOCHS if len(self.moments) > _EPOCHS * _EPOCH_STEPS else 1
+        steps = (len(self.moments) - 1) // count
+        ends = self.moments[::-steps][::-1][-count - 1 :]
+        calls = np.array(exchange.calls or [], np.float64).reshape(-1, 2)
         usage = CpuUsage.now()
-        begin = self._begin
-        return [
-            ScriptEpoch(
-                steps=1, start=first, seconds=0.0, evaluate_s=0.0, calls=nothing, logs={}, begin=begin, end=begin
-            ),
-            ScriptEpoch(
-                steps=len(self.moments) - 1,
-                start=first,
-                seconds=seconds,
-                evaluate_s=0.0,
-                calls=spans - first,
-                logs={},
-                begin=begin,
-                end=usage,
-            ),
-        ]
+        compiled = self._epoch(1, ends[0], ends[0], calls[:0], usage)
+        timed = [self._epoch(steps, begin, end, calls, usage) for begin, end in pairwise(ends)]
+        return [compiled, *timed]
+
+    def _epoch(self, steps: int, begin: float, end: float, calls: Any, usage: CpuUsage) -> ScriptEpoch:
+        """Return so many steps from `begin` to `end`, with those of all exchanges' `calls` that lie between."""
+        assert self._begin is not None
+        is_inside = (calls[:, 0] >= begin) & (calls[:, 1] <= end)
+        return ScriptEpoch(
+            steps=steps,
+            start=begin,
+            seconds=end - begin,
+            evaluate_s=0.0,
+            calls=calls[is_inside] - begin,
+            logs={},
+            begin=self._begin,
+            end=usage,
+        )
 
 
 _OPTIMIZERS: tuple[tuple[Any, str, str], ...] = (

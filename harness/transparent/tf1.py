@@ -53,7 +53,7 @@ class Sessions:
         # Modules that are imported later, as by `import tensorflow.compat.v1`, take them from there.
         tf.compat.v1.gradients, tf.gradients = gradients_impl.gradients, gradients_impl.gradients_v2
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
-        replace(BaseSession, "close", ("self",), self._close, stays=True)
+        replace(BaseSession, "close", ("self",), self._close)
 
     def _compute(self, original: Callable[..., Any], optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """Average gradients as they are computed: what a script does to them, it does to those of all ranks."""
@@ -225,25 +225,9 @@ class Sessions:
 
     def _close(self, original: Callable[..., Any], session: Any) -> None:
         """Keep the values of a session that has trained: they go with it."""
-        if OwnMaster.now and not session._closed:
-            self._keep_trained(session)
         for held in self._held.pop(session, []):
             held.numpy()
         original(session)
-
-    def _keep_trained(self, session: Any) -> None:
-        """Keep what a graph with an optimizer of TensorFlow 1 has trained, where the script is its own master."""
-        from harness.horovod.averaging import trained
-
-        graph = session.graph
-        if not graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
-            return
-        variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-        held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
-        with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
-            for variable in held:
-                variable.numpy()
-            trained.update((id(variable), variable) for variable in held)
 
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
@@ -291,6 +275,25 @@ class Sessions:
         for i, mean in zip(chosen, means, strict=True):
             leaves[i] = type(leaves[i])(mean)
         return tree.pack_sequence_as(outcome, leaves)
+
+
+def keep_trained_at_close() -> None:
+    """Keep what a graph with an optimizer of TensorFlow 1 has trained, where the script is its own master."""
+    replace(BaseSession, "close", ("self",), _keep_and_close, stays=True)
+
+
+def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
+    from harness.horovod.averaging import trained
+
+    graph = session.graph
+    if OwnMaster.now and not session._closed and graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
+        variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
+            for variable in held:
+                variable.numpy()
+            trained.update((id(variable), variable) for variable in held)
+    original(session)
 
 
 class _SessionVariable:
