@@ -251,7 +251,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             provenance=launch_provenance(
                 seen.reduction,
-                staged=seen.gpu is not None,
+                gpu=seen.gpu,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],
                 load_before=seen.load_before,
                 other_load=max(loads.values()),
