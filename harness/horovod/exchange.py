@@ -218,7 +218,7 @@ class Exchange:
             wide = np.dtype(np.float32)  # MPI knows no 16-bit floats
         elif array.dtype.itemsize <= 2 and kind in "iu":
             wide = np.dtype(np.int32)  # some of Open MPI's sums end at 127, as its vector instructions do
-        values = np.ascontiguousarray(_scaled(array.astype(wide), before)).reshape(-1)
+        values = np.ascontiguousarray(_scaled(array.astype(wide, copy=False), before)).reshape(-1)
         if op == ADASUM:
             total = _adasum(self.comm.allgather(values))
         else:
@@ -226,7 +226,7 @@ class Exchange:
             self.comm.Allreduce(values, total, op=_operation(op, kind))
         if op == AVERAGE:
             after /= len(self.ranks)
-        return _scaled(total, after).astype(array.dtype).reshape(array.shape)
+        return _scaled(total, after).astype(array.dtype, copy=False).reshape(array.shape)
 
     def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
         result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
