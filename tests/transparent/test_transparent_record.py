@@ -17,7 +17,7 @@ from harness.schema.note import NoteCode
 from harness.schema.presets import script_workload
 from harness.schema.record import WeightsRecord, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep
-from harness.schema.workload import batch_mode, is_script, script_command
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
 from harness.transparent.own_rate import OwnRate
 from tests.labs.factories import make_run, write_report, write_run
 from tests.mpi.launch import PROGRAMS, run_ranks
@@ -28,10 +28,10 @@ NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
 
 def test_a_script_and_its_arguments_survive_the_round_trip():
     workload = script_workload(SCRIPT, ["--name", "two words"], sync="weights:3", batch="global")
-    assert is_script(workload)
-    assert script_command(workload) == (SCRIPT, ("--name", "two words"))
-    assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
-    assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
+    assert workload.script == UserScript(path=SCRIPT, arguments=("--name", "two words"), batch=OF_ALL_RANKS)
+    assert (workload.own_file, workload.sync, workload.name) == (None, "weights:3", "script-fit_arrays")
+    other = script_workload(SCRIPT, [], sync="gradients", batch=PER_RANK)
+    assert other.script is not None and other.script.batch == PER_RANK
 
 
 def test_settings_that_the_script_settles_are_refused():
@@ -120,7 +120,7 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
     asked = {**NOTHING, "script": SCRIPT, "script_batch": "32", "own_rate": "images/sec: ([0-9.]+)"}
     workload = build_workload(asked)
     assert (workload.batch_per_rank, workload.own_rate) == (32, asked["own_rate"])
-    assert batch_mode(workload) == "per-rank"
+    assert workload.script is not None and workload.script.batch == PER_RANK
     study = Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2)), scaling="weak")
     assert {point.workload for point in study.points()} == {workload}
     line = sweep_command_line(study)
