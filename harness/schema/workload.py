@@ -252,6 +252,7 @@ class Workload:
     own_rate: str | None = option(
         "A script's own rate in rows per second, read from what it prints: a regular expression with one group.",
         None,
+        counts=False,
         values="REGEX",
         words=True,
         listed=False,
