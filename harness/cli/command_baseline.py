@@ -3,9 +3,9 @@
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import print_table
+from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, sweep_argument
-from harness.cli.naming import find_measurement
+from harness.cli.sweep_argument import find_measurement
 
 
 @click.group(name="baseline")

@@ -9,7 +9,7 @@ import click
 from harness.base.context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, defaulted, names_in
 from harness.cli.format_options import format_options
 from harness.report.answer import Answer, document

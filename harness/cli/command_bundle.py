@@ -7,9 +7,9 @@ import click
 from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.user_path import UserPath
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
-from harness.cli.naming import find_sweep
+from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, Table
 from harness.schema.sweep import digest
 

@@ -4,7 +4,7 @@ import click
 
 from harness.base.context import Context
 from harness.cli.common_options import context_options, sweep_argument
-from harness.cli.naming import find_sweep
+from harness.cli.sweep_argument import find_sweep
 
 
 @click.command()

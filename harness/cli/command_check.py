@@ -10,7 +10,7 @@ import click
 from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import (
     GroupedCommand,
     budget_option,
@@ -21,7 +21,7 @@ from harness.cli.common_options import (
 )
 from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
-from harness.cli.naming import find_measurement
+from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 

@@ -9,7 +9,7 @@ import click
 from harness.base.context import Context
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import budget_option, context_options, defaulted, given_command, refuse_given
 from harness.cli.first_use import fetch_small_set
 from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge, judged_answer
@@ -79,9 +79,9 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
     from harness.bench.blocks import BenchSettings
     from harness.claims.claim_studies import BENCHED
     from harness.cli.command_bench import write_bench
+    from harness.sweep.joint_sweeps import run_together
     from harness.sweep.site import JobRequest
-    from harness.sweep.submission import Submission
-    from harness.sweep.together import run_together
+    from harness.sweep.submission_settings import Submission
 
     try:
         if not study.sweeps:

@@ -11,7 +11,7 @@ from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
 from harness.base.user_path import UserPath, expanded
-from harness.cli.answering import print_table
+from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, defaulted, refuse_given, with_options
 from harness.cli.first_use import transfer_bars
 from harness.datasets.data_checks import verify as check_data

@@ -4,7 +4,7 @@ import click
 
 from harness.base.context import Context
 from harness.base.processes import interruptible
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.report.answer import Answer
 

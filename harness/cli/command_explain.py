@@ -5,10 +5,10 @@ import shlex
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering, print_table
+from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
 from harness.cli.format_options import format_options
-from harness.cli.naming import find_sweep
+from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer
 
 _MOST_POINTS = 4  # in a terminal

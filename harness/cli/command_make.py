@@ -14,7 +14,7 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, MAKE, main
-from harness.cli.words import split_words
+from harness.cli.shell_words import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default

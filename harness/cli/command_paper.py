@@ -13,7 +13,7 @@ from harness.base.context import Context
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, unknown
 from harness.base.files import resource
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, given_command, names_in
 from harness.cli.first_use import fetch_small_set
 from harness.cli.judged_claims import judge, judged_answer
@@ -27,7 +27,7 @@ from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from harness.report.experiment_results import PaperStudy
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
 Launch = Callable[[Sweep], Path]
 Together = Callable[[Sequence[Sweep]], int]
@@ -56,7 +56,7 @@ def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
     """
     from harness.report.experiment_results import PAPER
     from harness.sweep.execute import run_sweep
-    from harness.sweep.together import run_together
+    from harness.sweep.joint_sweeps import run_together
 
     published = read_published(resource(CLAIMS_FILE))
     names = names_in(workloads or "") or tuple(EXPERIMENTS)

@@ -8,7 +8,7 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import UserError
-from harness.cli.answering import answering, print_table
+from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import context_options, defaulted, given_command, network_option
 from harness.cli.counts import parse_counts
 from harness.cli.format_options import format_options

@@ -7,7 +7,7 @@ import click
 from harness.base.context import Context
 from harness.base.errors import unknown
 from harness.base.processes import interruptible
-from harness.cli.answering import answering, print_table
+from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import context_options, defaulted, refuse_given
 from harness.report.answer import Answer
 from harness.schema.claim import EXPERIMENTS

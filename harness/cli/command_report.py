@@ -5,10 +5,10 @@ from dataclasses import replace
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import base_option, context_options, style_option
 from harness.cli.format_options import format_options
-from harness.cli.naming import find_sweep
+from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, plain
 from harness.report.exports import joined
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options
 from harness.cli.launch_options import batch_options, build_submission
-from harness.cli.naming import find_recorded
+from harness.cli.sweep_argument import find_recorded
 from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import check_mpi, defaulted
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
 from harness.cli.secret_arguments import check_secrets

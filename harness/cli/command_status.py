@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
-from harness.cli.naming import find_sweeps
+from harness.cli.sweep_argument import find_sweeps
 from harness.report.answer import Answer
 from harness.schema.sweep_folder import SweepFolder
 

@@ -7,7 +7,7 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import RunError
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, check_mpi, context_options, spread, written
 from harness.cli.first_use import fetch_for
 from harness.cli.format_options import format_options
@@ -22,7 +22,7 @@ from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
     from harness.sweep.sweep_command import SweepPlan
 
 

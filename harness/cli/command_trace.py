@@ -8,10 +8,10 @@ from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.user_path import UserPath
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.counts import parse_counts
-from harness.cli.naming import find_recorded
+from harness.cli.sweep_argument import find_recorded
 from harness.report.answer import Answer, Banner
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder

@@ -17,7 +17,7 @@ from harness.sweep.site import JobRequest
 
 if TYPE_CHECKING:
     from harness.sweep.job_cost import NodeHours
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
 
 batch_options = with_options(
@@ -59,7 +59,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     """
     from harness.sweep.schedulers import choose, scheduler_class
     from harness.sweep.site import find_site
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
     options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
     site = find_site(options["site"])

@@ -8,7 +8,7 @@ from harness.base.user_path import UserPath, expanded
 from harness.cli.common_options import Command, field_options, spread, what, with_options
 from harness.cli.counts import MOST_COUNTS, parse_counts
 from harness.cli.secret_arguments import check_secrets
-from harness.cli.words import split_words
+from harness.cli.shell_words import split_words
 from harness.schema.option import HOW
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
@@ -16,7 +16,7 @@ from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
 
 _SCRIPT = (

@@ -2,10 +2,10 @@
 
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
+from harness.datasets.file_summary import own_file_lines
 from harness.datasets.known import choose, info, names
 from harness.datasets.own_file import FILE
 from harness.datasets.prepare import Prepared, prepare
-from harness.datasets.understood import own_file_lines
 
 __all__ = [
     "FILE",

@@ -38,7 +38,7 @@ from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
 from harness.sweep.referee import run_block
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
 from harness.sweep.warm_python import warm_python
 

@@ -8,20 +8,20 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.accounts import ask_accounts
 from harness.sweep.job_cost import NodeHours
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
+from harness.sweep.job_submission import identify
 from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.progress import Pace, display, say
-from harness.sweep.running import read_running
-from harness.sweep.study import read_study
-from harness.sweep.submission import Submission, read_submission
-from harness.sweep.submitting import identify
+from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_command import LaunchTally, SweepCommand, SweepPlan
 from harness.sweep.sweep_data import prepare_data, say_data
 from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.sweep_request import read_study
+from harness.sweep.unsettled_launches import read_running
+from harness.sweep.usage_accounts import ask_accounts
 
 _LOCAL = Submission()
 

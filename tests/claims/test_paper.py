@@ -22,9 +22,9 @@ from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import JobPlan
+from harness.sweep.joint_sweeps import run_together
 from harness.sweep.site import JobRequest
-from harness.sweep.submission import Submission
-from harness.sweep.together import run_together
+from harness.sweep.submission_settings import Submission
 from tests.labs.caches import own_cache
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
@@ -172,7 +172,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
             return 0
 
     monkeypatch.setattr("harness.sweep.sweep_command.Launches", Trained)
-    monkeypatch.setattr("harness.sweep.together.prepare_data", lambda *_: None)
+    monkeypatch.setattr("harness.sweep.joint_sweeps.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
     in_turns = Submission(request=JobRequest(shape="block"))
@@ -206,7 +206,7 @@ def test_command_goes_on_after_a_failed_experiment(
         return int(sweeps[0].workload.dataset == "adult")
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("harness.sweep.together.run_together", run_together)
+    monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
     result = CliRunner().invoke(paper, [*few, *where])

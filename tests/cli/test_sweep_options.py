@@ -17,7 +17,7 @@ from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.site import JobRequest, Site, find_site
-from harness.sweep.submission import Submission, next_command, write_submission
+from harness.sweep.submission_settings import Submission, next_command, write_submission
 from tests.labs.factories import write_study
 
 SWEEP = Sweep(

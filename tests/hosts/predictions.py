@@ -40,7 +40,7 @@ from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 from tests.hosts.lab import Lab, hosts
 from tests.hosts.sleeping import Plan, Steps, Training
 

@@ -7,7 +7,7 @@ from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep as sweep_click
 from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.sweep import Sweep
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 
 
 def asked(line: str) -> Sweep:

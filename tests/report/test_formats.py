@@ -27,7 +27,7 @@ from harness.schema.job_usage import Account, JobUsage
 from harness.schema.record import encode
 from harness.schema.sweep import Failure, Layout, Point, Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.study import read_study
+from harness.sweep.sweep_request import read_study
 from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
@@ -149,7 +149,6 @@ def mixed(tmp_path: Path) -> Path:
     folder = tmp_path / "results" / "mixed"
     write_study(folder, ranks=(1, 2))
     study = read_study(folder)
-    assert study is not None
     skipped = Skipped(layout=Layout(nodes=4), reason="4 ranks need 4 cores, here are 2")
     SweepFolder(folder).study.write_bytes(encode(replace(study, skipped=(skipped,))))
     write_run(folder, make_launch(1, 0, 1.0))

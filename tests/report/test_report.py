@@ -217,7 +217,7 @@ def test_weak_headline_speaks_of_rates() -> None:
 @pytest.mark.slow
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
     from harness.cli.command_report import report as command
-    from harness.cli.naming import find_sweep
+    from harness.cli.sweep_argument import find_sweep
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]
     result = CliRunner().invoke(command, where, catch_exceptions=False)

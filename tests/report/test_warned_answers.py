@@ -30,7 +30,7 @@ from harness.report.sweep_warnings import doubts, sweep_warnings
 from harness.schema.note import Note, NoteCode
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
-from harness.sweep.survey import set_aside
+from harness.sweep.finished_launches import set_aside
 from harness.why.explanation import explain_sweep
 from harness.why.known_causes import diagnose_sweep
 from tests.labs.factories import (

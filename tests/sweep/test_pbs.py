@@ -20,13 +20,13 @@ from harness.sweep.execute import cancel, run_sweep, write_scripts
 from harness.sweep.job_state import State
 from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.running import Running, read_running, write_running
 from harness.sweep.schedulers import choose, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
-from harness.sweep.study import read_study
-from harness.sweep.submission import Submission, read_submission
 from harness.sweep.submission_errors import UnreadableAnswer
+from harness.sweep.submission_settings import Submission, read_submission
+from harness.sweep.sweep_request import read_study
+from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.doubles import install
 from tests.labs.factories import START
 from tests.labs.sweep_lab import Lab
@@ -269,7 +269,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
     point = read_study(folder).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -331,7 +331,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
     monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
     monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -10,7 +10,7 @@ from harness.sweep import schedulers
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.site import find_site
 from harness.sweep.status import read_status
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 from tests.labs.sweep_lab import Lab
 
 MODULE = '''

@@ -21,18 +21,18 @@ from harness.base.errors import RunError, UserError
 from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.finished_launches import survey
 from harness.sweep.launch_output import first_error
 from harness.sweep.leftovers import tidy
 from harness.sweep.plan import build_sweep
 from harness.sweep.progress import Pace
-from harness.sweep.running import Running, read_running, write_running
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
-from harness.sweep.study import read_study
-from harness.sweep.submission import Submission
-from harness.sweep.survey import survey
+from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.sweep_request import read_study
+from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_run
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 

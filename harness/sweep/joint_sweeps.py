@@ -8,10 +8,10 @@ from pathlib import Path
 from harness.base.processes import interruptible
 from harness.schema.sweep import Point, Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
 from harness.sweep.progress import say
-from harness.sweep.submission import Submission
-from harness.sweep.survey import Survey, set_aside
+from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_command import PlannedLaunches, SweepCommand
 from harness.sweep.sweep_data import prepare_data, say_data
 from harness.sweep.sweep_lock import locked
