@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("reports")
 @answering
-def bench(
+def bench_command(
     workloads: str,
     contenders: str,
     horovod_python: str | None,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def check(
+def check_command(
     sweep: str | None,
     against: str | None,
     decide: bool,
@@ -95,7 +95,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
     from harness.datasets import locate
     from harness.regression.baselines import check_machine, default_reference, saved_measurements
     from harness.regression.version_checkout import Version, checkout, why_no_checkout
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
 
     if against is not None:
         reference = find_measurement(against, results=context.results, baselines=context.baselines)
@@ -128,7 +128,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)
         duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-        return decide(duel, practical=practical, say=context.say)
+        return run_duel(duel, practical=practical, say=context.say)
 
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def compare(
+def compare_command(
     sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
@@ -79,13 +79,13 @@ def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) ->
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
     from harness.report.check_page import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)
     duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-    result = decide(duel, practical=practical, say=context.say)
+    result = run_duel(duel, practical=practical, say=context.say)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return replace(answer, code=0)
 

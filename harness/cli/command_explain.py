@@ -15,14 +15,14 @@ _MOST_POINTS = 4  # in a terminal
 _MOST_FINDINGS = 5
 
 
-@click.command()
+@click.command(name="explain")
 @sweep_argument
 @base_option
 @style_option
 @format_options
 @context_options("results", "reports")
 @answering
-def explain(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
+def explain_command(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the

@@ -15,7 +15,7 @@ from harness.report.answer import Answer
 @format_options
 @context_options("results", "baselines", "reports")
 @answering
-def history(sweep: str | None, context: Context) -> Answer:
+def history_command(sweep: str | None, context: Context) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from

@@ -33,7 +33,7 @@ _FAR = "1..1024*2"
 @format_options
 @context_options("results", "reports")
 @answering
-def predict(names: tuple[str, ...], context: Context, **options: Any) -> Answer:
+def predict_command(names: tuple[str, ...], context: Context, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's

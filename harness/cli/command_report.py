@@ -13,14 +13,14 @@ from harness.report.answer import Answer, plain
 from harness.report.exports import joined
 
 
-@click.command()
+@click.command(name="report")
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @format_options
 @context_options("results", "reports")
 @base_option
 @style_option
 @answering
-def report(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+def report_command(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     from harness.report.sweep_page import report_sweep
 

@@ -30,7 +30,7 @@ def workload_options(command: Command) -> Command:
     """Add the options of a workload, one for each of its fields and of a script to a click command."""
     from harness import datasets
 
-    registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
+    registered = {"dataset": "|".join(datasets.dataset_names()), "preset": "|".join(PRESETS)}
     return with_options(*field_options(Workload, HOW, registered), *_SCRIPT)(command)
 
 
@@ -46,8 +46,8 @@ def build_workload(options: dict[str, Any]) -> Workload:
     if options.get("script"):
         return _build_script(options, settings)
     data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
-    settings["dataset"] = datasets.choose(settings["dataset"], data_file)
-    settings["model"] = settings["model"] or datasets.info(settings["dataset"]).default_model
+    settings["dataset"] = datasets.choose_dataset(settings["dataset"], data_file)
+    settings["model"] = settings["model"] or datasets.dataset_info(settings["dataset"]).default_model
     settings["preset"] = settings["preset"] or "default"
     return resolve(**settings | {"data_file": data_file})
 

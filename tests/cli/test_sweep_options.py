@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.command_sweep import sweep as sweep_click
+from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.launch_options import build_submission
 from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.option import GROUPS, options
