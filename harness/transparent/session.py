@@ -25,7 +25,6 @@ from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
-from harness.schema.workload import script_command
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
@@ -298,8 +297,10 @@ def testify() -> NoReturn:
 
 def _prepare(point: Point) -> Path:
     """Give the script of `point` its arguments and its folder, as Python does; return it."""
-    script, arguments = script_command(point.workload)
-    sys.argv = [str(script), *arguments]
+    program = point.workload.script
+    assert program is not None
+    script = program.path
+    sys.argv = [str(script), *program.arguments]
     sys.path[0] = str(script.parent)
     if __name__.partition(".")[0] == NAME and has_own(script.parent):
         raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")
