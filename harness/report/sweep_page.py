@@ -128,7 +128,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
     remark = ""
-    if study and any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs):
+    if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
         remark = "It needs the same original files: DATA_DIR=folder says where they are."
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     return Answer(

@@ -31,7 +31,6 @@ from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
-from harness.schema.workload import script_command
 from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
@@ -215,6 +214,8 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     columns = [_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
     parts = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
     gathered = world.comm.gather((own, clock, columns, parts), root=0)
+    script = point.workload.script
+    assert script is not None
 
     def write() -> None:
         assert gathered is not None
@@ -230,7 +231,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             data=DataRecord(
                 name=point.workload.name,
                 kind="real",
-                sha256=script_id(script_command(point.workload)[0]),
+                sha256=script_id(script.path),
                 train_rows=seen.rows,
                 test_rows=0,
                 features=(),
@@ -239,7 +240,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             ),
             provenance=launch_provenance(
                 seen.reduction,
-                staged=seen.gpu is not None,
+                gpu=seen.gpu,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],
                 load_before=seen.load_before,
                 other_load=max(loads.values()),
