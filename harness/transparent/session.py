@@ -19,7 +19,8 @@ import numpy as np
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.base.turns import current_turns
-from harness.comm.gpus import Gpu, own_gpu, start_gpu
+from harness.comm.gpu_choice import own_gpu
+from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
@@ -166,7 +167,7 @@ class Session:
         """Called once TensorFlow is there: put everything in place."""
         from harness.transparent.install import install
 
-        start_gpu(self.gpu)
+        start_gpu(self.gpu, alone=True)
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
