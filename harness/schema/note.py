@@ -26,6 +26,7 @@ class NoteCode(StrEnum):
     CHECKPOINT_NOT_READ = "checkpoint-not-read"
     CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
     ATTEMPTS_NOT_WRITTEN = "attempts-not-written"
+    OWN_LOOP = "own-loop"
     STAGED = "staged"
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
@@ -53,6 +54,7 @@ _SENTENCES = {
     NoteCode.CHECKPOINT_NOT_READ: "{reason}",
     NoteCode.CHECKPOINT_NOT_WRITTEN: "no checkpoint of epoch {epoch}, step {step}: {reason}",
     NoteCode.ATTEMPTS_NOT_WRITTEN: "{reason}",
+    NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
     NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "

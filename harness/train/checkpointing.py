@@ -76,9 +76,7 @@ class Checkpointing:
         arrays = Arrays()
 
         def find() -> Header | None:
-            newest = newest_checkpoint(
-                folder, lambda reason: self._note(NoteCode.CHECKPOINT_NOT_READ, reason=reason)
-            )
+            newest = newest_checkpoint(folder, lambda reason: self._note(NoteCode.CHECKPOINT_NOT_READ, reason=reason))
             if newest is None:
                 return None
             header, values = newest
