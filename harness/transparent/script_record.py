@@ -150,7 +150,7 @@ class FitObservations:
         weights = [variable.numpy() for variable in model.trainable_variables]
         self.sizes = (sum(each.size for each in weights), sum(each.nbytes for each in weights))
         self.length = math.hypot(*(float(np.linalg.norm(each.astype(np.float64))) for each in weights))
-        runtime.remember(model.weights)
+        runtime.variables.remember(model.weights)
         return history
 
     def _adapter(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -28,8 +28,8 @@ from harness.schema.workload import script_command
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
-from harness.transparent.observed_rank import start
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
+from harness.transparent.observed_rank import start_witness
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
@@ -74,14 +74,14 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.beside and self._watched():
+        if not self.witness.is_witness and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
         self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
-        several = self.world.size > 1 or self.witness.beside
+        several = self.world.size > 1 or self.witness.is_witness
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
         self._clocks = AgreedClocks(self.world)
@@ -94,7 +94,7 @@ class Session:
         if several:
             self._own.install()
         with _rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if self.world.rank or self.witness.beside:
+            if self.world.rank or self.witness.is_witness:
                 PrivateFiles(self.settings.logs).install()
             if several:
                 self._keep_children_apart()
@@ -107,7 +107,7 @@ class Session:
                     raise RunError(f"the script ended with exit code {end.code}") from end
                 if end.code:
                     raise RunError(str(end.code)) from end
-            if not self.witness.beside:
+            if not self.witness.is_witness:
                 self._finish()
         self._watch.stop()
 
@@ -119,11 +119,11 @@ class Session:
         """Keep child processes out of what the ranks do."""
         leave = [seeding.enter_child for seeding in self._seedings]
         ChildProcesses([*leave, self._clocks.put_back, self.signals.leave_ranks]).begin()
-        if self.world.rank == 0 and not self.witness.beside:
+        if self.world.rank == 0 and not self.witness.is_witness:
             refuse_training_in_children(self.world, self.script.name, self.settings.logs, self._has_trained)
 
     def _has_trained(self) -> bool:
-        return OwnMaster.now or (self._found is not None and self._found[0].synchronised)
+        return HorovodScript.active or (self._found is not None and self._found[0].synchronised)
 
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
@@ -143,7 +143,7 @@ class Session:
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
-            else start(
+            else start_witness(
                 self.world,
                 (settings, self.point),
                 settings.logs,
@@ -184,10 +184,10 @@ class Session:
         def begin() -> None:
             import tensorflow as tf
 
-            if OwnMaster.now:
+            if HorovodScript.active:
                 return
             self.witness.end()
-            OwnMaster.now = self._own.present = True
+            HorovodScript.active = self._own.present = True
             self.rank_variables.show()
             for seeding in self._seedings:
                 seeding.undo()
@@ -204,7 +204,7 @@ class Session:
         """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
         self.world = world
         if self._found is not None:
-            self._found[0].world = self._found[0].collectives.world = world
+            self._found[0].go_on_with(world)
         if world.rank == 0:
             self._speak()
 
@@ -225,7 +225,7 @@ class Session:
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
-        if self.world.size > 1 and not any(seen) and not OwnMaster.now:
+        if self.world.size > 1 and not any(seen) and not HorovodScript.active:
             raise SharedError(
                 UserError(
                     f"{self.script.name} made no optimizer step that could be synchronised: train with a Keras or "
@@ -236,7 +236,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
         runtime, measured = self._found
-        sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
+        sha256 = (self._compare(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
@@ -250,8 +250,8 @@ class Session:
         """Return `verify`'s hash of what a Horovod script has trained on all ranks; that it differs is the script's."""
         from harness.horovod.averaging import trained
 
-        runtime.forget()
-        runtime.remember(list(trained.values()))
+        runtime.variables.forget()
+        runtime.variables.remember(list(trained.values()))
         try:
             return runtime.verify()
         except SharedError as shared:
@@ -262,8 +262,8 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
-        unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+        unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
+        factor = self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
