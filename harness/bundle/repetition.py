@@ -18,7 +18,7 @@ from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
 from harness.sweep.execute import run_sweep
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 
 FOLDER = "reproductions"  # results/reproductions/<time>
 SAME = "same"

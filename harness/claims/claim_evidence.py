@@ -64,7 +64,7 @@ class ClaimEvidence:
     @property
     def all_rows(self) -> int:
         """The training rows of the whole data set."""
-        return datasets.info(self.workload.dataset).train_rows
+        return datasets.dataset_info(self.workload.dataset).train_rows
 
     @property
     def real(self) -> bool:

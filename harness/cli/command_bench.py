@@ -9,7 +9,7 @@ import click
 from harness.base.context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, defaulted, names_in
 from harness.report.answer import Answer, document
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
 @context_options("reports")
 @answering
-def bench(
+def bench_command(
     workloads: str,
     contenders: str,
     horovod_python: str | None,

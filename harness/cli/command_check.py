@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
 from harness.base.user_path import UserPath
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import (
     GroupedCommand,
     budget_option,
@@ -22,7 +22,7 @@ from harness.cli.common_options import (
     sweep_argument,
 )
 from harness.cli.launch_options import refuse_elsewhere
-from harness.cli.naming import find_measurement
+from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def check(
+def check_command(
     sweep: str | None,
     against: str | None,
     decide: bool,
@@ -101,7 +101,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
     from harness.datasets import locate
     from harness.regression.baselines import check_machine, default_reference, saved_measurements
     from harness.regression.version_checkout import Version, checkout, why_no_checkout
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
 
     if against is not None:
         reference = find_measurement(against, results=context.results, baselines=context.baselines)
@@ -134,7 +134,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)
         duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-        return decide(duel, practical=practical, say=context.say)
+        return run_duel(duel, practical=practical, say=context.say)
 
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:

@@ -9,10 +9,10 @@ import click
 from harness.base.context import Context
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import budget_option, context_options, defaulted, given_command, refuse_given
 from harness.cli.first_use import fetch_small_set
-from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge, judged_answer
+from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge_all_claims, judged_answer
 from harness.cli.launch_options import refuse_elsewhere
 from harness.report.answer import Answer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @budget_option
 @context_options("data_dir", "results", "reports")
 @answering
-def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
+def claims_command(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.
 
     It lists which claims this machine can judge, and about what that costs. With --run it makes just those launches,
@@ -39,7 +39,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
 
     if not run:
         refuse_given("without --run nothing is trained", "scheduler", "budget")
-    judged = judge(context)
+    judged = judge_all_claims(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
     planned = studies(judged.published.claims, usable_cores(), context.data_dir)
@@ -48,7 +48,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
     if run:
         refuse_elsewhere(scheduler)
         _run_studies(planned, judged.judgements, 60 * budget, context)
-        judged = judge(context)
+        judged = judge_all_claims(context)
     return judged_answer(judged, context, given_command(), planned=planned)
 
 
@@ -79,9 +79,9 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
     from harness.bench.blocks import BenchSettings
     from harness.claims.claim_studies import BENCHED
     from harness.cli.command_bench import write_bench
+    from harness.sweep.joint_sweeps import run_together
     from harness.sweep.site import JobRequest
-    from harness.sweep.submission import Submission
-    from harness.sweep.together import run_together
+    from harness.sweep.submission_settings import Submission
 
     try:
         if not study.sweeps:

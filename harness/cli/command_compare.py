@@ -9,11 +9,11 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import UserError
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import refuse_elsewhere
-from harness.cli.naming import find_measurement
+from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @layout_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def compare(
+def compare_command(
     sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
@@ -77,13 +77,13 @@ def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) ->
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
     from harness.report.check_page import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)
     duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-    result = decide(duel, practical=practical, say=context.say)
+    result = run_duel(duel, practical=practical, say=context.say)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return replace(answer, code=0)
 
@@ -92,7 +92,7 @@ def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Vers
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
     from harness.regression.version_checkout import Version
     from harness.sweep.plan import build_sweep
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
     program = {"script": Path(name)} if name.endswith(".py") else {"model": name}
     workload = build_workload(options | program)

@@ -14,7 +14,7 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, MAKE, main
-from harness.cli.words import split_words
+from harness.cli.shell_words import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
@@ -128,7 +128,7 @@ def _option(name: str, option: click.Option, value: str) -> list[str]:
 @click.command(name="make", hidden=True)
 @click.argument("target")
 @click.argument("overrides", default="")
-def make(target: str, overrides: str) -> object:
+def make_command(target: str, overrides: str) -> object:
     """Run the command that is called like the make TARGET, with make's OVERRIDES as its settings."""
     settings = read_overrides(overrides)
     if target == "help":

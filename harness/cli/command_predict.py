@@ -9,7 +9,7 @@ import click
 from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.cli.answering import answering, print_table
+from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import context_options, defaulted, given_command, network_option, refuse_given
 from harness.cli.counts import parse_counts
 from harness.cli.network import find_network
@@ -38,7 +38,7 @@ _FAR = "1..1024*2"
 )
 @context_options("results", "reports")
 @answering
-def predict(names: tuple[str, ...], context: Context, extrap: Path | None, **options: Any) -> Answer:
+def predict_command(names: tuple[str, ...], context: Context, extrap: Path | None, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's

@@ -5,19 +5,19 @@ from dataclasses import replace
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import base_option, context_options, style_option
-from harness.cli.naming import find_sweep
+from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, plain
 
 
-@click.command()
+@click.command(name="report")
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @context_options("results", "reports")
 @base_option
 @style_option
 @answering
-def report(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+def report_command(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     from harness.report.sweep_page import report_sweep
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.context import Context
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
-from harness.cli.naming import find_sweeps
+from harness.cli.sweep_argument import find_sweeps
 from harness.report.answer import Answer
 from harness.schema.sweep_folder import SweepFolder
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _TAIL_LINES = 3  # of the log of a failed launch
 
 
-@click.command()
+@click.command(name="status")
 @sweep_argument
 @context_options("results")
 @answering
-def status(sweep: str | None, context: Context) -> Answer:
+def status_command(sweep: str | None, context: Context) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     statuses = []
     for folder in find_sweeps(sweep, context.results):

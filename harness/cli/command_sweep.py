@@ -7,8 +7,8 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import RunError
-from harness.cli.answering import answering
-from harness.cli.common_options import GroupedCommand, check_mpi, context_options, spread, written
+from harness.cli.answer_output import answering
+from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.network import find_network
@@ -21,8 +21,8 @@ from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
-    from harness.sweep.submission import Submission
-    from harness.sweep.sweep_command import SweepPlan
+    from harness.sweep.planned_launches import SweepPlan
+    from harness.sweep.submission_settings import Submission
 
 
 @click.command(name="sweep", cls=GroupedCommand)
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @batch_options
 @context_options("results", "reports", "data_dir")
 @answering
-def sweep(dry_run: bool, context: Context, **options: Any) -> Answer:
+def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
@@ -77,7 +77,7 @@ def _build(
 
     layouts, refused = build_layouts(options, submission)
     if not options["container"]:
-        check_mpi()
+        refuse_bad_mpi()
     fetch_for(workload, context.data_dir)
     repeats = options["repeats"]
     if repeats is None:

@@ -8,22 +8,22 @@ from harness.base.context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.user_path import UserPath
-from harness.cli.answering import answering
+from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.counts import parse_counts
-from harness.cli.naming import find_recorded
+from harness.cli.sweep_argument import find_recorded
 from harness.report.answer import Answer, Banner
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
 
 
-@click.command()
+@click.command(name="trace")
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
 @click.option("--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @context_options("results", "reports")
 @answering
-def trace(sweep: str | None, epochs: str | None, output: Path | None, context: Context) -> Answer:
+def trace_command(sweep: str | None, epochs: str | None, output: Path | None, context: Context) -> Answer:
     """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.
 
     Steps, allreduces with their wait and wire, input, evaluation, set-up and epochs; arrows lead from the last rank

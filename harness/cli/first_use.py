@@ -48,7 +48,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
     allowed = os.environ.get(SWITCH, "1")
     if allowed not in ("0", "1"):
         raise UserError(f"{SWITCH}={allowed} is neither 1 nor 0: 0 keeps every command from fetching data by itself")
-    dataset = datasets.info(name)
+    dataset = datasets.dataset_info(name)
     named = data_dir is not None or os.environ.get("HARNESS_DATA_DIR")
     if allowed == "0" or not dataset.small or named or in_a_job():
         return

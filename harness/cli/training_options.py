@@ -8,7 +8,7 @@ from harness.base.user_path import UserPath, expanded
 from harness.cli.common_options import Command, field_options, spread, what, with_options
 from harness.cli.counts import MOST_COUNTS, parse_counts
 from harness.cli.secret_arguments import check_secrets
-from harness.cli.words import split_words
+from harness.cli.shell_words import split_words
 from harness.schema.option import HOW
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, resolve, script_workload
@@ -16,7 +16,7 @@ from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from harness.sweep.submission import Submission
+    from harness.sweep.submission_settings import Submission
 
 
 _SCRIPT = (
@@ -30,7 +30,7 @@ def workload_options(command: Command) -> Command:
     """Add the options of a workload, one for each of its fields and of a script to a click command."""
     from harness import datasets
 
-    registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
+    registered = {"dataset": "|".join(datasets.dataset_names()), "preset": "|".join(PRESETS)}
     return with_options(*field_options(Workload, HOW, registered), *_SCRIPT)(command)
 
 
@@ -46,8 +46,8 @@ def build_workload(options: dict[str, Any]) -> Workload:
     if options.get("script"):
         return _build_script(options, settings)
     data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
-    settings["dataset"] = datasets.choose(settings["dataset"], data_file)
-    settings["model"] = settings["model"] or datasets.info(settings["dataset"]).default_model
+    settings["dataset"] = datasets.choose_dataset(settings["dataset"], data_file)
+    settings["model"] = settings["model"] or datasets.dataset_info(settings["dataset"]).default_model
     settings["preset"] = settings["preset"] or "default"
     return resolve(**settings | {"data_file": data_file})
 

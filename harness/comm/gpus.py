@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.comm.world import World
 
 _FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
@@ -63,12 +63,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
     Raises:
         UserError: there is no driver, or CUDA_VISIBLE_DEVICES names a GPU that is not there.
     """
-    answer = ask(_QUERY, limit_s=_LIMIT_S)
+    answer = run_program(_QUERY, limit_s=_LIMIT_S)
     if answer.code != 0:
         raise UserError(
             f"GPUs are asked for, but the driver does not answer ({answer.last_error}): use a host with GPUs, or none"
         )
-    gpus = with_instances(parse_gpus(answer.out), ask((_QUERY[0], "-L"), limit_s=_LIMIT_S).out)
+    gpus = with_instances(parse_gpus(answer.out), run_program((_QUERY[0], "-L"), limit_s=_LIMIT_S).out)
     return select_visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 

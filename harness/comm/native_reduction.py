@@ -72,7 +72,7 @@ class NativeReduction:
         self.overlapped = overlap
         self.notes: tuple[Note, ...] = ()
         self.reopen(comm)
-        own_turns = turns.current()
+        own_turns = turns.current_turns()
         if own_turns is not None and self.algorithm is Algorithm.NATIVE:
             own_turns.core_ns = self.core_ns
         self.name = f"native operation, {REDUCTION_NAMES[self.algorithm]}"

@@ -21,7 +21,7 @@ def pass_turn(gradients: Sequence[Any]) -> list[Any]:
     By the native operation, which costs nothing that can be measured, else by way of Python. Return the operation that
     what is no exchange has to wait for, if there is one: exchanges wait by themselves.
     """
-    current = turns.current()
+    current = turns.current_turns()
     if current is None:
         return []
     native = _operations(current)
@@ -38,7 +38,7 @@ def pass_turn(gradients: Sequence[Any]) -> list[Any]:
 
 
 def _pass(_: object) -> np.int64:
-    current = turns.current()
+    current = turns.current_turns()
     assert current is not None
     current.step()
     return np.int64(0)

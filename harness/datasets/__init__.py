@@ -2,21 +2,21 @@
 
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
-from harness.datasets.known import choose, info, names
+from harness.datasets.file_summary import own_file_lines
+from harness.datasets.known import choose_dataset, dataset_info, dataset_names
 from harness.datasets.own_file import FILE
 from harness.datasets.prepare import Prepared, prepare
-from harness.datasets.understood import own_file_lines
 
 __all__ = [
     "FILE",
     "DataSource",
     "Dataset",
     "Prepared",
-    "choose",
+    "choose_dataset",
     "data_folder",
-    "info",
+    "dataset_info",
     "locate",
-    "names",
+    "dataset_names",
     "own_file_lines",
     "prepare",
 ]

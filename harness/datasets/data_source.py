@@ -14,7 +14,7 @@ from harness.datasets.csv_dialect import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.file_hashes import file_sha256
 from harness.datasets.image_index import open_index
-from harness.datasets.known import info
+from harness.datasets.known import dataset_info
 from harness.datasets.own_file import CSV, FILE
 from harness.schema.code_identity import script_id
 from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
@@ -81,7 +81,7 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     if is_script(workload):
         sha256 = script_id(script_command(workload)[0])
         return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
-    dataset = info(workload.dataset)
+    dataset = dataset_info(workload.dataset)
     settings = csv_settings(workload)
     for field in dataclasses.fields(settings):
         name = field.name.upper()

@@ -14,7 +14,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.util.object_identity import Reference
 
-from harness.horovod.process_sets import note
+from harness.horovod.process_sets import say_on_rank_0
 
 _NOTICE = "the script's Keras 2 spelling {} is answered: {}"
 _RATE = 0.001  # Keras 2's, of an optimizer whose class gives none
@@ -22,7 +22,7 @@ _LEGACY = ("Adagrad", "Adam", "Ftrl", "RMSprop", "SGD", "Optimizer")
 
 
 def _tell(spelling: str, today: str) -> None:
-    note(_NOTICE.format(spelling, today))
+    say_on_rank_0(_NOTICE.format(spelling, today))
 
 
 class _Callable(list[Any]):
@@ -34,7 +34,7 @@ class _Callable(list[Any]):
 
 
 @functools.cache
-def answer() -> None:
+def offer_keras2() -> None:
     """Put the answers in place, once."""
     variables = BaseOptimizer.variables.fget
     BaseOptimizer.variables = property(lambda optimizer: _Callable(variables(optimizer)))

@@ -21,7 +21,7 @@ from harness.schema.workload import Workload
 Array = NDArray[np.float64]
 
 
-def predict(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
+def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
     """Return one row for each count of `ranks`: ranks, steps, speedup, efficiency, and seconds.
 
     compute_s, straggler_s (the wait for the slowest rank) and allreduce_s are the parts of step_s; epoch_s has its low

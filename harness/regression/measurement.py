@@ -117,7 +117,7 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
 
 
-def join(measurement: Measurement, added: Measurement) -> Measurement:
+def join_measurements(measurement: Measurement, added: Measurement) -> Measurement:
     """Return `measurement` with the launches of `added`, in order of their start; no repeat has launches of both."""
     offset = 1 + max((launch.repeat for launch in measurement.launches), default=-1)
     renumbered = [replace(launch, repeat=launch.repeat + offset) for launch in added.launches]
@@ -138,7 +138,7 @@ def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:
     for measurement in measured:
         state = measurement.software.state
         if state in by_state:
-            by_state[state] = join(by_state[state], without(measurement, by_state[state]))
+            by_state[state] = join_measurements(by_state[state], without(measurement, by_state[state]))
         else:
             by_state[state] = measurement
     return list(by_state.values())

@@ -22,14 +22,14 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock
-from harness.base.processes import ask, interruptible
+from harness.base.processes import interruptible, run_program
 from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS
 from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.version_checkout import Version
 from harness.regression.version_entry import INTERFACE
-from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge
+from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge_samples
 from harness.schema.record import encode, read_point, read_run
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
@@ -38,7 +38,7 @@ from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
 from harness.sweep.referee import run_block
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
 from harness.sweep.warm_python import warm_python
 
@@ -114,7 +114,7 @@ class VersionDuel:
         command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
         if self._data_dir:
             command.append(self._data_dir)
-        reply = ask(command, limit_s=_PREPARATION_S, changes=version.environment())
+        reply = run_program(command, limit_s=_PREPARATION_S, changes=version.environment())
         if reply.code != 0:
             raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
         return [(path, read_point(path)) for path in points.glob("*.json")]
@@ -243,7 +243,7 @@ class VersionDuel:
                 )
         old_steps, new_steps = (self._steps_per_epoch(side) for side in SIDES)
         study = TurnsStudy(layouts=layouts, steps=(old_steps, new_steps), scaling=old.scaling)
-        rows = judge(block_samples(self.blocks, study), practical)
+        rows = judge_samples(block_samples(self.blocks, study), practical)
         return Check(reference=old, current=new, practical=practical, rows=rows, spent=self.spent())
 
     def _steps_per_epoch(self, side: str) -> tuple[int, ...]:
@@ -265,7 +265,7 @@ class VersionDuel:
         return measured[0]
 
 
-def decide(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Check:
+def run_duel(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Check:
     """Return the check of the new version against the old one, with more blocks while it is inconclusive.
 
     Raises:

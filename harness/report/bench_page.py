@@ -11,7 +11,7 @@ from harness.bench.bench_record import (
     BenchRecord,
     ContenderRatio,
     WorkloadRow,
-    compare,
+    contender_ratio,
     distances,
     tabulate,
 )
@@ -158,7 +158,8 @@ def _distance_table(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Table:
             continue
         for where, span in spans.items():
             ratios = [
-                compare(blocks[line.workload], contender, reference, judged=False, core_ns=span) for line in lines
+                contender_ratio(blocks[line.workload], contender, reference, judged=False, core_ns=span)
+                for line in lines
             ]
             rows.append((f"{CONTENDERS[contender].title} over {words}, {where}", *map(_ratio_cell, ratios)))
     note = ""

@@ -281,7 +281,7 @@ def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) ->
         title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
         f"The axis does not begin at 0. {rest}"
-        f"{captions.conditions(explanation.scaling, explanation.loaded.runs)}",
+        f"{captions.conditions_caption(explanation.scaling, explanation.loaded.runs)}",
         table=table,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis import numbers
 from harness.base.provenance import Machine
-from harness.datasets import info, names
+from harness.datasets import dataset_info, dataset_names
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
 from harness.schema.setting_words import conditions
@@ -81,8 +81,8 @@ def data_words(run: RunRecord) -> str:
     name = data.name
     if file:
         name = Path(file).name
-    elif name in names():
-        name = info(name).title
+    elif name in dataset_names():
+        name = dataset_info(name).title
     if data.kind == "synthetic":
         return f"synthetic stand-in for {name}, {numbers.count(trained_rows(run))} training rows"
     return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
@@ -99,8 +99,8 @@ def partial(run: RunRecord) -> str:
     if data.kind != "real" or is_script(run.point.workload):
         return ""
     all_rows = data.train_rows
-    if data.name in names():
-        all_rows = max(all_rows, info(data.name).train_rows)
+    if data.name in dataset_names():
+        all_rows = max(all_rows, dataset_info(data.name).train_rows)
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
     return f"partial: {numbers.count(trained_rows(run))} of {numbers.count(all_rows)} training rows"

@@ -186,14 +186,14 @@ def _content_without_times(loaded: Loaded) -> _Content:
     oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
     return _Content(
         question=f"How does {_subject(loaded)} scale?",
-        sentence=headline(loaded, None),
+        sentence=page_sentence(loaded, None),
         data={"sweep": loaded.folder.name, "scaling": None},
         facts=run_facts(loaded.valid or loaded.runs, loaded.launched, loaded.failed) if loaded.runs else (),
         code=NOTHING_VALID if loaded.runs and not oversubscribed else 0,
     )
 
 
-def headline(loaded: Loaded, scaling: Scaling | None) -> str:
+def page_sentence(loaded: Loaded, scaling: Scaling | None) -> str:
     """Return what the sweep has shown in one sentence; `scaling` is None where no launch is valid."""
     if scaling is not None:
         return sweep_sentences.headline(scaling, loaded.runs[0].point.workload)

@@ -19,7 +19,7 @@ Words = list[tuple[str, object]]
 """Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
 
 
-def sweep_command(sweep: Sweep) -> str:
+def sweep_command_line(sweep: Sweep) -> str:
     """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
     return "\n".join(_make_line(words) for words in _sweep_words(sweep))
 
@@ -35,7 +35,7 @@ def repeat_command(folder: Path, sweep: Sweep) -> str:
     with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
         content = SweepFolder(folder).submission.read_bytes()
         data_dir = msgspec.json.decode(content, type=dict[str, Any]).get("data_dir")
-    return sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
+    return sweep_command_line(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
 
 
 def changed_words(settings: Any, usual: Any) -> Words:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.option import WHAT, WRITTEN, check_options, is_own, option
+from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
 
 IMAGENET = "imagenet"
@@ -301,7 +301,7 @@ class Workload:
     def own_modules(self) -> tuple[str, ...]:
         """The modules of the user's own that the settings name: a MODEL, a SYNC, an OPTIMIZER."""
         settings = (self.model, self.sync, self.optimizer)
-        return tuple(text.partition(":")[0] for text in settings if is_own(text))
+        return tuple(text.partition(":")[0] for text in settings if is_own_code(text))
 
     @property
     def name(self) -> str:

@@ -13,18 +13,17 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure, Layout, Point
-from harness.sweep.accounts import note_ended
 from harness.sweep.failures import write_failure
+from harness.sweep.finished_launches import set_aside
 from harness.sweep.job_plan import JobPlan, queue_name
 from harness.sweep.job_script import write_job
 from harness.sweep.job_state import State
+from harness.sweep.job_submission import asked_of, submit_job
 from harness.sweep.outcome import FirstSeen, LaunchOutcome, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
 from harness.sweep.queue_room import QueueRoom
-from harness.sweep.running import Running, write_running
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.submission import Submission
 from harness.sweep.submission_errors import (
     OF_EVERY_LAYOUT,
     NotQueued,
@@ -33,8 +32,9 @@ from harness.sweep.submission_errors import (
     SubmissionRefused,
     UnreadableAnswer,
 )
-from harness.sweep.submitting import asked_of, submit_job
-from harness.sweep.survey import set_aside
+from harness.sweep.submission_settings import Submission
+from harness.sweep.unsettled_launches import Running, write_running
+from harness.sweep.usage_accounts import note_ended
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up

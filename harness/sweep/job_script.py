@@ -15,7 +15,7 @@ from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
-from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render
+from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render_script
 from harness.sweep.launch_command import surviving
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
@@ -35,7 +35,7 @@ def write_job(
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
     launches = _launches(plan, scheduler, files)
     script = _script(plan, scheduler, files, path, launches, data_dir)
-    text = render(template or scheduler.template, script, scheduler.path)
+    text = render_script(template or scheduler.template, script, scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
     _write_inputs(plan, scheduler, files)
     write_atomic(path, text)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.running import Running, read_running, write_running
+from harness.sweep.job_submission import identify
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.submitting import identify
+from harness.sweep.unsettled_launches import Running, read_running, write_running
 
 
 def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[Running, ...]:

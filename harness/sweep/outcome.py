@@ -10,11 +10,11 @@ from harness.schema.record import RunRecord
 from harness.schema.sweep import AGAIN, Failure, Point
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.failures import file_failure, write_failure
+from harness.sweep.finished_launches import check_record
 from harness.sweep.job_state import State
 from harness.sweep.launch_output import first_error, read_output
-from harness.sweep.running import Running
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.survey import check_record
+from harness.sweep.unsettled_launches import Running
 
 _TAIL_LINES = 30
 _GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)

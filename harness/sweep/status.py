@@ -8,15 +8,15 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.sweep import Point, Skipped
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_state import State
+from harness.sweep.job_submission import identify
 from harness.sweep.plan import launch_order, time_left
-from harness.sweep.running import Running, read_running
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.study import read_study
-from harness.sweep.submission import next_command, read_submission
-from harness.sweep.submitting import identify
-from harness.sweep.survey import Survey, other_code, survey
+from harness.sweep.submission_settings import next_command, read_submission
 from harness.sweep.sweep_lock import is_locked
+from harness.sweep.sweep_request import read_study
+from harness.sweep.unsettled_launches import Running, read_running
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

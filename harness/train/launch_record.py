@@ -123,7 +123,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         global_batch=replica.data.shards.batch,
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
-        provenance=provenance(
+        provenance=launch_provenance(
             replica.reduction if needs_sync(replica.world.size) else None,
             staged=replica.gpu is not None,
             gpus=[rank.gpu for rank in ranks if rank.host == outcome.place.host],
@@ -256,7 +256,7 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def provenance(
+def launch_provenance(
     reduction: Reduction | None, *, staged: bool, load_before: float, other_load: float, gpus: Sequence[str] = ()
 ) -> Provenance:
     """Return versions, machine and settings of this process.

@@ -35,12 +35,12 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.mpi_library import mpi_version
-    from harness.comm.world import impatiently, start
+    from harness.comm.world import impatiently, start_mpi
     from harness.transparent.session import end_together, run_point
 
     with impatiently(options["hang_timeout"]):
-        world = start()
-    turns.join(world.rank, world.size, busy_s)
+        world = start_mpi()
+    turns.join_turns(world.rank, world.size, busy_s)
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:

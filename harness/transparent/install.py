@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
-from harness.base.turns import current
+from harness.base.turns import current_turns
 from harness.transparent.children import child_seed
 from harness.transparent.patch import HorovodScript, ImportHook, offer_old_name
 
@@ -116,7 +116,7 @@ def install(
     measured = FitObservations()
     if runtime.settings.record is not None:
         measured.install(runtime)
-    turns = current()
+    turns = current_turns()
     if turns is not None:
         turns.first_steps = _PREFETCHED
     if runtime.ranks > 1:

@@ -19,7 +19,7 @@ from keras.src.trainers import data_adapters
 
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
-from harness.base.turns import BLOCK, clock, current
+from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
@@ -32,7 +32,7 @@ from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.schema.workload import script_command
-from harness.train.launch_record import disturbances, finite, provenance, rank_record, write_run
+from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
@@ -108,7 +108,7 @@ class EpochClock(keras.callbacks.Callback):
     def _stop(self) -> None:
         if self._seconds is None:
             self._seconds = clock() - self._begin
-            if turns := current():
+            if turns := current_turns():
                 turns.leave()
             self._calls = self._take()
 
@@ -237,7 +237,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
                 classes=0,
                 note="the script brings its own data; the hash is of the script",
             ),
-            provenance=provenance(
+            provenance=launch_provenance(
                 seen.reduction,
                 staged=seen.gpu is not None,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],

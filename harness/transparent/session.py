@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
-from harness.base.turns import current
+from harness.base.turns import current_turns
 from harness.comm.gpus import Gpu, own_gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
@@ -128,7 +128,9 @@ class Session:
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
         settings = self.settings
-        wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
+        wanted = (
+            self.world.size > 1 and settings.witness != "off" and settings.record is None and current_turns() is None
+        )
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
         return wanted and shared and not self._sees_ranks()
 
@@ -219,7 +221,7 @@ class Session:
         )
 
     def _finish(self) -> None:
-        if turns := current():
+        if turns := current_turns():
             turns.finish()
         self.signals.meet()
         trained = self._found is not None and self._found[0].synchronised

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from harness.analysis.inference import FEWEST_BLOCKS
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
-from harness.cli.answering import WIDTH, answering, print_table
+from harness.cli.answer_output import WIDTH, answering, print_table
 from harness.cli.command_make import settings_of
 from harness.report.answer import NOTHING_VALID, Answer, Table
 from harness.report.sweep_page import report_sweep
-from harness.sweep.study import read_study
+from harness.sweep.sweep_request import read_study
 from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."

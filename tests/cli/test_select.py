@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.naming import find_measurement, find_sweep, find_sweeps, newest_sweep
+from harness.cli.sweep_argument import find_measurement, find_sweep, find_sweeps, newest_sweep
 from tests.labs.factories import make_run, write_run, write_study
 
 COMMANDS = (

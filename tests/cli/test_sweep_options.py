@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.command_sweep import sweep as sweep_click
+from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.launch_options import build_submission
 from harness.cli.training_options import build_layouts, build_workload
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.site import JobRequest, Site, find_site
-from harness.sweep.submission import Submission, next_command, write_submission
+from harness.sweep.submission_settings import Submission, next_command, write_submission
 from tests.labs.factories import write_study
 
 SWEEP = Sweep(

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from harness.sweep.running import read_running
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.status import LaunchStatus, read_status
+from harness.sweep.unsettled_launches import read_running
 from tests.cluster.conftest import Untrained
 from tests.cluster.slurm import Cluster, wait_for
 

@@ -52,4 +52,4 @@ launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 
 # They train in turns.
-exec /opt/venv/bin/python -m harness.sweep.block /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"
+exec /opt/venv/bin/python -m harness.sweep.block_program /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"

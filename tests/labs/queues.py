@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from harness.schema.sweep import Layout
-from harness.sweep import scheduler_commands, submitting
+from harness.sweep import job_submission, scheduler_commands
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
-from harness.sweep.submission import Submission
+from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
 from tests.labs.sweep_lab import Lab
 
@@ -71,7 +71,7 @@ def queue(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_QUEUE", str(folder))
     monkeypatch.setattr(Scheduler, "poll_s", 0.1)
-    monkeypatch.setattr(submitting, "_ARRIVAL_S", 2.0)
+    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 2.0)
     monkeypatch.setattr(scheduler_commands, "COMMAND_LIMIT_S", 2.0)
     monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
     return Queue(folder)

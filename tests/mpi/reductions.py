@@ -10,12 +10,12 @@ import tensorflow as tf
 from harness.comm.reduction import Descent, Reduction, Updater
 from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.selection import select
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow, train_epoch
 
 # Small ones that are packed, large ones that are not, none at all, and all of several cache lines but a bit.
@@ -48,7 +48,7 @@ def one_nan(reduction: Reduction) -> bool:
 
 
 os.environ["HARNESS_SYNC_ALONE"] = "1"  # one rank sums too
-world = start()
+world = start_mpi()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
 for choice in (*Algorithm, "too large", "no room"):
@@ -84,7 +84,7 @@ for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by ope
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
     for choice in Algorithm:
         os.environ["HARNESS_REDUCTION"] = choice
-        replica = prepare_replica(world, point, load(world, point, None))
+        replica = prepare_replica(world, point, load_shard(world, point, None))
         losses = train_epoch(replica, 0).losses
         found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
@@ -95,7 +95,7 @@ alone = resolve(
 for choice in ("native", "bridge"):  # ranks that sum nothing update their weights as those that do
     os.environ["HARNESS_REDUCTION"] = choice
     point = Point(workload=alone, layout=Layout(nodes=1, ranks_per_node=world.size))
-    replica = prepare_replica(world, point, load(world, point, None))
+    replica = prepare_replica(world, point, load_shard(world, point, None))
     columns = train_epoch(replica, 0).columns
     found[choice]["alone"] = hash_weights(replica.state.model.weights)
     found[choice]["fused alone"] = replica.state.synchroniser.updater is not None

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
-from harness.cli.command_predict import predict as command
+from harness.cli.command_predict import predict_command as command
 from harness.schema.sweep import Layout, Point, Sweep
 from tests.labs.factories import make_launch, make_run, make_workload, write_run, write_study
 

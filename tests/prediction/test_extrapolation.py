@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.cli.answering import _document
+from harness.cli.answer_output import _document
 from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.measured_base import own_times
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links

@@ -22,7 +22,7 @@ from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
 from tests.labs.factories import make_point
-from tests.labs.golden import GOLDEN, compare
+from tests.labs.golden import GOLDEN, compare_golden
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")
 MPIRUN = JobRequest(launcher="mpirun")
@@ -128,7 +128,7 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
 @pytest.mark.parametrize("name", CASES)
 def test_golden_script(name: str, tmp_path: Path) -> None:
     script, text = script_of(name, tmp_path)
-    compare(text, GOLDEN / f"{name}.sh")
+    compare_golden(text, GOLDEN / f"{name}.sh")
     shellcheck = Path(sys.prefix) / "bin/shellcheck"
     check = subprocess.run([shellcheck, script], text=True, capture_output=True, check=False)
     assert check.returncode == 0, check.stdout

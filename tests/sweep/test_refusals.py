@@ -139,7 +139,7 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("harness.sweep.submitting._ARRIVAL_S", 0.2)
+    monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.2)
     queue.always(n2=text)
     until(4)  # type: ignore[operator]
     with pytest.raises(KeyboardInterrupt):

@@ -21,18 +21,18 @@ from harness.base.errors import RunError, UserError
 from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
+from harness.sweep.finished_launches import survey
 from harness.sweep.launch_output import first_error
 from harness.sweep.leftovers import tidy
 from harness.sweep.plan import build_sweep
 from harness.sweep.progress import Pace
-from harness.sweep.running import Running, read_running, write_running
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
-from harness.sweep.study import read_study
-from harness.sweep.submission import Submission
-from harness.sweep.survey import survey
-from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.submission_settings import Submission
+from harness.sweep.sweep_lock import hold_sweep, is_locked
+from harness.sweep.sweep_request import read_study
+from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_run
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
@@ -255,7 +255,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     """After an edit, its plan made all launches of before those of other code: no command found any."""
     sweep = lab.sweep()
     lab.run(sweep)
-    monkeypatch.setattr("harness.sweep.sweep_command.current", lambda asked: replace(asked, code="an-edit"))
+    monkeypatch.setattr("harness.sweep.planned_launches.current", lambda asked: replace(asked, code="an-edit"))
     write_scripts(sweep, data_dir=None, results=lab.results)
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
@@ -276,7 +276,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
     sweep = lab.sweep()
     folder = lab.results / sweep.name
-    with locked(folder):
+    with hold_sweep(folder):
         assert is_locked(folder)
         with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
             lab.run(sweep)

@@ -173,7 +173,7 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
     )
     file = tmp_path / "block.json"
     file.write_bytes(encode(TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))))
-    words = [sys.executable, "-m", "harness.sweep.block", file, "a-node-without-an-address"]
+    words = [sys.executable, "-m", "harness.sweep.block_program", file, "a-node-without-an-address"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "node a-node-without-an-address has no address" in ended.stdout
@@ -224,7 +224,7 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     file.write_bytes(msgspec.json.encode(TurnBlock(name="b", launches=sets, rounds=str(tmp_path / "rounds.parquet"))))
     mark = f"{os.getpid()}-{number}"
     referee = subprocess.Popen(
-        [sys.executable, "-m", "harness.sweep.block", str(file)],
+        [sys.executable, "-m", "harness.sweep.block_program", str(file)],
         env=os.environ | {"TURNS_TEST": mark},
         stderr=subprocess.DEVNULL,
     )

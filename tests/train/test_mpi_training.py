@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.comm.native.build import build
+from harness.comm.native.build import build_operation
 from harness.schema.message_cost import OVERLAPPED, Algorithm
 from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord, read_run
@@ -98,16 +98,16 @@ def test_counts_beyond_what_mpi_can_count_go_in_parts():
 
 
 def test_a_process_keeps_its_library_when_the_sources_are_edited(monkeypatch):
-    library = build()
+    library = build_operation()
     monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
-    assert build() == library
+    assert build_operation() == library
 
 
 def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
-    build.cache_clear()
+    build_operation.cache_clear()
     monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
     with pytest.raises(RunError, match="native operation does not compile"):
-        build()
+        build_operation()
     record = train(tmp_path, 2, "--dataset", "adult", "--samples", 640, "--epochs", 1, OMPI_CXX="no-such-compiler")
     assert record.provenance.reduction == "numpy_function bridge"
     assert record.note(NoteCode.BRIDGE)

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from harness.base.errors import RunError
-from harness.base.files import cache_folder, locked
-from harness.base.processes import ask, quiet_stderr
+from harness.base.files import cache_folder, hold_lock_file
+from harness.base.processes import quiet_stderr, run_program
 from harness.comm.mpi_library import find_launcher
 
 _NAMES = (
@@ -33,7 +33,7 @@ _FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC
 
 
 @functools.cache  # TensorFlow knows only the operations of the first: what is edited in between is for other processes
-def build() -> Path:
+def build_operation() -> Path:
     """Return the operation's library, compiling it when this combination has none yet (about 10 s).
 
     Raises:
@@ -49,7 +49,7 @@ def build() -> Path:
     compiler = str(beside) if beside.exists() else shutil.which("mpicxx")
     if compiler is None:
         raise RunError("no MPI compiler mpicxx beside mpirun: install the MPI library's development files")
-    version = ask([compiler, "--version"])
+    version = run_program([compiler, "--version"])
     if version.code != 0:
         raise RunError(f"the compiler behind {compiler} does not start: install g++ ({version.err.strip()[:200]})")
     flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
@@ -66,7 +66,7 @@ def build() -> Path:
     library = cache_folder() / "native" / hashlib.sha256(identity.encode()).hexdigest()[:16] / "libharness_comm.so"
     if library.exists():
         return library
-    with locked(library.with_name("lock")):  # ranks start together: one compiles, the others wait
+    with hold_lock_file(library.with_name("lock")):  # ranks start together: one compiles, the others wait
         if not library.exists():
             _compile(compiler, flags, folder, library)
     return library
@@ -77,7 +77,7 @@ def _compile(compiler: str, flags: list[str], folder: Path, library: Path) -> No
         left.unlink()
     partial = library.with_suffix(f".{os.getpid()}")
     sources = [str(folder / name) for name in _SOURCES]
-    finished = ask([compiler, *_FLAGS, *sources, "-o", str(partial), *flags], limit_s=_LIMIT_S)
+    finished = run_program([compiler, *_FLAGS, *sources, "-o", str(partial), *flags], limit_s=_LIMIT_S)
     if finished.code != 0:
         errors = [line for line in finished.err.splitlines() if "error" in line]
         raise RunError(f"the native operation does not compile: {errors[0] if errors else finished.err[-300:]}")
@@ -88,7 +88,7 @@ def main() -> None:
     """Build at set-up, so that the first launch need not; without a compiler say what will be used instead."""
     try:
         with quiet_stderr():
-            build()
+            build_operation()
     except RunError as error:
         print(f"{error}; until then the slower numpy_function bridge is used")
 

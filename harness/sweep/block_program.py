@@ -1,4 +1,4 @@
-"""The program of a job whose launches train in turns: ``python -m harness.sweep.block BLOCK [NODE]``."""
+"""The program of a job whose launches train in turns: ``python -m harness.sweep.block_program BLOCK [NODE]``."""
 
 import signal
 import socket

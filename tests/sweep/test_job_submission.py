@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from harness.base.errors import UserError
-from harness.sweep import submitting
-from harness.sweep.execute import cancel
-from harness.sweep.running import read_running
+from harness.sweep import job_submission
+from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
+from harness.sweep.unsettled_launches import read_running
 from tests.labs.queues import Queue, sweep
 from tests.labs.sweep_lab import Lab, wait_for
 
@@ -70,7 +70,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(submitting, "_ARRIVAL_S", 0.3)
+    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 0.3)
     queue.next(fault)
     until(3)
     with pytest.raises(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
 
 
 PATCHED = (
-    "import os; from harness.sweep import submitting; submitting._ARRIVAL_S = 2.0; "
+    "import os; from harness.sweep import job_submission; job_submission._ARRIVAL_S = 2.0; "
     "from harness.sweep.schedulers import Scheduler; Scheduler.poll_s = 0.1; "
     "from harness.__main__ import main; main()"
 )
@@ -121,7 +121,7 @@ def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(submitting, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(job_submission, "_PATIENCE_S", 0.5)
     squeue = queue.folder.parent / "bin/squeue"
     answers = squeue.read_text()
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n")
@@ -151,7 +151,7 @@ def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
     assert read_status(folder).count("queued") == 4
     queue.end()
     until(1000)
-    assert cancel(folder) == (4, False)
+    assert cancel_launches(folder) == (4, False)
 
 
 def test_a_lost_connection_is_given_up_in_the_end(
@@ -159,7 +159,7 @@ def test_a_lost_connection_is_given_up_in_the_end(
     queue: Queue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(submitting, "_ARRIVAL_S", 0.1)
+    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 0.1)
     monkeypatch.setattr("harness.sweep.job_loop._PATIENCE_S", 0.5)
     queue.next(*["fail_first"] * 50)
     with pytest.raises(UserError, match="was not queued"):

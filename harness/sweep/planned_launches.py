@@ -10,16 +10,16 @@ from typing import Any
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.schema.sweep import Point, Skipped, Sweep
+from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
-from harness.sweep.plan import current, divide, launch_order
+from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
-from harness.sweep.running import Running
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.study import write_study
-from harness.sweep.submission import Submission, write_submission
-from harness.sweep.survey import Survey, other_code, survey
+from harness.sweep.submission_settings import Submission, write_submission
+from harness.sweep.sweep_request import write_study
+from harness.sweep.unsettled_launches import Running
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
@@ -170,7 +170,7 @@ class SweepCommand(PlannedLaunches):
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
         self.folder = results / self.sweep.name
         self.name = f"sweep {self.sweep.name}"
-        self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
+        self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
             first = self.skipped[0]
             fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"

@@ -11,8 +11,8 @@ from harness.base.files import write_atomic
 from harness.schema.job_usage import Account
 from harness.schema.record import encode, read_accounts
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.running import Running
 from harness.sweep.schedulers import Scheduler
+from harness.sweep.unsettled_launches import Running
 
 _PATIENCE_S = 10.0  # a job ends, and is accounted for, a little after its launches
 _LOG = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan
-from harness.sweep.running import Running
 from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_errors import NotQueued, Reason, SubmissionRefused, SubmissionUnknown
+from harness.sweep.unsettled_launches import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
 # taken in, and its clients have given up by then.
