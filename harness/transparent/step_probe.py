@@ -45,7 +45,7 @@ class HeldState:
         return numbers_of(self._values[place])
 
     def moved(self, counted: set[int]) -> "dict[int, np.ndarray[Any, Any]]":
-        """Return the values of floating-point variables that have changed, by place, without those of `counted` handles."""
+        """Return the values of floating-point variables that have changed, by place; `counted` handles are left out."""
         moved = {}
         for place, (handle, value) in enumerate(zip(self.handles, self._values, strict=True)):
             if not value.dtype.is_floating or id(handle) in counted:
@@ -209,10 +209,10 @@ def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
 
 
 @contextlib.contextmanager
-def undrawn(generators: Sequence[Any]) -> Iterator[None]:
-    """Put back the states of random `generators`, and of what TensorFlow draws eagerly without one."""
+def undrawn(variables: Sequence[Any]) -> Iterator[None]:
+    """Put back `variables`, among them the states of generators, and the state of what TensorFlow draws eagerly."""
     eager = context.context()
-    states = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in generators]
+    states = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables]
     seeds = eager._rng.getstate()
     yield
     for variable, value in states:

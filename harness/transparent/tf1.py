@@ -89,7 +89,8 @@ class Sessions:
             return list(gradients)
         graph = tf.compat.v1.get_default_graph()
         parts = tf.nest.flatten(list(gradients), expand_composites=True)
-        kinds = {op.type for op in upstream([part.op for part in parts if part is not None]) if DIVIDED not in op.name}
+        operations = [part.op for part in parts if part is not None]
+        kinds = {op.type for op in upstream(operations) if DIVIDED not in op.name}
         if not self._runtime.witness.is_witness and any(draw in kind for kind in kinds for draw in _DRAWS):
             self._runtime.witness.end(DRAWN)
         names_before = {op.name for op in graph.get_operations()}
@@ -344,7 +345,8 @@ def _gradients_without_draws(
 
     The random numbers are fed, as a trial must not advance the state of the operations that draw them.
     """
-    drawing = [op for op in upstream([gradient.op for gradient in gradients]) if op.type in _STATEFUL]
+    operations = [gradient.op for gradient in gradients]
+    drawing = [op for op in upstream(operations) if op.type in _STATEFUL]
     draws = [op for op in drawing if session.graph.is_feedable(op.outputs[0])]
     fed = dict(feed)
     for op, shape in zip(draws, run(session, [op.inputs[0] for op in draws], fed), strict=True):
