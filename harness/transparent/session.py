@@ -7,7 +7,6 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +30,7 @@ from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_name
 from harness.transparent.rank_files import PrivateFiles
+from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
 from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
@@ -93,7 +93,7 @@ class Session:
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
-        with _rank_output(self.world.rank, self.settings.logs) as self._speak:
+        with rank_output(self.world.rank, self.settings.logs) as self._speak:
             if self.world.rank or self.witness.is_witness:
                 PrivateFiles(self.settings.logs).install()
             if several:
@@ -140,7 +140,8 @@ class Session:
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
-        settings, places = self.settings, self.world.comm.allgather(observe())
+        settings = self.settings
+        places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
@@ -196,9 +197,12 @@ class Session:
             if isinstance(tf.random.set_seed, AgreedSeeding):
                 tf.random.set_seed.undo()
 
-        host.watch, host.begin, host.answers = self._watch, begin, True
+        host.watch = self._watch
+        host.begin = begin
+        host.answers = True
         host.sums = lambda: None if self._found is None else self._found[0].collectives
-        host.follow, host.folder = self._follow, self.settings.logs / "hang"
+        host.follow = self._follow
+        host.folder = self.settings.logs / "hang"
         host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
 
@@ -347,10 +351,10 @@ def _run_rank(session: Session) -> int:
         host.code = end_together(session.world, shared.error)
         return host.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        shown = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(shown, (UserError, RunError)) and _all_fail(world):
-            return end_together(world, shown)
-        abort(world, shown)
+        reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
+        if isinstance(reason, (UserError, RunError)) and _all_fail(world):
+            return end_together(world, reason)
+        abort(world, reason)
     return 0
 
 
@@ -358,9 +362,9 @@ def _all_fail(world: World) -> bool:
     """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
     deadline = time.monotonic() + _ALIKE_S
     with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
-        there = world.comm.Ibarrier()
+        barrier = world.comm.Ibarrier()
         while time.monotonic() < deadline:
-            if there.Test():
+            if barrier.Test():
                 return True
             time.sleep(0.05)
     return False
@@ -372,29 +376,3 @@ def end_together(world: World, error: BaseException) -> int:
         print(f"harness: {error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
     return leave(world, 2 if isinstance(error, UserError) else 1)
-
-
-@contextlib.contextmanager
-def _rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
-    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back.
-
-    Yield what has it come back before.
-    """
-    if rank == 0:
-        yield lambda: None
-        return
-    logs.mkdir(parents=True, exist_ok=True)
-    saved = os.dup(1), os.dup(2)
-    log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    _direct(log, log)
-    try:
-        yield lambda: _direct(*saved)
-    finally:
-        _direct(*saved)
-
-
-def _direct(output: int, errors: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
