@@ -200,6 +200,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Core to core", _core_ns(runs)),
             ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
+            ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),

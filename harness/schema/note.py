@@ -20,6 +20,9 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
+    STAGED = "staged"
+    SUMS_NOT_TIMED = "sums-not-timed"
+    NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
 
 
 _SENTENCES = {
@@ -37,6 +40,10 @@ _SENTENCES = {
     "compared: {batches})",
     NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
+    NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
+    NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
+    "are not in the times of synchronisation",
+    NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
 }
 
 

@@ -97,7 +97,8 @@ class Provenance(Versions):
     rank, and `overlapped` says whether sums went on while later gradients were computed.
     `load_before` is the machine's load average at the start; `other_load` the cores that other processes
     kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
-    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
+    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`). `gpu_software` has the
+    versions of a GPU's driver, CUDA, cuDNN and NCCL by name, none where ranks train on processors.
     """
 
     launcher: str
@@ -109,6 +110,7 @@ class Provenance(Versions):
     system: dict[str, str] = field(default_factory=dict)
     algorithm: str = ""
     overlapped: bool = False
+    gpu_software: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

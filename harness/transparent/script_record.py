@@ -279,7 +279,7 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
         data=_data(point, seen),
         provenance=launch_provenance(
             seen.reduction,
-            staged=seen.gpu is not None,
+            gpu=seen.gpu,
             gpus=[rank.gpu for rank in launch.ranks if rank.host == host],
             load_before=seen.load_before,
             other_load=max(launch.loads.values()),
