@@ -16,7 +16,6 @@ from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine
-from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
 
 _LAUNCH_PARTS = (
@@ -71,7 +70,7 @@ def _laws(view: SweepView) -> list[Element]:
 
 def _learning_tables(view: SweepView) -> list[Element]:
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
-    if is_script(view.runs[0].point.workload):
+    if view.runs[0].point.workload.script:
         tables.append(learning_tables.epochs_table(view.curves, view.names))
     if view.targets and view.goal is not None:
         tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))

@@ -1,6 +1,5 @@
 """Named training settings, the workloads that they make, and what a workload has beyond them."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 from harness.base.errors import unknown
 from harness.schema.option import Option, options
-from harness.schema.workload import DATASET, IMAGENET, Workload
+from harness.schema.user_script import OF_ALL_RANKS, SCRIPT, UserScript
+from harness.schema.workload import IMAGENET, Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.
@@ -125,12 +125,13 @@ def script_workload(
 
     Whichever of the two batch fields is set is 1: the size itself is in the script.
     """
-    sizes = {"global_batch": 1} if batch == "global" else {"batch_per_rank": 1}
+    sizes = {"global_batch": 1} if batch == OF_ALL_RANKS else {"batch_per_rank": 1}
+    program = UserScript(path=script.resolve(), arguments=tuple(arguments), batch=batch)
     return Workload(
-        dataset=DATASET,
+        dataset=SCRIPT,
         model=script.stem,
-        preset=DATASET,
-        data_file=shlex.join([str(script.resolve()), *arguments]),
+        preset=SCRIPT,
+        data_file=program.command,
         sync=sync,
         note=note,
         **sizes,  # type: ignore[arg-type]

@@ -31,7 +31,6 @@ from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
-from harness.schema.workload import script_command
 from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
@@ -302,10 +301,12 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
 
 
 def _data(point: Point, seen: ScriptObservations) -> DataRecord:
+    script = point.workload.script
+    assert script is not None
     return DataRecord(
         name=point.workload.name,
         kind="real",
-        sha256=script_id(script_command(point.workload)[0]),
+        sha256=script_id(script.path),
         train_rows=seen.rows,
         test_rows=0,
         features=(),

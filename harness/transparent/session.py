@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.base.turns import current_turns
-from harness.comm.gpus import Gpu, own_gpu, start_gpu
+from harness.comm.gpu_choice import own_gpu
+from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
-from harness.schema.workload import script_command
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
@@ -160,7 +160,7 @@ class Session:
         """Called once TensorFlow is there: put everything in place."""
         from harness.transparent.install import install
 
-        start_gpu(self.gpu)
+        start_gpu(self.gpu, alone=True)
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
@@ -301,8 +301,10 @@ def testify() -> NoReturn:
 
 def _prepare(point: Point) -> Path:
     """Give the script of `point` its arguments and its folder, as Python does; return it."""
-    script, arguments = script_command(point.workload)
-    sys.argv = [str(script), *arguments]
+    program = point.workload.script
+    assert program is not None
+    script = program.path
+    sys.argv = [str(script), *program.arguments]
     sys.path[0] = str(script.parent)
     if __name__.partition(".")[0] == NAME and has_own(script.parent):
         raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")

@@ -14,7 +14,7 @@ from harness.cli.training_options import build_workload
 from harness.schema.presets import script_workload
 from harness.schema.record import WeightsRecord, read_run
 from harness.schema.sweep import Layout, Point
-from harness.schema.workload import batch_mode, is_script, script_command
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
 from tests.labs.factories import make_run, write_report, write_run
 from tests.mpi.launch import PROGRAMS, run_ranks
 
@@ -24,10 +24,10 @@ NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
 
 def test_a_script_and_its_arguments_survive_the_round_trip():
     workload = script_workload(SCRIPT, ["--name", "two words"], sync="weights:3", batch="global")
-    assert is_script(workload)
-    assert script_command(workload) == (SCRIPT, ("--name", "two words"))
-    assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
-    assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
+    assert workload.script == UserScript(path=SCRIPT, arguments=("--name", "two words"), batch=OF_ALL_RANKS)
+    assert (workload.own_file, workload.sync, workload.name) == (None, "weights:3", "script-fit_arrays")
+    other = script_workload(SCRIPT, [], sync="gradients", batch=PER_RANK)
+    assert other.script is not None and other.script.batch == PER_RANK
 
 
 def test_settings_that_the_script_settles_are_refused():
