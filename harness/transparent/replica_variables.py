@@ -57,7 +57,7 @@ class ReplicaVariables:
     def equalise(self, label: str) -> None:
         """Give all variables that a step may have assigned rank 0's values on all ranks; metrics are left out."""
         of_script = [reference() for reference in self._of_script.values()]
-        variables = [*self._all_trained(), *self.untrained, *of_script]
+        variables = [*self.trained, *self.untrained, *of_script]
         for variable in {id(variable): variable for variable in variables}.values():
             if not isinstance(variable, (tf.Variable, keras.Variable)) or variable.dtype == "string":
                 continue  # of a session, or deleted
@@ -81,7 +81,7 @@ class ReplicaVariables:
 
     def remember(self, variables: Sequence[Any]) -> None:
         """Remember `variables`, which are trained, for the comparison of the replicas."""
-        remembered = {id(variable) for variable in self._all_trained()}
+        remembered = {id(variable) for variable in self.trained}
         fresh = [variable for variable in variables if id(variable) not in remembered]
         if fresh:
             self._trained.append(fresh)
@@ -118,7 +118,7 @@ class ReplicaVariables:
         """
         from harness.comm.replicas import hash_weights, verify_replicas
 
-        variables = self._all_trained()
+        variables = self.trained
         trained = {id(variable) for variable in variables}
         if variables:
             untrained = [variable for variable in self._untrained if id(variable) not in trained]
@@ -134,7 +134,9 @@ class ReplicaVariables:
             return str(hashes[0][1])
         return verify_replicas(self.world, variables)
 
-    def _all_trained(self) -> list[Any]:
+    @property
+    def trained(self) -> list[Any]:
+        """The variables that are trained, as far as they are remembered."""
         return [variable for variables in self._trained for variable in variables]
 
 

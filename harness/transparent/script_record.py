@@ -124,7 +124,7 @@ class FitObservations:
 
     `rows`, `batch`, `sizes` (parameters, bytes) and `length` (of all weights as one vector) are of the last call.
     `core_ns` is `core_distance` before the script's first line that trains. `awaiting`: a call has begun and has not
-    asked for its training rows yet.
+    asked for its training rows yet. `loop_epochs` returns what was timed of steps outside of `fit`.
     """
 
     epochs: list[ScriptEpoch] = field(default_factory=list)
@@ -134,6 +134,8 @@ class FitObservations:
     length: float = 0.0
     core_ns: float = 0.0
     awaiting: bool = False
+    fitting: bool = False
+    loop_epochs: Callable[[], list[ScriptEpoch]] = list
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
@@ -147,7 +149,9 @@ class FitObservations:
         callbacks = call.arguments.get("callbacks")
         call.arguments["callbacks"] = [epoch_clock, *(keras.tree.flatten(callbacks) if callbacks else [])]
         self.awaiting = True
+        self.fitting = True
         history = original(*call.args, **call.kwargs)
+        self.fitting = False
         self.epochs += epoch_clock.epochs
         model = call.arguments["self"]
         weights = [variable.numpy() for variable in model.trainable_variables]
@@ -168,7 +172,8 @@ class FitObservations:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
-    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many. Times in seconds."""
+    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many; `own_rate` what it says
+    of its speed. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -181,6 +186,7 @@ class ScriptObservations:
     load_before: float
     gpu: Gpu | None = None
     fused: int = 0
+    own_rate: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,10 +213,15 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     The first epoch, which includes compilation, is not among the record's when there are more.
 
     Raises:
-        SharedError: a UserError, on every rank: the script never called `fit`, or `folder` cannot be written.
+        SharedError: a UserError, on every rank: the script has made too few steps, or `folder` cannot be written.
     """
     if not seen.fit.epochs:
-        raise SharedError(UserError("a record is of the epochs of Keras's fit, which the script never calls"))
+        raise SharedError(
+            UserError(
+                "a record is of the epochs of Keras's fit or of at least 3 steps of an optimizer, which the script "
+                "never makes"
+            )
+        )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
     launch = _gather(world, point, seen, timed)
 
@@ -296,6 +307,7 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
         block=os.environ.get(BLOCK, ""),
         core_ns=launch.core_ns,
         fused_steps=seen.fused,
+        own_rate=seen.own_rate,
         notes=(*notes, *seen.notes),
     )
 
