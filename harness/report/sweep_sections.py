@@ -14,6 +14,7 @@ from harness.report.answer import Card, Element, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.own_rates import own_rates_sections
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
@@ -34,6 +35,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
+        *own_rates_sections(loaded.valid, view.scaling, view.names),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Laws" if view.fits else "", name="fits", elements=laws),

@@ -20,6 +20,7 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
+    OWN_LOOP = "own-loop"
     STAGED = "staged"
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
@@ -39,6 +40,7 @@ _SENTENCES = {
     NoteCode.WIRE_ERROR: "{wire} on the wire: sums of gradients were at most {percent:.2g} % off float32's (batches "
     "compared: {batches})",
     NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
+    NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
     NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "

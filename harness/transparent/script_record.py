@@ -120,7 +120,8 @@ class EpochClock(keras.callbacks.Callback):
 class FitObservations:
     """What the script's calls of `fit` did; `rows`, `batch`, `sizes` (parameters, bytes) and `length` are of the last.
 
-    `core_ns` is `core_distance` before the script's first line that trains.
+    `core_ns` is `core_distance` before the script's first line that trains. `loop_epochs` returns what was timed of
+    steps outside of `fit`.
     """
 
     epochs: list[ScriptEpoch] = field(default_factory=list)
@@ -130,6 +131,8 @@ class FitObservations:
     length: float = 0.0
     core_ns: float = 0.0
     awaiting: bool = False
+    fitting: bool = False
+    loop_epochs: Callable[[], list[ScriptEpoch]] = list
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
@@ -143,7 +146,9 @@ class FitObservations:
         known = given.arguments.get("callbacks")
         given.arguments["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
         self.awaiting = True
+        self.fitting = True
         history = original(*given.args, **given.kwargs)
+        self.fitting = False
         self.epochs += clock.epochs
         model = given.arguments["self"]
         weights = [variable.numpy() for variable in model.trainable_variables]
@@ -164,7 +169,8 @@ class FitObservations:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
-    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many. Times in seconds."""
+    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many; `own_rate` what it says
+    of its speed. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -177,6 +183,7 @@ class ScriptObservations:
     load_before: float
     gpu: Gpu | None = None
     fused: int = 0
+    own_rate: float | None = None
 
 
 def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
@@ -185,10 +192,15 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     The first epoch, which includes compilation, is not among the record's when there are more.
 
     Raises:
-        SharedError: a UserError, on every rank: the script never called `fit`, or `folder` cannot be written.
+        SharedError: a UserError, on every rank: the script has made too few steps, or `folder` cannot be written.
     """
     if not seen.fit.epochs:
-        raise SharedError(UserError("a record is of the epochs of Keras's fit, which the script never calls"))
+        raise SharedError(
+            UserError(
+                "a record is of the epochs of Keras's fit or of at least 3 steps of an optimizer, which the script "
+                "never makes"
+            )
+        )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
     place, usage = observe(), (timed[0].begin, timed[-1].end)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
@@ -261,6 +273,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             block=os.environ.get(BLOCK, ""),
             core_ns=core_ns,
             fused_steps=seen.fused,
+            own_rate=seen.own_rate,
             notes=(*met, *seen.notes),
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.base.turns import current_turns
@@ -23,13 +25,15 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
+from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
+from harness.transparent.own_rate import OwnRate
+from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_names
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
@@ -66,6 +70,7 @@ class Session:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     rank_variables: RankVariables = field(default_factory=RankVariables)
+    _own_rate: OwnRate | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -85,10 +90,12 @@ class Session:
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
         self._clocks = AgreedClocks(self.world)
-        if self.world.size > 1 and not self._sees_ranks():
+        hides_ranks = self.world.size > 1 and not self._sees_ranks()
+        # The steps of a GPU go on, and may be in MPI, while the script reads a clock.
+        if (hides_ranks and self.gpu is None) or current_turns() is not None:
+            self._clocks.install()
+        if hides_ranks:
             self.rank_variables.hide(self.world.size)
-            if self.gpu is None:  # whose steps go on, and may be in MPI, while the script reads a clock
-                self._clocks.install()
             self.signals.install()
         self._own = OwnRows(self.settings)
         if several:
@@ -100,6 +107,7 @@ class Session:
                 self._keep_children_apart()
             ImportHook(self._install).install()
             self._offer_horovod()
+            self._read_own_rate()
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
@@ -136,7 +144,7 @@ class Session:
 
     def _sees_ranks(self) -> bool:
         """Tell whether the script may see to its ranks itself."""
-        return b"horovod" in self.script.read_bytes()
+        return b"horovod" in self.script.read_bytes() or any("horovod" in word for word in sys.argv[1:])
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
@@ -202,6 +210,13 @@ class Session:
         host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
 
+    def _read_own_rate(self) -> None:
+        """Look for the script's own rate in what it prints, where its record is to have it."""
+        pattern = self.point.workload.own_rate
+        if pattern and self.settings.record is not None:
+            self._own_rate = OwnRate(pattern)
+            self._own_rate.install()
+
     def _follow(self, world: World) -> None:
         """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
         self.world = world
@@ -264,8 +279,12 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
+        own_loop = []
+        if not any(self.world.comm.allgather(bool(measured.epochs))):
+            self._measure_loop(runtime, measured)
+            own_loop = [Note(code=NoteCode.OWN_LOOP)]
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+        factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
@@ -273,15 +292,48 @@ class Session:
             global_batch=measured.batch * factor,
             sha256=sha256,
             reduction=reductions[-1] if reductions else None,
-            notes=(*runtime.notes, *unwatched, *(note for reduction in reductions for note in reduction.notes)),
+            notes=(
+                *runtime.notes,
+                *own_loop,
+                *unwatched,
+                *(note for reduction in reductions for note in reduction.notes),
+            ),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
             fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
+            own_rate=None if self._own_rate is None else self._own_rate.value,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
             print(f"record: {folder}", flush=True)
+
+    def _batches_of_a_step(self) -> int:
+        """Return how many of the script's batches all ranks take in a step."""
+        return self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+
+    def _measure_loop(self, runtime: "Runtime", measured: "FitObservations") -> None:
+        """Have the steps that the script made outside of `fit` be its epochs; all ranks together.
+
+        Raises:
+            SharedError: a UserError: a rank makes as many steps alone as beside others, which is weak scaling.
+        """
+        workload = self.point.workload
+        factor = self._batches_of_a_step()
+        if current_turns() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
+            raise SharedError(
+                UserError(
+                    "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
+                    "write SCALING=weak"
+                )
+            )
+        measured.epochs = measured.loop_epochs()
+        measured.batch = workload.batch_per_rank or workload.global_batch or 0
+        steps = measured.epochs[-1].steps if measured.epochs else 0
+        measured.rows = measured.batch * steps * (1 if self._own.present else factor)
+        values = [np.asarray(variable.numpy()) for variable in runtime.remembered]
+        measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
+        measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
 
 
 def testify() -> NoReturn:
@@ -324,7 +376,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             return end_together(world, shared.error)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
-            ImportHook(offer_old_name).install()
+            ImportHook(offer_old_names).install()
             if mpi_enabled() and settings.fuse != "off":
                 ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer
