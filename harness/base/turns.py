@@ -1,7 +1,7 @@
 """A rank that trains in turns with the launches that it is compared with, and waits for them without using a core.
 
 The other end is `harness.sweep.referee`. This module needs nothing but the standard library: a program that is not ours
-takes turns by `join` before its first step and `Turns.step` in every one.
+takes turns by `join_turns` before its first step and `Turns.step` in every one.
 """
 
 import contextlib

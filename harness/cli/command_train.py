@@ -18,7 +18,7 @@ from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.record import read_point
 from harness.schema.sweep import AGAIN, Layout, Point
-from harness.schema.workload import batch_mode, is_script, survives
+from harness.schema.workload import survives
 from harness.transparent.run_settings import RunSettings
 
 
@@ -53,13 +53,13 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
     point: Point | None = None
     try:
         point = world.on_root(lambda: _point(world.size, point_file, context.data_dir, options))
-        if is_script(point.workload):
+        script = point.workload.script
+        if script:
             from harness.transparent.session import run_point
 
-            workload = point.workload
             settings = RunSettings(
-                sync=workload.sync,
-                batch=batch_mode(workload),
+                sync=point.workload.sync,
+                batch=script.batch,
                 hang_timeout=options["hang_timeout"],
                 logs=rank_logs(record),
                 record=record,

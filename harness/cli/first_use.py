@@ -10,7 +10,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.datasets.downloads import ShowFile
@@ -28,7 +28,7 @@ def fetch_for(workload: Workload, data_dir: Path | None) -> None:
         UserError: as `fetch_small_set`.
     """
     declined = workload.data == "synthetic" or workload.input == "resident"
-    if not declined and not is_script(workload):
+    if not declined and not workload.script:
         fetch_small_set(workload.dataset, data_dir)
 
 

@@ -106,9 +106,9 @@ try:
     import keras
 except ImportError as error:
     sys.exit({_SKIPPED})
-from harness.models import build
+from harness.models import build_network
 try:
-    build(**json.loads(sys.argv[1]))
+    build_network(**json.loads(sys.argv[1]))
 except UserError as error:
     print(error)
     sys.exit({_REFUSED})

@@ -11,7 +11,6 @@ from harness.prediction.step_model import predict_network
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import RunRecord
-from harness.schema.workload import is_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +44,7 @@ def network_reference(loaded: Loaded, scaling: Scaling) -> NetworkReference | No
     Raises:
         UserError: a probe is damaged.
     """
-    if is_script(loaded.runs[0].point.workload):
+    if loaded.runs[0].point.workload.script:
         return None  # what a step of a script computes is in the script
     machines = {run.provenance.machine.fingerprint for run in loaded.valid}
     probe = newest_probe(loaded.folder.resolve().parent, min(machines)) if len(machines) == 1 else None

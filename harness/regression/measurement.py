@@ -14,7 +14,7 @@ from harness.base.provenance import Machine
 from harness.schema.record import RunRecord, Versions
 from harness.schema.sweep import Layout, layout_order
 from harness.schema.sweep_folder import LaunchFolder
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class Measurement:
         """
         code = self.software.code[:6]
         commit = self.software.commit[:12] or "no commit"
-        ran_user_code = is_script(self.workload) or self.workload.own_modules
+        ran_user_code = self.workload.script or self.workload.own_modules
         return f"{commit}+{code}" if self.software.dirty or (ran_user_code and code) else commit
 
     @property

@@ -33,7 +33,6 @@ from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_s
 from harness.schema.record import encode, read_point, read_run
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
-from harness.schema.workload import is_script
 from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
@@ -151,7 +150,7 @@ class VersionDuel:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
         factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
         workload = self._versions[SIDES[0]].sweep.workload
-        if seconds >= _BLOCK_S / 2 or is_script(workload) or workload.seconds is not None:
+        if seconds >= _BLOCK_S / 2 or workload.script or workload.seconds is not None:
             return False
         longer = workload.epochs * factor
         say(f"{plural(workload.epochs, 'epoch')} took {seconds:.0f} s in turns: launches of {longer} are compared")

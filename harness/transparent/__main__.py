@@ -13,7 +13,7 @@ from harness.base.user import settle_home
 from harness.schema.code_identity import code_identity
 from harness.schema.presets import script_workload
 from harness.schema.sweep import Layout, Point
-from harness.schema.workload import DATASET
+from harness.schema.user_script import SCRIPT
 from harness.transparent.install import restart_with_fixed_hashes
 from harness.transparent.run_settings import INPUT, RunSettings, run_options
 from harness.transparent.witness import WITNESS
@@ -30,8 +30,8 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         click.echo(f"harness: {error}", err=True)
         sys.exit(2)
     restart_with_fixed_hashes()
-    if given := os.environ.get(INPUT):
-        os.dup2(os.open(given, os.O_RDONLY), 0)
+    if script_input := os.environ.get(INPUT):
+        os.dup2(os.open(script_input, os.O_RDONLY), 0)
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.mpi_library import mpi_version
@@ -49,7 +49,7 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         point = Point(
             workload=workload,
             layout=Layout(nodes=1, ranks_per_node=world.size, threads=own_cores, gpus_per_rank=gpus_per_rank),
-            data_id=DATASET,
+            data_id=SCRIPT,
             code=world.on_root(lambda: code_identity(workload, mpi_version())),
         )
     except UserError as error:

@@ -244,11 +244,11 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from harness.base.errors import UserError
-from harness.sweep.sweep_lock import locked
+from harness.sweep.sweep_lock import hold_sweep
 def full(*args): raise OSError(28, os.strerror(28))
 os.pwrite = full
 try:
-    with locked(Path({str(tmp_path)!r}) / "sweep"): pass
+    with hold_sweep(Path({str(tmp_path)!r}) / "sweep"): pass
 except UserError as error:
     print(error)
 """
