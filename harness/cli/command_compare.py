@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
 from harness.cli.first_use import fetch_for
+from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @budget_option
 @workload_options
 @layout_options
+@format_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
 def compare_command(

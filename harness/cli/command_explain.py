@@ -7,6 +7,7 @@ import click
 from harness.base.context import Context
 from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
+from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer
 
@@ -18,6 +19,7 @@ _MOST_FINDINGS = 5
 @sweep_argument
 @base_option
 @style_option
+@format_options
 @context_options("results", "reports")
 @answering
 def explain_command(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:

@@ -56,6 +56,8 @@ ADDED = {
 }
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
+    "report SWEEP --format": f"report {RECORDS.name} --format",
+    "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
     "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
