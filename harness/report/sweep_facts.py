@@ -9,8 +9,8 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.datasets import own_file_lines
-from harness.report.energy_words import energy_words
 from harness.report.answer import Fact, distinct, facts
+from harness.report.energy_words import energy_words
 from harness.report.run_words import commit_words, cost, data_words, days, fewest_and_most, machine_words
 from harness.schema.data_record import DataRecord
 from harness.schema.job_usage import Account, JobUsage
