@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 _SCRIPT = (
     what("--script", type=UserPath(), help="A TensorFlow script of your own; see `harness run`."),
     what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
-    what("--script-batch", default="per-rank", metavar="per-rank|global", help="Its batch: of each rank, or of all."),
+    what(
+        "--script-batch",
+        default="per-rank",
+        metavar="per-rank|global|ROWS",
+        help="Its batch: of each rank, or of all. ROWS: of each rank, that of a loop of its own.",
+    ),
 )
 
 
@@ -55,10 +60,12 @@ def build_workload(options: dict[str, Any]) -> Workload:
 def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload:
     """Return the workload of a user's script, which settles everything but the sync policy by itself."""
     batches = ("per-rank", "global")
-    if options["script_batch"] not in batches:
-        raise unknown("script batch", options["script_batch"], batches)
+    batch = options["script_batch"]
+    is_number = batch.isascii() and batch.isdecimal() and int(batch) > 0
+    if batch not in batches and not is_number:
+        raise unknown("script batch", batch, (*batches, "32"))
     for name, value in settings.items():
-        if value is not None and name not in ("sync", "note"):
+        if value is not None and name not in ("sync", "note", "own_rate"):
             raise UserError(
                 f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
@@ -69,8 +76,9 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
         options["script"],
         arguments,
         sync=settings["sync"] or "gradients",
-        batch=options["script_batch"],
+        batch=batch,
         note=settings["note"],
+        own_rate=settings["own_rate"],
     )
 
 

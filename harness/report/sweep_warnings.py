@@ -100,7 +100,8 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
 def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Iterator[str]:
     """Yield the doubts that the epochs of the launches show."""
     total = len(runs)
-    no_loss = int(launches["train_loss"].isna().sum())
+    without_loss = [run.point.folder for run in runs if run.note(NoteCode.OWN_LOOP) is not None]
+    no_loss = int((launches["train_loss"].isna() & ~launches["run"].isin(without_loss)).sum())
     if no_loss:
         yield f"{_launches(no_loss, total)} ended with a training loss that is not finite."
     undivided = int(((launches["ranks"] > 1) & ~launches["parted"]).sum())

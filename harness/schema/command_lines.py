@@ -86,8 +86,12 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
         words.append(("SCRIPT_ARGUMENTS", shlex.join(script.arguments)))
     if script.batch == OF_ALL_RANKS:
         words.append(("SCRIPT_BATCH", script.batch))
+    elif workload.batch_per_rank != 1:
+        words.append(("SCRIPT_BATCH", workload.batch_per_rank))
     if workload.sync != "gradients":
         words.append(("SYNC", workload.sync))
+    if workload.own_rate:
+        words.append(("OWN_RATE", workload.own_rate))
     if workload.note:
         words.append(("NOTE", workload.note))
     return words

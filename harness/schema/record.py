@@ -236,8 +236,9 @@ class RunRecord:
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
     `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and after them, on the host
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
-    compiled loops of many, in all epochs together. `energy` is of its GPUs, and of its hosts' processors where that can
-    be read; empty for a launch in turns, whose devices are not its own.
+    compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
+    the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
+    read; empty for a launch in turns, whose devices are not its own.
     """
 
     schema: int
@@ -260,6 +261,7 @@ class RunRecord:
     block: str = ""
     core_ns: tuple[float, ...] = field(default=())
     fused_steps: int = 0
+    own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
 
     @property

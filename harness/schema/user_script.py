@@ -1,8 +1,11 @@
 """A user's script as what is trained: its path, its arguments, and what the batch size in it is of."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.base.errors import UserError
 
 SCRIPT = "script"
 """Data set, preset and kind of data of a workload that is a user's script."""
@@ -28,3 +31,17 @@ def parse_script(command: str, batch: str) -> UserScript:
     """Return the script that `UserScript.command` gave the line of."""
     path, *arguments = shlex.split(command)
     return UserScript(path=Path(path), arguments=tuple(arguments), batch=batch)
+
+
+def check_own_rate(pattern: str) -> None:
+    """Check the expression that finds a script's own rate in what it prints.
+
+    Raises:
+        UserError: it is no regular expression, or has not one group.
+    """
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise UserError(f"OWN_RATE={pattern} is no regular expression ({error}): write one") from error
+    if groups != 1:
+        raise UserError(f"OWN_RATE={pattern} has {groups} groups: put parentheses around the number, as in ([0-9.]+)")

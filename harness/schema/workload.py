@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
-from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, parse_script
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, check_own_rate, parse_script
 
 IMAGENET = "imagenet"
 INPUTS = ("auto", "resident", "files")
@@ -249,6 +249,15 @@ class Workload:
         choices=("abort", "shrink"),
         title="When a rank fails",
     )
+    own_rate: str | None = option(
+        "A script's own rate in rows per second, read from what it prints: a regular expression with one group.",
+        None,
+        counts=False,
+        values="REGEX",
+        words=True,
+        listed=False,
+        group=WRITTEN,
+    )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
         None,
@@ -278,6 +287,8 @@ class Workload:
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
         self._check_images()
+        if self.own_rate is not None:
+            check_own_rate(self.own_rate)
 
     def _check_rates(self) -> None:
         if self.warmup_epochs > self.epochs:

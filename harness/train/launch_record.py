@@ -96,7 +96,7 @@ class TrainingOutcome:
     place: RankPlace
     clock: HostClock
     segments: tuple[Segment, ...] = ()
-    notes: tuple[Note | str, ...] = ()
+    notes: tuple[Note, ...] = ()
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     core_ns: tuple[float, ...] = ()

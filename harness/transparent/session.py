@@ -7,12 +7,13 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
@@ -23,14 +24,17 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World, abort, leave
+from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
-from harness.transparent.observed_rank import start
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
+from harness.transparent.observed_rank import start_witness
+from harness.transparent.own_rate import OwnRate
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names
 from harness.transparent.rank_files import PrivateFiles
+from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
 from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
@@ -66,6 +70,7 @@ class Session:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     rank_variables: RankVariables = field(default_factory=RankVariables)
+    _own_rate: OwnRate | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -74,32 +79,35 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.beside and self._watched():
+        if not self.witness.is_witness and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
         self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
-        several = self.world.size > 1 or self.witness.beside
+        several = self.world.size > 1 or self.witness.is_witness
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
         self._clocks = AgreedClocks(self.world)
-        if self.world.size > 1 and not self._sees_ranks():
+        hides_ranks = self.world.size > 1 and not self._sees_ranks()
+        # The steps of a GPU go on, and may be in MPI, while the script reads a clock.
+        if (hides_ranks and self.gpu is None) or current_turns() is not None:
+            self._clocks.install()
+        if hides_ranks:
             self.rank_variables.hide(self.world.size)
-            if self.gpu is None:  # whose steps go on, and may be in MPI, while the script reads a clock
-                self._clocks.install()
             self.signals.install()
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
-        with _rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if self.world.rank or self.witness.beside:
+        with rank_output(self.world.rank, self.settings.logs) as self._speak:
+            if self.world.rank or self.witness.is_witness:
                 PrivateFiles(self.settings.logs).install()
             if several:
                 self._keep_children_apart()
             ImportHook(self._install).install()
             self._offer_horovod()
+            self._read_own_rate()
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
@@ -107,7 +115,7 @@ class Session:
                     raise RunError(f"the script ended with exit code {end.code}") from end
                 if end.code:
                     raise RunError(str(end.code)) from end
-            if not self.witness.beside:
+            if not self.witness.is_witness:
                 self._finish()
         self._watch.stop()
 
@@ -119,11 +127,11 @@ class Session:
         """Keep child processes out of what the ranks do."""
         leave = [seeding.enter_child for seeding in self._seedings]
         ChildProcesses([*leave, self._clocks.put_back, self.signals.leave_ranks]).begin()
-        if self.world.rank == 0 and not self.witness.beside:
+        if self.world.rank == 0 and not self.witness.is_witness:
             refuse_training_in_children(self.world, self.script.name, self.settings.logs, self._has_trained)
 
     def _has_trained(self) -> bool:
-        return OwnMaster.now or (self._found is not None and self._found[0].synchronised)
+        return HorovodScript.active or (self._found is not None and self._found[0].synchronised)
 
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
@@ -136,16 +144,17 @@ class Session:
 
     def _sees_ranks(self) -> bool:
         """Tell whether the script may see to its ranks itself."""
-        return b"horovod" in self.script.read_bytes()
+        return b"horovod" in self.script.read_bytes() or any("horovod" in word for word in sys.argv[1:])
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
-        settings, places = self.settings, self.world.comm.allgather(observe())
+        settings = self.settings
+        places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
-            else start(
+            else start_witness(
                 self.world,
                 (settings, self.point),
                 settings.logs,
@@ -186,27 +195,37 @@ class Session:
         def begin() -> None:
             import tensorflow as tf
 
-            if OwnMaster.now:
+            if HorovodScript.active:
                 return
             self.witness.end()
-            OwnMaster.now = self._own.present = True
+            HorovodScript.active = self._own.present = True
             self.rank_variables.show()
             for seeding in self._seedings:
                 seeding.undo()
             if isinstance(tf.random.set_seed, AgreedSeeding):
                 tf.random.set_seed.undo()
 
-        host.watch, host.begin, host.answers = self._watch, begin, True
+        host.watch = self._watch
+        host.begin = begin
+        host.answers = True
         host.sums = lambda: None if self._found is None else self._found[0].collectives
-        host.follow, host.folder = self._follow, self.settings.logs / "hang"
+        host.follow = self._follow
+        host.folder = self.settings.logs / "hang"
         host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
+
+    def _read_own_rate(self) -> None:
+        """Look for the script's own rate in what it prints, where its record is to have it."""
+        pattern = self.point.workload.own_rate
+        if pattern and self.settings.record is not None:
+            self._own_rate = OwnRate(pattern)
+            self._own_rate.install()
 
     def _follow(self, world: World) -> None:
         """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
         self.world = world
         if self._found is not None:
-            self._found[0].world = self._found[0].collectives.world = world
+            self._found[0].go_on_with(world)
         if world.rank == 0:
             self._speak()
 
@@ -227,7 +246,7 @@ class Session:
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
-        if self.world.size > 1 and not any(seen) and not OwnMaster.now:
+        if self.world.size > 1 and not any(seen) and not HorovodScript.active:
             raise SharedError(
                 UserError(
                     f"{self.script.name} made no optimizer step that could be synchronised: train with a Keras or "
@@ -238,7 +257,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
         runtime, measured = self._found
-        sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
+        sha256 = (self._compare(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
@@ -252,8 +271,8 @@ class Session:
         """Return `verify`'s hash of what a Horovod script has trained on all ranks; that it differs is the script's."""
         from harness.horovod.averaging import trained
 
-        runtime.forget()
-        runtime.remember(list(trained.values()))
+        runtime.variables.forget()
+        runtime.variables.remember(list(trained.values()))
         try:
             return runtime.verify()
         except SharedError as shared:
@@ -264,8 +283,12 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
-        unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+        own_loop = []
+        if not any(self.world.comm.allgather(bool(measured.epochs))):
+            self._measure_loop(runtime, measured)
+            own_loop = [Note(code=NoteCode.OWN_LOOP)]
+        unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
+        factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
@@ -273,15 +296,48 @@ class Session:
             global_batch=measured.batch * factor,
             sha256=sha256,
             reduction=reductions[-1] if reductions else None,
-            notes=(*runtime.notes, *unwatched, *(note for reduction in reductions for note in reduction.notes)),
+            notes=(
+                *runtime.notes,
+                *own_loop,
+                *unwatched,
+                *(note for reduction in reductions for note in reduction.notes),
+            ),
             import_s=self.import_s,
             load_before=self.load_before,
             gpu=self.gpu,
             fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
+            own_rate=None if self._own_rate is None else self._own_rate.value,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
             print(f"record: {folder}", flush=True)
+
+    def _batches_of_a_step(self) -> int:
+        """Return how many of the script's batches all ranks take in a step."""
+        return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
+
+    def _measure_loop(self, runtime: "Runtime", measured: "FitObservations") -> None:
+        """Have the steps that the script made outside of `fit` be its epochs; all ranks together.
+
+        Raises:
+            SharedError: a UserError: a rank makes as many steps alone as beside others, which is weak scaling.
+        """
+        workload = self.point.workload
+        factor = self._batches_of_a_step()
+        if current_turns() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
+            raise SharedError(
+                UserError(
+                    "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
+                    "write SCALING=weak"
+                )
+            )
+        measured.epochs = measured.loop_epochs()
+        measured.batch = workload.batch_per_rank or workload.global_batch or 0
+        steps = measured.epochs[-1].steps if measured.epochs else 0
+        measured.rows = measured.batch * steps * (1 if self._own.present else factor)
+        values = [np.asarray(variable.numpy()) for variable in runtime.variables.trained]
+        measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
+        measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
 
 
 def testify() -> NoReturn:
@@ -324,7 +380,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             return end_together(world, shared.error)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
-            ImportHook(offer_old_name).install()
+            ImportHook(offer_old_names).install()
             if mpi_enabled() and settings.fuse != "off":
                 ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer
@@ -349,10 +405,10 @@ def _run_rank(session: Session) -> int:
         host.code = end_together(session.world, shared.error)
         return host.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        shown = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(shown, (UserError, RunError)) and _all_fail(world):
-            return end_together(world, shown)
-        abort(world, shown)
+        reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
+        if isinstance(reason, (UserError, RunError)) and _all_fail(world):
+            return end_together(world, reason)
+        abort(world, reason)
     return 0
 
 
@@ -360,9 +416,9 @@ def _all_fail(world: World) -> bool:
     """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
     deadline = time.monotonic() + _ALIKE_S
     with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
-        there = world.comm.Ibarrier()
+        barrier = world.comm.Ibarrier()
         while time.monotonic() < deadline:
-            if there.Test():
+            if barrier.Test():
                 return True
             time.sleep(0.05)
     return False
@@ -374,29 +430,3 @@ def end_together(world: World, error: BaseException) -> int:
         print(f"harness: {error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
     return leave(world, 2 if isinstance(error, UserError) else 1)
-
-
-@contextlib.contextmanager
-def _rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
-    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back.
-
-    Yield what has it come back before.
-    """
-    if rank == 0:
-        yield lambda: None
-        return
-    logs.mkdir(parents=True, exist_ok=True)
-    saved = os.dup(1), os.dup(2)
-    log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    _direct(log, log)
-    try:
-        yield lambda: _direct(*saved)
-    finally:
-        _direct(*saved)
-
-
-def _direct(output: int, errors: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
