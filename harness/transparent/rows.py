@@ -187,7 +187,8 @@ class Rows:
         """Return where the rows of the current batch are in the batch of all ranks."""
         step_rows = self._step_rows.get()
         if step_rows is not None:
-            first, total = step_rows.place
+            first = step_rows.place[0]  # by number: a tensor of a compiled loop cannot be unpacked
+            total = step_rows.place[1]
             present = step_rows.present
             return Place(first, present, total, present if isinstance(present, int) else None)
         if not tf.compat.v1.executing_eagerly_outside_functions():
