@@ -57,6 +57,7 @@ def offer_keras2() -> None:
     for optimizers in (keras.optimizers, tf.keras.optimizers):
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
+    keras.layers.Layer.__init__ = _without_itself(keras.layers.Layer.__init__)
     keras.Model.save = _saved_today(keras.Model.save)
     _offer_experimental_layers()
     checkpoint = keras.callbacks.ModelCheckpoint
@@ -81,6 +82,19 @@ def _offer_experimental_layers() -> None:
         layers.experimental = experimental
         sys.modules[experimental.__name__] = experimental
         sys.modules[f"{experimental.__name__}.preprocessing"] = layers
+
+
+def _without_itself(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a layer's `__init__` that leaves out the layer itself, as ``super().__init__(self)`` gives it."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if args and args[0] is self:
+            _tell("super().__init__(self)", "today super().__init__()")
+            args = args[1:]
+        return original(self, *args, **named)
+
+    return call
 
 
 def _saved_today(original: Callable[..., Any]) -> Callable[..., Any]:
