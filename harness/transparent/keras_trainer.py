@@ -20,7 +20,7 @@ from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
-from harness.transparent.patch import replace
+from harness.transparent.patch import put, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import BatchShare, divide, leading, length
@@ -66,7 +66,7 @@ class Trainers:
             replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), self._on_batch)
         for name in ("MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy"):
             original = getattr(tf.distribute, name)  # replaced by a class: scripts use it in `isinstance`
-            setattr(tf.distribute, name, type(name, (original,), {"__new__": partial(self._strategy, original)}))
+            put(tf.distribute, name, type(name, (original,), {"__new__": partial(self._strategy, original)}))
 
     def _strategy(self, original: Callable[..., Any], _: type, *args: Any, **kwargs: Any) -> Any:
         """Return TensorFlow's default strategy, which does nothing, in place of one with a single replica."""
