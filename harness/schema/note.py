@@ -20,10 +20,17 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
+    RESUMED = "resumed"
+    OTHER_CODE = "other-code"
+    OTHER_RANKS = "other-ranks"
+    CHECKPOINT_NOT_READ = "checkpoint-not-read"
+    CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
+    ATTEMPTS_NOT_WRITTEN = "attempts-not-written"
     OWN_LOOP = "own-loop"
     STAGED = "staged"
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
+    NOT_COUNTED = "not-counted"
 
 
 _SENTENCES = {
@@ -40,12 +47,21 @@ _SENTENCES = {
     NoteCode.WIRE_ERROR: "{wire} on the wire: sums of gradients were at most {percent:.2g} % off float32's (batches "
     "compared: {batches})",
     NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
+    NoteCode.RESUMED: "goes on from epoch {epoch}, {steps} steps into it, of a launch which {ended} {redone} steps "
+    "later, at {when} UTC",
+    NoteCode.OTHER_CODE: "the checkpoint is of a different code version: weights may differ in their last bits from "
+    "those of a launch in one piece",
+    NoteCode.OTHER_RANKS: "{ranks} ranks trained until then: their epochs are not in this record",
+    NoteCode.CHECKPOINT_NOT_READ: "{reason}",
+    NoteCode.CHECKPOINT_NOT_WRITTEN: "no checkpoint of epoch {epoch}, step {step}: {reason}",
+    NoteCode.ATTEMPTS_NOT_WRITTEN: "{reason}",
     NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
     NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
 }
 
 

@@ -30,8 +30,8 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         click.echo(f"harness: {error}", err=True)
         sys.exit(2)
     restart_with_fixed_hashes()
-    if given := os.environ.get(INPUT):
-        os.dup2(os.open(given, os.O_RDONLY), 0)
+    if script_input := os.environ.get(INPUT):
+        os.dup2(os.open(script_input, os.O_RDONLY), 0)
     from harness.base import turns
     from harness.base.cpu_contention import busy_s
     from harness.comm.mpi_library import mpi_version
