@@ -122,7 +122,7 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     ("gets slower every epoch", "falling frequency", {"epochs": 9, "own": hotter}),
     ("laptop cpu throttles", "falling frequency", {"ranks": 2, "epochs": 6, "own": hotter}),
-    ("bus error in docker", "small shared memory", {"failure": "rank 1 ended with signal 7 (Bus error)"}),
+    ("bus error in docker", "small shared memory", {"failure": ("rank 1 ended with signal 7 (Bus error)", 135)}),
     ("slower in a container", "small shared memory", {"run": {"notes": SHM}, "wire": 1.0}),
     ("no g++ on the compute node", "no compiler", {"run": {"notes": BRIDGE}, "wire": 0.5}),
     ("mpicxx not found", "no compiler", {"ranks": 2, "run": {"notes": BRIDGE}}),
@@ -149,14 +149,15 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "unsure clocks",
         {"hosts": 2, "rank": {"clock_error_s": lambda rank: 3e-3 * (rank > 1)}},
     ),
-    ("mpirun -n 4 prints rank 0 of 1", "singletons", {"exit_code": SEPARATE_WORLDS}),
+    ("mpirun -n 4 prints rank 0 of 1", "singletons", {"failure": ("", SEPARATE_WORLDS)}),
 )
 
 
 def plant(name: str, changes: dict[str, Any], seed: int) -> tuple[list[Case], list[Failure]]:
     changes = dict(changes)
-    if "exit_code" in changes:
-        failed = Failure(point=make_point(4), ended=START, exit_code=changes["exit_code"], reason="", tail="")
+    if "failure" in changes:
+        reason, code = changes["failure"]
+        failed = Failure(point=make_point(4), ended=START, exit_code=code, reason=reason, tail="")
         return [], [failed]
     base = changes.pop("base", None)
     case = Machine(**changes).case(np.random.default_rng((seed, len(name))))
