@@ -1,7 +1,7 @@
 """All that only a machine with a GPU can check: make gpu-check, or python -m tests.gpu.check.
 
 It needs at least one GPU, no network, and at most five minutes; the folder may have been copied there. Two ranks on one
-GPU are a test of function, never of speed. The exit code is 0 when nothing failed, 1 when something did, 2 without a GPU.
+GPU are a test of function, never of speed. The exit code is 0 when nothing failed, 1 when something did, 2 without GPU.
 """
 
 import json
