@@ -69,12 +69,12 @@ class LaunchRank:
     def _survive(self, import_s: float) -> NoReturn:
         """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
         from harness.comm.elastic_world import Team
-        from harness.comm.world import check_ranks
+        from harness.comm.world import check_world_size
         from harness.train.elastic import Survivor
 
         layout = self.point.layout
         folder = self._hang_reports
-        check_ranks(self.world, layout.ranks)
+        check_world_size(self.world, layout.ranks)
         self.world.on_root(self._check_survival)
         self.world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
         team = Team(self.world.comm, layout.shares or (1,) * layout.ranks, self.patience_s, folder)

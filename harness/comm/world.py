@@ -180,7 +180,7 @@ def check_start(size: int) -> None:
     raise SeparateWorldsError(problem)
 
 
-def check_ranks(world: World, ranks: int) -> None:
+def check_world_size(world: World, ranks: int) -> None:
     """Refuse a world of another size than `ranks`, those of the layout.
 
     Raises:

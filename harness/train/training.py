@@ -21,7 +21,7 @@ from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.replicas import hash_weights, verify_replicas
-from harness.comm.world import World, check_ranks
+from harness.comm.world import World, check_world_size
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
 from harness.train.checkpointing import Checkpointing
@@ -110,7 +110,7 @@ def train(
         Stopped: a signal asked for it; on every rank.
     """
     started = datetime.now(UTC)
-    check_ranks(world, point.layout.ranks)
+    check_world_size(world, point.layout.ranks)
     data = load_shard(world, point, data_dir)
     turns = current_turns()
     if turns:

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.base.errors import SEPARATE_WORLDS, SharedError
-from harness.comm.world import World, check_ranks
+from harness.comm.world import World, check_world_size
 
 
 @pytest.mark.parametrize(("size", "exit_code"), [(1, SEPARATE_WORLDS), (2, 2)])
@@ -12,6 +12,6 @@ def test_another_number_of_ranks_than_the_layout_has_ends_with_a_code_that_says_
 ) -> None:
     world = World(comm=None, rank=0, size=size)  # type: ignore[arg-type]
     with pytest.raises(SharedError) as refused:
-        check_ranks(world, 4)
+        check_world_size(world, 4)
     assert refused.value.error.exit_code == exit_code
-    check_ranks(world, size)
+    check_world_size(world, size)
