@@ -20,6 +20,8 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
+    FILES_RECOGNISED = "files-recognised"
+    FOLDER_SHOWS_CHANGES = "folder-shows-changes"
 
 
 _SENTENCES = {
@@ -37,6 +39,10 @@ _SENTENCES = {
     "compared: {batches})",
     NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
+    NoteCode.FILES_RECOGNISED: "ranks above 0 have no file tree of their own here ({reason}): what they write by "
+    "other ways than Python's open, h5py, Keras and TensorFlow (SQLite, child processes) is written twice",
+    NoteCode.FOLDER_SHOWS_CHANGES: "'{folder}' has too many entries to be copied for each rank: what rank 0 writes "
+    "there while the script runs is seen by the others",
 }
 
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
+from harness.transparent.file_mechanism import WITNESS
 from harness.transparent.observations import Observation, compared
 from harness.transparent.patch import script_place
-from harness.transparent.witness import NUDGES, WITNESS, PeerRank
+from harness.transparent.witness import NUDGES, PeerRank
 
 _ROUNDING, _COARSE = 3e-3, 5e-2  # of a gradient's length, in float32 and in types of 16 bits
 _GONE = 1e-3  # of the greatest length they have had: a loss that has gone to 0 leaves rounding
@@ -54,6 +55,7 @@ class ObservedRank(PeerRank):
         self._unmatched = 0  # of what has been heard
         self._asked = 0  # times that the witness has asked for what rank 0 shares
         self._hung_up = self._rested = False
+        self._has_own_files = False
         self._taken = self._agreed = 0
         self._order: list[Any] = []  # keys of what has been compared
         self._shared: list[Any] = []
@@ -66,7 +68,9 @@ class ObservedRank(PeerRank):
             while True:
                 message = self._line.recv()
                 with self._news:
-                    if isinstance(message, int):
+                    if isinstance(message, str):
+                        self._has_own_files = True
+                    elif isinstance(message, int):
                         self._asked = message
                     else:
                         self._heard.setdefault(message.key, deque()).append(message)
@@ -80,6 +84,11 @@ class ObservedRank(PeerRank):
     def install(self, runtime: Any) -> None:
         """Take note of where to tell what has been found."""
         self._runtime = runtime
+
+    def await_own_files(self) -> None:
+        """Wait for the witness's word that it has them, or for its end."""
+        with self._news:
+            self._news.wait_for(lambda: self._has_own_files or self._hung_up, timeout=self._patience_s)
 
     def begins(self) -> None:
         """Say so where nobody judges a training."""
@@ -235,9 +244,20 @@ def _main_frame() -> Any:
 
 
 def start(
-    world: World, words: tuple[Any, ...], logs: Path, cores: set[int], steps: float, patience_s: float
+    world: World,
+    words: tuple[Any, ...],
+    script: Path,
+    logs: Path,
+    cores: set[int],
+    *,
+    steps: float,
+    patience_s: float,
 ) -> ObservedRank:
-    """Start the witness of the ranks of `world`, on rank 0, on `cores`; it is given `words`, and prints into `logs`."""
+    """Start the witness of the ranks of `world`, on rank 0, on `cores`.
+
+    It is given `words`, runs `script` and prints into `logs`.
+    """
+    places = f"{script.absolute()}\n{logs.absolute()}"
 
     def spawn(name: str, **switches: str) -> Connection:
         ours, theirs = Pipe()
@@ -246,7 +266,7 @@ def start(
         with (logs / f"{name}.log").open("wb") as output:
             witness = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("start.py"))],
-                env={**environment, WITNESS: "1", **switches},
+                env={**environment, WITNESS: places, **switches},
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,
