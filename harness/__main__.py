@@ -14,7 +14,7 @@ from harness.cli import main as group
 _MEANINGS = {1: "something failed, or got worse", 3: "undecided"}  # of 2, bad input, its one sentence is enough
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run the command line: exit code 0, 1 (a run failed), 2 (bad input) or 130 (interrupted); `check` has its own.
 
     An OSError that names a file got here because a path of the user's cannot be used as it was: one sentence too.
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command line of this process and end it, with a line about an exit code that make turns into its own."""
-    code = run(sys.argv[1:])
+    code = run_command_line(sys.argv[1:])
     if sys.argv[1:2] == [MAKE] and code in _MEANINGS:
         _tell(code, f"exit code {code}: {_MEANINGS[code]} (make itself ends with 2)")
     sys.exit(code)

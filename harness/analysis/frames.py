@@ -13,7 +13,6 @@ from harness.analysis.comparison import in_layout_order
 from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.record import RunRecord
-from harness.schema.workload import is_script
 
 _FENCE = 1.5  # Tukey, "Exploratory Data Analysis" (1977): this many interquartile ranges beyond the quartiles
 _FEWEST = 5  # launches: quartiles of fewer say nothing about a single one
@@ -260,7 +259,7 @@ def _slowest_rank_seconds(run: RunRecord, name: str) -> float:
 def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
     layout = run.point.layout
     one_off = {name: _slowest_rank_seconds(run, name) for name in ONE_OFF}
-    imported = one_off["import_s"] if is_script(run.point.workload) else 0.0  # a script's record begins before it
+    imported = one_off["import_s"] if run.point.workload.script else 0.0  # a script's record begins before it
     return (
         _identity(run, session)
         | {

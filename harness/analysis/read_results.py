@@ -27,7 +27,7 @@ from harness.schema.job_usage import Account
 from harness.schema.record import RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import Failure, Layout, Point, Study
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder
-from harness.schema.workload import batch_mode, is_script
+from harness.schema.user_script import OF_ALL_RANKS
 
 T = TypeVar("T")
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
@@ -190,8 +190,8 @@ def _beside_one_rank(launches: list[_ReadLaunch]) -> tuple[list[_ReadLaunch], bo
     this is not known, as launches on one rank differ among themselves (draws without a seed) or there is one only.
     """
     undivided = [launch for launch in launches if launch.run.point.layout.ranks == 1]
-    workload = launches[0].run.point.workload if len(undivided) < len(launches) else None
-    if workload is None or not is_script(workload) or batch_mode(workload) != "global":
+    script = launches[0].run.point.workload.script if len(undivided) < len(launches) else None
+    if script is None or script.batch != OF_ALL_RANKS:
         return launches, False
     if len(undivided) < 2 or max(_distance(*pair) for pair in combinations(undivided, 2)) > _REPEATED:
         return launches, True

@@ -109,7 +109,7 @@ def mean_step_times(turns: pd.DataFrame) -> dict[str, float]:
     return times
 
 
-def step_table(turns: pd.DataFrame) -> pd.DataFrame:
+def block_steps(turns: pd.DataFrame) -> pd.DataFrame:
     """Return seconds per step, one row a round and one column a launch, NaN where it had no whole turn.
 
     A turn that was cut short has no time; where steps are long, the turns of a launch have three.

@@ -14,7 +14,7 @@ import psutil
 
 from harness.base.cores import allowed_cpus
 from harness.base.errors import UserError
-from harness.base.turns import clock, current
+from harness.base.turns import clock, current_turns
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,7 +50,7 @@ class CpuUsage:
         """Return the usage so far."""
         times = os.times()
         cpus = _cpu_times()
-        turns = current()
+        turns = current_turns()
         return cls(
             clock=clock(),
             host=busy_s(cpus) - (turns.host_s if turns else 0.0),

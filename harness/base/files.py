@@ -163,7 +163,7 @@ def make_folder(folder: Path, field: str = "cache folder", fix: str = "remove it
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock_file(path: Path) -> Iterator[None]:
     """Hold the exclusive lock file `path` during the block.
 
     A file system without locks is noted in the log and goes on: `publish` keeps the result right.
@@ -178,7 +178,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def publish(folder: Path) -> Iterator[Path]:
+def publish_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `folder` at the end, unless another process was first.
 
     Renaming a folder onto one that has content fails, on any file system: the first stays as it is, so
@@ -219,7 +219,7 @@ def publish_once(folder: Path, write: Callable[[Path], None]) -> None:
         UserError: the disk is full or the folder cannot be written.
     """
     if not folder.exists():
-        with locked(folder.with_name(f"{folder.name}.lock")):
+        with hold_lock_file(folder.with_name(f"{folder.name}.lock")):
             if not folder.exists():
-                with publish(folder) as staging:
+                with publish_folder(folder) as staging:
                     write(staging)

@@ -56,7 +56,7 @@ class Reply:
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
 
 
-def ask(
+def run_program(
     command: Sequence[str],
     *,
     limit_s: float = 120.0,

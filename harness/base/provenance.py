@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.base.processes import Reply, ask
+from harness.base.processes import Reply, run_program
 from harness.base.scratch import SEGMENTS, SESSIONS
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
@@ -64,7 +64,7 @@ def has_commit(folder: Path, commit: str) -> bool:
 
 def git(folder: Path, *arguments: str) -> Reply:
     """Run git in `folder`, whoever owns it."""
-    return ask(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
+    return run_program(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
 
 
 def describe_machine(gpus: tuple[str, ...]) -> Machine:

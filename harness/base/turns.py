@@ -1,7 +1,7 @@
 """A rank that trains in turns with the launches that it is compared with, and waits for them without using a core.
 
 The other end is `harness.sweep.referee`. This module needs nothing but the standard library: a program that is not ours
-takes turns by `join` before its first step and `Turns.step` in every one.
+takes turns by `join_turns` before its first step and `Turns.step` in every one.
 """
 
 import contextlib
@@ -256,7 +256,7 @@ _FOREVER = 2**62
 _turns: Turns | None = None
 
 
-def join(rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> Turns | None:
+def join_turns(rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> Turns | None:
     """Return the turns of this process, which takes them from now on; None where it is in no block."""
     global _turns
     address = os.environ.pop(TURNS, None)  # a script's copy of this module, or its processes, join nothing again
@@ -265,7 +265,7 @@ def join(rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> Tu
     return _turns
 
 
-def current() -> Turns | None:
+def current_turns() -> Turns | None:
     """Return the turns that this process has joined."""
     return _turns
 

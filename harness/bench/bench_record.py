@@ -140,7 +140,7 @@ def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
     for name in rates:
         ratios[name] = {}
         for table, reference in references(name).items():
-            ratio = compare(blocks, name, reference, judged=not record.forced)
+            ratio = contender_ratio(blocks, name, reference, judged=not record.forced)
             if ratio is not None:
                 ratios[name][table] = ratio
     losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
@@ -169,7 +169,7 @@ def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
     return {"near": (0.0, border), "far": (border, math.inf)} if 0.1 <= far <= 0.9 else {}
 
 
-def compare(
+def contender_ratio(
     blocks: Sequence[BenchBlock],
     top: str,
     bottom: str,

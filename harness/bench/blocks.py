@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness import datasets
 from harness.analysis.inference import FEWEST_BLOCKS
-from harness.analysis.turn_blocks import step_table, undisturbed_rounds
+from harness.analysis.turn_blocks import block_steps, undisturbed_rounds
 from harness.base import __version__
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet
@@ -182,7 +182,7 @@ def _run(
         except RunError as error:
             return replace(result, failed=dict.fromkeys((contender.name for contender in contenders), str(error)))
         outputs = {contender.name: read_output(maker.log(contender)) for contender in contenders}
-    rounds = step_table(undisturbed_rounds(end.turns, alike=False))
+    rounds = block_steps(undisturbed_rounds(end.turns, alike=False))
     core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
     steps = {str(contender): tuple(map(_seconds, rounds[contender])) for contender in rounds}
     return replace(

@@ -12,7 +12,7 @@ from harness import datasets
 from harness.base import turns
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
-from harness.base.processes import ONE_THREAD, ask
+from harness.base.processes import ONE_THREAD, run_program
 from harness.bench.contenders import Contender, Task
 from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.code_identity import code_identity
@@ -34,7 +34,7 @@ def write_inputs(task: Task, folder: Path, python: str) -> None:
         RunError: they could not be written.
     """
     words = (python, "-m", f"{_SCRIPTS}.script", msgspec.json.encode(task).decode(), str(folder))
-    reply = ask(words, limit_s=600, changes=dict(ONE_THREAD))
+    reply = run_program(words, limit_s=600, changes=dict(ONE_THREAD))
     if reply.code != 0:
         raise RunError(first_error(reply.err) or reply.last_error)
     for script in (*_FOLDER.glob("*.py"), Path(turns.__file__)):  # beside a script lies nothing else of the harness

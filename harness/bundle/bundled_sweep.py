@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
-from harness.report.sweep_page import headline
+from harness.report.sweep_page import page_sentence
 from harness.report.sweep_warnings import banners
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
@@ -65,7 +65,7 @@ def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, r
         figures[path.with_suffix("").relative_to(root).as_posix()] = title[1] if title else path.stem
     return BundledSweep(
         name=loaded.folder.name,
-        answer=headline(loaded, scale(launches)).replace("\u00a0", " "),
+        answer=page_sentence(loaded, scale(launches)).replace("\u00a0", " "),
         command=command,
         loaded=loaded,
         analysis_s=analysis_s,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.base.processes import ask
+from harness.base.processes import run_program
 
 LOCK = "requirements.lock"
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -35,7 +35,7 @@ def add_wheels(folder: Path) -> None:
 
 def _ask_pip(commands: Sequence[Sequence[str]], failure: str, changes: Mapping[str, str | None]) -> None:
     for command in commands:
-        reply = ask(command, limit_s=_PIP_LIMIT_S, changes=changes)
+        reply = run_program(command, limit_s=_PIP_LIMIT_S, changes=changes)
         if reply.code != 0:
             raise UserError(f"--offline: {failure}: {reply.last_error}")
 

@@ -12,7 +12,7 @@ from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord
-from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload, is_script
+from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
 
 GPUS = "GPUs"
 
@@ -64,7 +64,7 @@ class ClaimEvidence:
     @property
     def all_rows(self) -> int:
         """The training rows of the whole data set."""
-        return datasets.info(self.workload.dataset).train_rows
+        return datasets.dataset_info(self.workload.dataset).train_rows
 
     @property
     def real(self) -> bool:
@@ -107,11 +107,7 @@ def evidence_of(loaded: Loaded) -> tuple[ClaimEvidence, ...]:
 
     Of several numbers of threads for each rank those with the most rank counts count, then the fewest threads.
     """
-    valid = [
-        run
-        for run in loaded.valid
-        if run.point.layout.shares is None and not is_script(run.point.workload) and not run.point.workload.data_file
-    ]
+    valid = [run for run in loaded.valid if run.point.layout.shares is None and run.point.workload.has_known_data]
     evidence = []
     for gpus in (0, 1):
         runs = [run for run in valid if run.point.layout.gpus_per_rank == gpus]

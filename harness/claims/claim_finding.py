@@ -111,7 +111,7 @@ def negated(statement: bool | None) -> bool | None:
     return None if statement is None else not statement
 
 
-def decide(
+def finding_on_parts(
     parts: Iterable[bool | None], reason: str, *used: ClaimEvidence, rests: Iterable[Interval | None]
 ) -> ClaimFinding:
     """Return the finding on a claim that says all of `parts`: one that fails refutes it. `rests`: their intervals."""

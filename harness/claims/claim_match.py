@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from harness.analysis import numbers
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.schema.claim import EXPERIMENTS, Claim, Rule
-from harness.schema.option import is_own
+from harness.schema.option import is_own_code
 from harness.schema.sync import Gradients, NoSync, Weights, find_policy
 from harness.schema.workload import IMAGENET, image_size
 
@@ -60,13 +60,13 @@ def compare_with_claim(claim: Claim, evidence: ClaimEvidence) -> ClaimMatch:
 def _other_question(claim: Claim, evidence: ClaimEvidence) -> list[str]:
     workload = evidence.workload
     reasons = []
-    if is_own(workload.sync) or type(find_policy(workload.sync)) not in _OF_PAPERS:
+    if is_own_code(workload.sync) or type(find_policy(workload.sync)) not in _OF_PAPERS:
         reasons.append(f"SYNC={workload.sync} is not an algorithm of the papers")
     elif not find_policy(workload.sync).synchronises:
         reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")
     if evidence.scaling != "strong":
         reasons.append("under weak scaling the rows grow with the ranks, and the claim is of equal rows")
-    if is_own(workload.model) and claim.rule != Rule.LARGER_NETWORK_GAINS_AS_MUCH:
+    if is_own_code(workload.model) and claim.rule != Rule.LARGER_NETWORK_GAINS_AS_MUCH:
         reasons.append(f"MODEL={workload.model} is another network")
     if claim.rule == Rule.ACCURACY_IN_TIME and not evidence.real:
         reasons.append("it trained on synthetic rows")

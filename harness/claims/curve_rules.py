@@ -11,7 +11,7 @@ from harness.claims.claim_finding import (
     CountRatio,
     above,
     count_ratio,
-    decide,
+    finding_on_parts,
     less,
     measured_on,
     near,
@@ -20,7 +20,7 @@ from harness.claims.claim_finding import (
     within,
 )
 from harness.schema.claim import Claim
-from harness.schema.option import is_own
+from harness.schema.option import is_own_code
 
 KEPT = 0.9  # an improvement of at least this part of another is kept
 
@@ -54,7 +54,7 @@ def _size(claim: Claim, evidence: ClaimEvidence, measured: CountRatio | None) ->
     elif is_near is False and claim.value is not None:
         reason += f", {'less' if measured.value < claim.value else 'more'} than claimed"
     reason += f"; the claim holds from {limits.low:.2f} to {limits.high:.2f}" if limits else ""
-    return decide([is_faster, is_near], reason, evidence, rests=[measured.interval])
+    return finding_on_parts([is_faster, is_near], reason, evidence, rests=[measured.interval])
 
 
 def every_step_gains(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -65,7 +65,7 @@ def every_step_gains(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFi
     if steps is None:
         return other_work(best)
     parts = [above(step.interval, 1) for step in steps]
-    return decide(parts, "; ".join(map(str, steps)), best, rests=[step.interval for step in steps])
+    return finding_on_parts(parts, "; ".join(map(str, steps)), best, rests=[step.interval for step in steps])
 
 
 def curve_flattens(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -82,7 +82,7 @@ def curve_flattens(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFind
         return other_work(best)
     slopes = [_slope(step) for step in steps]
     parts = [above(steps[0].interval, 1), less(slopes[1], slopes[0])]
-    return decide(parts, "; then ".join(map(str, steps)), best, rests=slopes)
+    return finding_on_parts(parts, "; then ".join(map(str, steps)), best, rests=slopes)
 
 
 def _ratios(evidence: ClaimEvidence, steps: Sequence[tuple[int, int]]) -> list[CountRatio] | None:
@@ -118,7 +118,7 @@ def gains_less_than(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFin
     rests = [gain.interval, larger_gain.interval]
     parts = [above(gain.interval, 1), less(gain.interval, larger_gain.interval)]
     reason = f"{claim.experiment} {gain}; {claim.against} {larger_gain}"
-    return decide(parts, reason, smaller, larger, rests=rests)
+    return finding_on_parts(parts, reason, smaller, larger, rests=rests)
 
 
 def larger_network_gains_as_much(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -138,7 +138,7 @@ def larger_network_gains_as_much(claim: Claim, evidence: Sequence[ClaimEvidence]
     words = [f"{sweep.parameters:,}: {gain.short}" for sweep, gain in compared]
     reason = f"{paper.parameters:,} weights: {base}; {'; '.join(words)}"
     rests = [base.interval, *(gain.interval for _, gain in compared)]
-    return decide(parts, reason, paper, *larger, rests=rests)
+    return finding_on_parts(parts, reason, paper, *larger, rests=rests)
 
 
 def _paper_and_larger_networks(
@@ -161,7 +161,7 @@ def _is_larger(sweep: ClaimEvidence, paper: ClaimEvidence) -> bool:
     counts = set(paper.counts[:1] + paper.counts[-1:])
     return (
         same_settings
-        and not is_own(paper.workload.model)
+        and not is_own_code(paper.workload.model)
         and len(counts) > 1
         and counts <= set(sweep.counts)
         and sweep.rows == paper.rows

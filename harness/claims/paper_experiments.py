@@ -43,7 +43,7 @@ class ExperimentSize:
     samples: int | None = None
 
 
-def plan(
+def plan_experiments(
     experiment: Experiment,
     *,
     layouts: Sequence[Layout],

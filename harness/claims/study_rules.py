@@ -29,7 +29,7 @@ from harness.claims.claim_finding import (
     ClaimFinding,
     above,
     count_ratio,
-    decide,
+    finding_on_parts,
     less,
     measured_on,
     negated,
@@ -105,7 +105,9 @@ def more_epochs_gain_more(claim: Claim, evidence: Sequence[ClaimEvidence]) -> Cl
         words.append(f"{whole[over] / whole[count]:.2f} with {numbers.plural(epochs, 'epoch')}")
     before_words = before.short if before.interval else f"{before.value:.2f}"
     reason = f"an epoch gains {epoch}, what comes before it {before_words}; a whole launch {', '.join(words)}"
-    return decide([less(before.interval, epoch.interval)], reason, best, rests=[before.interval, epoch.interval])
+    return finding_on_parts(
+        [less(before.interval, epoch.interval)], reason, best, rests=[before.interval, epoch.interval]
+    )
 
 
 def reading_by_one_rank_is_minor(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
@@ -131,7 +133,7 @@ def reading_by_one_rank_is_minor(claim: Claim, evidence: Sequence[ClaimEvidence]
         f"sending alone {numbers.seconds(float(both.group['distribute_s'].median()))}, beside "
         f"{numbers.seconds(float(both.group['trained_s'].median()))} of training{span}"
     )
-    return decide([negated(above(interval, MINOR))], reason, scattered, parallel, rests=[interval])
+    return finding_on_parts([negated(above(interval, MINOR))], reason, scattered, parallel, rests=[interval])
 
 
 def _with_reading(sweep: ClaimEvidence, ranks: int) -> pd.DataFrame:
@@ -186,7 +188,7 @@ def computation_falls_and_exchange_does_not(claim: Claim, evidence: Sequence[Cla
         f"computation falls by {compute}, ideal {count / over:g}; the exchange of {best.runs[0].weights.bytes:,} bytes "
         f"by {wire.short}"
     )
-    return decide(parts, reason, best, rests=[compute.interval, wire.interval])
+    return finding_on_parts(parts, reason, best, rests=[compute.interval, wire.interval])
 
 
 def _counts_above_one(sweep: ClaimEvidence) -> list[int]:
@@ -207,7 +209,7 @@ def same_loss_with_same_batches(claim: Claim, evidence: Sequence[ClaimEvidence])
     interval = median_interval(_loss_differences(averaged))
     most = numbers.ranks(averaged.counts[-1])
     reason = f"training loss on {most} against that on {averaged.counts[0]}: {', '.join(words)}"
-    return decide([negated(above(interval, SAME_LOSS))], reason, *used, rests=[interval])
+    return finding_on_parts([negated(above(interval, SAME_LOSS))], reason, *used, rests=[interval])
 
 
 def _loss_differences(sweep: ClaimEvidence) -> pd.Series:
@@ -234,4 +236,4 @@ def parameter_servers_are_slower(rates: pd.DataFrame) -> ClaimFinding:
         rests.append(interval)
         words.append(f"{workload} {math.exp(logs.mean()):.2f}{span}")
     reason = f"of the rows per second of gradients: {', '.join(words)}"
-    return decide([negated(above(interval, 1)) for interval in rests], reason, rests=rests)
+    return finding_on_parts([negated(above(interval, 1)) for interval in rests], reason, rests=rests)

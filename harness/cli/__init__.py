@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
         if cmd_name not in (*COMMANDS, MAKE):
             return None
         module = importlib.import_module(f"harness.cli.command_{cmd_name}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
 

@@ -14,9 +14,9 @@ import click
 import msgspec
 
 from harness.base.errors import RunError
-from harness.base.files import write_atomic
 from harness.cli.common_options import with_options
-from harness.report.answer import Answer, Cell, markdown, plain
+from harness.cli.format_options import asked_renderings
+from harness.report.answer import Answer, Cell, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,34 +30,42 @@ _COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "gree
 def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     """Let the function of a click command end with the answer that it returns; add ``--json`` and ``--quiet``.
 
-    An answer that has a place among the reports and no page yet is written there, and as Markdown for ``--markdown``.
-    With ``--json`` standard output has one document and nothing else: all that is said meanwhile goes to standard
-    error. With ``--quiet`` it is not said; warnings go to standard error, the sentence alone to standard output.
+    An answer that has a place among the reports and no page yet is written there, and in the formats that were asked
+    for. With ``--json``, or a format without a file, standard output has one document and nothing else: all that is
+    said meanwhile goes to standard error. With ``--quiet`` it is not said; warnings go to standard error, the sentence
+    alone to standard output.
     """
 
     @functools.wraps(function)
-    def command(*arguments: Any, as_json: bool, quiet: bool, summary: Path | None = None, **options: Any) -> int:
+    def command(
+        *arguments: Any,
+        as_json: bool,
+        quiet: bool,
+        formats: Sequence[str] = (),
+        outputs: Sequence[Path] = (),
+        **options: Any,
+    ) -> int:
+        renderings = asked_renderings(formats, outputs, as_json=as_json)
+        is_document = as_json or any(rendering.file is None for rendering in renderings)
         with contextlib.ExitStack() as stack:  # standard output stays free for the answer
-            if as_json:
+            if is_document:
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             elif quiet:
                 nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             answer = function(*arguments, **options)
-            if summary:
-                write_atomic(summary, markdown(answer))
             if answer.place and not answer.page:
                 from harness.report.publish import SCREEN, write_page
 
                 answer = write_page(answer, options["context"].reports, style=options.get("style", SCREEN))
+        for rendering in renderings:
+            rendering.write(answer)
         if as_json:
             click.echo(_document(answer))
-        elif quiet:
-            for banner in answer.banners:
-                click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
-            click.echo(plain(answer.sentence))
+        elif is_document:
+            _print_warnings(answer)
         else:
-            _print_answer(answer)
+            _print_answer(answer, quiet=quiet)
         if answer.problem:
             raise RunError(answer.problem)
         return answer.code
@@ -68,6 +76,11 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
             "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
         ),
     )(command)
+
+
+def _print_warnings(answer: Answer) -> None:
+    for banner in answer.banners:
+        click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
 
 
 def _document(answer: Answer) -> str:
@@ -92,7 +105,11 @@ def _json_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _print_answer(answer: Answer) -> None:
+def _print_answer(answer: Answer, *, quiet: bool) -> None:
+    if quiet:
+        _print_warnings(answer)
+        click.echo(plain(answer.sentence))
+        return
     console = _console(WIDTH)
     for note in answer.notes:
         click.echo(note)

@@ -9,17 +9,17 @@ from harness.cli.sweep_argument import find_measurement
 
 
 @click.group(name="baseline")
-def baseline() -> None:
+def baseline_command() -> None:
     """Keep, list and show baselines: files in results/baselines that a person can review and commit."""
 
 
-@baseline.command(name="save")
+@baseline_command.command(name="save")
 @click.argument("name")
 @sweep_argument
 @click.option("--note", default="", help="One sentence for whoever reads it later.")
 @click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
 @context_options("results", "baselines")
-def save(name: str, sweep: str | None, note: str, replace: bool, context: Context) -> None:
+def save_command(name: str, sweep: str | None, note: str, replace: bool, context: Context) -> None:
     """Keep the newest commit's valid launches of SWEEP (default: the newest sweep) as baseline NAME.
 
     SWEEP@COMMIT keeps those of another commit. Each layout needs 6 launches.
@@ -30,9 +30,9 @@ def save(name: str, sweep: str | None, note: str, replace: bool, context: Contex
     click.echo(save_baseline(measurement, name, context.baselines, note=note, replace_it=replace))
 
 
-@baseline.command(name="list")
+@baseline_command.command(name="list")
 @context_options("baselines")
-def list_all(context: Context) -> None:
+def list_baselines_command(context: Context) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
     from harness.analysis.numbers import moment
     from harness.regression.baselines import machine_line, read_baselines
@@ -50,10 +50,10 @@ def list_all(context: Context) -> None:
     print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
 
 
-@baseline.command(name="show")
+@baseline_command.command(name="show")
 @click.argument("name")
 @context_options("baselines")
-def show(name: str, context: Context) -> None:
+def show_command(name: str, context: Context) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.numbers import moment
     from harness.regression.baselines import find_baseline, machine_line

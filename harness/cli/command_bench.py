@@ -11,6 +11,7 @@ from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, defaulted, names_in
+from harness.cli.format_options import format_options
 from harness.report.answer import Answer, document
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
 @defaulted("--limit", "limit_s", type=int, default=180, help="Seconds that others wait for one.")
 @defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
+@format_options
 @context_options("reports")
 @answering
-def bench(
+def bench_command(
     workloads: str,
     contenders: str,
     horovod_python: str | None,

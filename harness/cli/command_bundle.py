@@ -25,17 +25,17 @@ class _WriteUnlessNamed(click.Group):
 
 
 @click.group(name="bundle", cls=_WriteUnlessNamed)
-def bundle() -> None:
+def bundle_command() -> None:
     """Put sweeps into one archive for strangers, or check one: `harness bundle SWEEP...`."""
 
 
-@bundle.command(name=WRITE)
+@bundle_command.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
 @context_options("results", "reports")
 @answering
-def write(sweep: tuple[str, ...], output: Path | None, offline: bool, context: Context) -> Answer:
+def write_command(sweep: tuple[str, ...], output: Path | None, offline: bool, context: Context) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
     from harness.bundle.write_bundle import write_bundle
 
@@ -57,10 +57,10 @@ def write(sweep: tuple[str, ...], output: Path | None, offline: bool, context: C
     )
 
 
-@bundle.command(name="verify")
+@bundle_command.command(name="verify")
 @click.argument("file", type=UserPath())
 @answering
-def verify(file: Path) -> Answer:
+def verify_bundle_command(file: Path) -> Answer:
     """Check all of the bundle FILE: its files, its records, its description. Exit code 1: something is wrong."""
     from harness.bundle.verification import verify_bundle
 
@@ -78,11 +78,11 @@ def verify(file: Path) -> Answer:
     )
 
 
-@bundle.command(name="redraw")
+@bundle_command.command(name="redraw")
 @click.argument("file", type=UserPath())
 @context_options("reports")
 @answering
-def redraw(file: Path, context: Context) -> Answer:
+def redraw_command(file: Path, context: Context) -> Answer:
     """Draw the pages of the bundle FILE again and compare. Exit code 1: a file is not the bundle's byte for byte."""
     from harness.bundle.manifest import drawn_with
     from harness.bundle.redrawing import redraw_bundle

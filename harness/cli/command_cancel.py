@@ -7,14 +7,14 @@ from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_sweep
 
 
-@click.command()
+@click.command(name="cancel")
 @sweep_argument
 @context_options("results")
-def cancel(sweep: str | None, context: Context) -> None:
+def cancel_command(sweep: str | None, context: Context) -> None:
     """End the queued and running launches of SWEEP (the newest if none is named); finished records are kept."""
     from harness.sweep import execute
 
     folder = find_sweep(sweep, context.results)
-    launches, waited_for = execute.cancel(folder)
+    launches, waited_for = execute.cancel_launches(folder)
     more = "; the command that waits for them takes them in" if waited_for else ""
     click.echo(f"{folder.name}: cancelled {launches} launches{more}")

@@ -9,9 +9,7 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
 from harness.base.provenance import describe_machine
-from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import (
     GroupedCommand,
@@ -21,6 +19,7 @@ from harness.cli.common_options import (
     refuse_given,
     sweep_argument,
 )
+from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
@@ -37,18 +36,16 @@ if TYPE_CHECKING:
 @click.option("--decide", is_flag=True, help="Train the baseline's commit and the code as it is now in turns.")
 @budget_option
 @defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
-@click.option("--markdown", "summary", type=UserPath(), help="Write the result for a pull request.")
-@click.option("--junit", "junit_file", type=UserPath(), help="Write the result for a CI system.")
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@format_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def check(
+def check_command(
     sweep: str | None,
     against: str | None,
     decide: bool,
     budget: float,
     practical: float,
-    junit_file: Path | None,
     scheduler: str,
     context: Context,
 ) -> Answer:
@@ -60,7 +57,7 @@ def check(
     --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
     no baseline).
     """
-    from harness.report.check_page import check_answer, junit
+    from harness.report.check_page import check_answer
 
     if decide:
         refuse_elsewhere(scheduler)
@@ -69,10 +66,7 @@ def check(
         refuse_given("without --decide nothing is trained", "budget", "scheduler", "data_dir")
         result = _compare(sweep, against, practical / 100, context)
     words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
-    answer = check_answer(result, shlex.join([*words, *(["--decide"] if decide else [])]))
-    if junit_file:
-        write_atomic(junit_file, junit(result, answer))
-    return answer
+    return check_answer(result, shlex.join([*words, *(["--decide"] if decide else [])]))
 
 
 def _compare(sweep: str | None, against: str | None, practical: float, context: Context) -> "Check":
@@ -101,7 +95,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
     from harness.datasets import locate
     from harness.regression.baselines import check_machine, default_reference, saved_measurements
     from harness.regression.version_checkout import Version, checkout, why_no_checkout
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
 
     if against is not None:
         reference = find_measurement(against, results=context.results, baselines=context.baselines)
@@ -134,7 +128,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
         old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
         new = Version(name="now", sweep=study)
         duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-        return decide(duel, practical=practical, say=context.say)
+        return run_duel(duel, practical=practical, say=context.say)
 
 
 def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:

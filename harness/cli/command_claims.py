@@ -12,7 +12,7 @@ from harness.base.errors import RunError, UserError
 from harness.cli.answer_output import answering
 from harness.cli.common_options import budget_option, context_options, defaulted, given_command, refuse_given
 from harness.cli.first_use import fetch_small_set
-from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge, judged_answer
+from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge_all_claims, judged_answer
 from harness.cli.launch_options import refuse_elsewhere
 from harness.report.answer import Answer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @budget_option
 @context_options("data_dir", "results", "reports")
 @answering
-def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
+def claims_command(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.
 
     It lists which claims this machine can judge, and about what that costs. With --run it makes just those launches,
@@ -39,7 +39,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
 
     if not run:
         refuse_given("without --run nothing is trained", "scheduler", "budget")
-    judged = judge(context)
+    judged = judge_all_claims(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
     planned = studies(judged.published.claims, usable_cores(), context.data_dir)
@@ -48,7 +48,7 @@ def claims(run: bool, scheduler: str, budget: float, context: Context) -> Answer
     if run:
         refuse_elsewhere(scheduler)
         _run_studies(planned, judged.judgements, 60 * budget, context)
-        judged = judge(context)
+        judged = judge_all_claims(context)
     return judged_answer(judged, context, given_command(), planned=planned)
 
 

@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
 from harness.cli.first_use import fetch_for
+from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 @budget_option
 @workload_options
 @layout_options
+@format_options
 @context_options("results", "baselines", "reports", "data_dir")
 @answering
-def compare(
+def compare_command(
     sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
@@ -77,13 +79,13 @@ def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) ->
 def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
-    from harness.regression.version_duel import VersionDuel, checks_folder, decide
+    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
     from harness.report.check_page import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)
     duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-    result = decide(duel, practical=practical, say=context.say)
+    result = run_duel(duel, practical=practical, say=context.say)
     answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
     return replace(answer, code=0)
 

@@ -14,7 +14,7 @@ from harness.base.user_path import UserPath, expanded
 from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, defaulted, refuse_given, with_options
 from harness.cli.first_use import transfer_bars
-from harness.datasets.data_checks import verify as check_data
+from harness.datasets.data_checks import verify_data as check_data
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import fetch as fetch_originals
 from harness.datasets.image_shards import write_shards
@@ -34,22 +34,22 @@ _CACHED = {
 of_set = with_options(click.argument("dataset", metavar="NAME"), context_options("data_dir"))
 
 
-@click.group()
-def data() -> None:
+@click.group(name="data")
+def data_command() -> None:
     """List, fetch, verify, prepare and describe data sets, and clean their cache.
 
     NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
     """
 
 
-@data.command("list")
+@data_command.command(name="list")
 @context_options("data_dir")
-def list_sets(context: Context) -> None:
+def list_command(context: Context) -> None:
     """Show every data set and what of it is here."""
     folder = datasets.data_folder(context.data_dir)
     rows = []
-    for name in datasets.names():
-        facts = datasets.info(name)
+    for name in datasets.dataset_names():
+        facts = datasets.dataset_info(name)
         originals = facts.find(folder)
         files = {*originals.train, *originals.test}
         here = "no"
@@ -70,21 +70,21 @@ def list_sets(context: Context) -> None:
     )
 
 
-@data.command()
+@data_command.command(name="fetch")
 @of_set
 @click.option("--mirror", help="Address of a folder that has the files, instead of the published one.")
-def fetch(dataset: str, context: Context, mirror: str | None) -> None:
+def fetch_command(dataset: str, context: Context, mirror: str | None) -> None:
     """Download the original files of NAME, checked by hash; a broken download continues where it stopped."""
-    datasets.info(dataset)
+    datasets.dataset_info(dataset)
     with transfer_bars() as progress:
         files = fetch_originals(dataset, context.data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
         click.echo(f"{path}  {path.stat().st_size:,} bytes")
 
 
-@data.command()
+@data_command.command(name="verify")
 @of_set
-def verify(dataset: str, context: Context) -> None:
+def verify_command(dataset: str, context: Context) -> None:
     """Read the real data of NAME and compare rows, classes and ranges with what is published."""
     source = datasets.locate(_workload(dataset, "real"), context.data_dir)
     prepared = datasets.prepare(source)
@@ -99,7 +99,7 @@ def verify(dataset: str, context: Context) -> None:
         raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
 
 
-@data.command()
+@data_command.command(name="prepare")
 @of_set
 @defaulted("--data-kind", type=click.Choice(DATA_KINDS), default="auto")
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
@@ -107,7 +107,7 @@ def verify(dataset: str, context: Context) -> None:
     "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
 )
 @click.option("--output", type=UserPath(), help="ImageNet: the folder of the TFRecord files.")
-def prepare(
+def prepare_command(
     dataset: str, context: Context, data_kind: str, samples: int | None, shards: int | None, output: Path | None
 ) -> None:
     """Write the memory-mapped cache of NAME, which every rank opens.
@@ -137,12 +137,12 @@ def prepare(
     click.echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
 
 
-@data.command()
+@data_command.command(name="info")
 @of_set
-def info(dataset: str, context: Context) -> None:
+def info_command(dataset: str, context: Context) -> None:
     """Show everything known about NAME."""
     workload = _workload(dataset, "auto")
-    facts = datasets.info(workload.dataset)
+    facts = datasets.dataset_info(workload.dataset)
     source = datasets.locate(workload, context.data_dir)
     lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}
     if facts.train_rows:
@@ -161,9 +161,9 @@ def info(dataset: str, context: Context) -> None:
             click.echo(f"{key if number == 0 else '':<16} {part}")
 
 
-@data.command()
+@data_command.command(name="clean")
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
-def clean(downloads: bool) -> None:
+def clean_command(downloads: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
     for part, what in _CACHED.items():
         if part != "data" or downloads:
@@ -173,11 +173,11 @@ def clean(downloads: bool) -> None:
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
     path = expanded(name)
-    is_file = name not in datasets.names() and path.suffix.lower() in SUFFIXES
-    dataset = datasets.choose(None, str(path)) if is_file else datasets.choose(name, None)
+    is_file = name not in datasets.dataset_names() and path.suffix.lower() in SUFFIXES
+    dataset = datasets.choose_dataset(None, str(path)) if is_file else datasets.choose_dataset(name, None)
     return Workload(
         dataset=dataset,
-        model=datasets.info(dataset).default_model,
+        model=datasets.dataset_info(dataset).default_model,
         batch_per_rank=1,
         data=kind,
         samples=samples,

@@ -14,7 +14,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.command(name="doctor")
 @context_options("data_dir")
 @answering
-def doctor(context: Context) -> Answer:
+def doctor_command(context: Context) -> Answer:
     """Show which MPI, TensorFlow, cores, memory, compiler and GPUs are in use, and what is wrong with them.
 
     The exit code is 0 when everything that runs need works, else 1.

@@ -7,6 +7,7 @@ import click
 from harness.base.context import Context
 from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
+from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer
 
@@ -14,13 +15,14 @@ _MOST_POINTS = 4  # in a terminal
 _MOST_FINDINGS = 5
 
 
-@click.command()
+@click.command(name="explain")
 @sweep_argument
 @base_option
 @style_option
+@format_options
 @context_options("results", "reports")
 @answering
-def explain(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
+def explain_command(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the

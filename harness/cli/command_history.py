@@ -3,19 +3,19 @@
 import click
 
 from harness.base.context import Context
-from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
+from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
 
 
 @click.command(name="history")
 @sweep_argument
-@click.option("--markdown", "summary", type=UserPath(), help="Write the result for a pull request.")
+@format_options
 @context_options("results", "baselines", "reports")
 @answering
-def history(sweep: str | None, context: Context) -> Answer:
+def history_command(sweep: str | None, context: Context) -> Answer:
     """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from

@@ -128,7 +128,7 @@ def _option(name: str, option: click.Option, value: str) -> list[str]:
 @click.command(name="make", hidden=True)
 @click.argument("target")
 @click.argument("overrides", default="")
-def make(target: str, overrides: str) -> object:
+def make_command(target: str, overrides: str) -> object:
     """Run the command that is called like the make TARGET, with make's OVERRIDES as its settings."""
     settings = read_overrides(overrides)
     if target == "help":

@@ -16,7 +16,7 @@ from harness.base.files import resource
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, given_command, names_in
 from harness.cli.first_use import fetch_small_set
-from harness.cli.judged_claims import judge, judged_answer
+from harness.cli.judged_claims import judge_all_claims, judged_answer
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.training_options import build_layouts, layout_options
 from harness.report.answer import Answer, Table
@@ -47,7 +47,7 @@ Together = Callable[[Sequence[Sweep]], int]
 @batch_options
 @context_options("data_dir", "results", "reports")
 @answering
-def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
+def paper_command(workloads: str | None, context: Context, **options: Any) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
     On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
@@ -75,7 +75,7 @@ def paper(workloads: str | None, context: Context, **options: Any) -> Answer:
     launch = partial(run_sweep, **folders, approve=approval(options))
     together = partial(run_together, **folders) if submission.scheduler == "local" else None
     studies = _run_all(plans, launch, together, context)
-    answer = judged_answer(judge(context), context, given_command(), ran=studies)
+    answer = judged_answer(judge_all_claims(context), context, given_command(), ran=studies)
     return _of_experiments(answer, names, studies, context)
 
 
@@ -83,9 +83,9 @@ def _plan(
     name: str, layouts: tuple[Layout, ...], scheduler: str, data_dir: Path | None, options: dict[str, Any]
 ) -> tuple[Sweep, ...]:
     """Return the sweeps of the experiment `name`, as large as the command line's `options` ask for."""
-    from harness.claims.paper_experiments import PRESET, ExperimentSize, plan
+    from harness.claims.paper_experiments import PRESET, ExperimentSize, plan_experiments
 
-    sweeps = plan(
+    sweeps = plan_experiments(
         EXPERIMENTS[name],
         layouts=layouts,
         preset=options["preset"] or PRESET,
@@ -155,14 +155,14 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
     A line says what cannot run. Where nothing can, all are returned: running them is refused with the reason.
     """
     from harness.claims.paper_experiments import rank_counts
-    from harness.sweep.plan import divide
+    from harness.sweep.plan import split_runnable
 
     asked = dict(options)
     if submission.scheduler == "local" and not any(options[name] for name in ("nodes", "cores", "gpus")):
         asked["nodes"] = ",".join(map(str, rank_counts(usable_cores(), claims)))
     layouts, refused = build_layouts(asked, submission)
     scheduler = submission.open(oversubscribe=options["oversubscribe"])
-    runnable, skipped = divide(layouts, scheduler.refusal)
+    runnable, skipped = split_runnable(layouts, scheduler.refusal)
     for sentence in (*refused, *(f"{skip.layout}: {skip.reason}" for skip in skipped)):
         click.echo(f"not run: {sentence}")
     return runnable or layouts

@@ -9,12 +9,12 @@ from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer
 
 
-@click.command()
+@click.command(name="policies")
 @click.argument("sweep", nargs=-1, required=True, metavar="SWEEP...")
 @click.option("--target", type=click.FloatRange(0, 1), help="Test accuracy to reach, such as 0.97.")
 @context_options("results", "reports")
 @answering
-def policies(sweep: tuple[str, ...], target: float | None, context: Context) -> Answer:
+def policies_command(sweep: tuple[str, ...], target: float | None, context: Context) -> Answer:
     """Set the SWEEPs, such as those of several sync policies, side by side: which one arrives first?"""
     from harness.report.policies_page import policies_answer
 

@@ -1,4 +1,4 @@
-"""``harness predict``: the curve beyond the machine, and the measured points as a file for Extra-P."""
+"""``harness predict``: the curve beyond the machine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +8,10 @@ import click
 
 from harness.base.context import Context
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
 from harness.cli.answer_output import answering, print_table
-from harness.cli.common_options import context_options, defaulted, given_command, network_option, refuse_given
+from harness.cli.common_options import context_options, defaulted, given_command, network_option
 from harness.cli.counts import parse_counts
+from harness.cli.format_options import format_options
 from harness.cli.network import find_network
 from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
@@ -30,25 +30,15 @@ _FAR = "1..1024*2"
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--sync", "syncs", multiple=True, help="Sync policy, instead of the launches' own; repeatable.")
 @defaulted("--algorithm", default="best", help="ring, rabenseifner, recursive-doubling or best.")
-@click.option(
-    "--extrap",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the measured points for Extra-P, and no more.",
-)
+@format_options
 @context_options("results", "reports")
 @answering
-def predict(names: tuple[str, ...], context: Context, extrap: Path | None, **options: Any) -> Answer:
+def predict_command(names: tuple[str, ...], context: Context, **options: Any) -> Answer:
     """Predict step time, epoch time and speedup of measured workloads on more nodes than there are.
 
     The computation of a step is taken from the sweep of each workload that has most valid launches with its preset's
     settings, on its fewest ranks; the allreduce is computed from the network. Nothing is measured but those two.
-
-    With --extrap FILE, nothing is predicted: the launches of that sweep are written in the text format that Extra-P
-    reads (`extrap --text FILE`), which fits its own models to them.
     """
-    if extrap is not None:
-        return _export(names, context.results, extrap)
     answer = _curves(names, context.results, options)
     for block in [element for section in answer.sections for element in section.elements]:
         if isinstance(block, Prose):
@@ -87,36 +77,3 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     click.echo(f"Network: {origin}; allreduce: {algorithm}.")
     answer = prediction_answer(curves, origin, algorithm, given_command())
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))
-
-
-def _export(names: tuple[str, ...], results: Path, file: Path) -> Answer:
-    """Write the measured points of the one workload of `names` to `file`, as Extra-P reads them."""
-    from harness.analysis.sweep_choice import choose_sweep
-    from harness.prediction.extrap_file import EXTRAP_POINTS, extrap_points, extrap_text
-
-    refuse_given(
-        "--extrap writes what was measured and predicts nothing",
-        *("nodes", "ranks_per_node", "network", "node", "syncs", "algorithm"),
-    )
-    if len(names) != 1:
-        raise UserError("--extrap writes the points of one workload: name it, such as --workload mnist-dnn")
-    (name,) = names
-    choice = choose_sweep(results, lambda study: study.sweep.workload.name == name)
-    if choice is None:
-        raise UserError(f"no valid launch of {name} in '{results}' to write for Extra-P: run `harness sweep` first")
-    points = extrap_points(choice.loaded)
-    write_atomic(file, extrap_text(points, choice.loaded.folder.name))
-    counts = ", ".join(str(point.ranks) for point in points)
-    sentence = f"Wrote {name} on {counts} ranks to {file}: read it with `extrap --text {file}`."
-    few = len(points) < EXTRAP_POINTS
-    warning = Banner(
-        kind="warning", text=f"Extra-P asks for at least {EXTRAP_POINTS} rank counts, here are {len(points)}."
-    )
-    return Answer(
-        question="What was measured?",
-        sentence=sentence,
-        data={"file": file, "workload": name, "points": points},
-        notes=[choice.sentence(name)],
-        banners=[warning] if few else [],
-        command=given_command(),
-    )

@@ -35,7 +35,7 @@ from harness.schema.claim import EXPERIMENTS
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @context_options("results", "reports")
 @answering
-def probe(
+def probe_command(
     mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], context: Context, **options: Any
 ) -> Answer:
     """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.

@@ -7,17 +7,20 @@ import click
 from harness.base.context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import base_option, context_options, style_option
+from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, plain
+from harness.report.exports import joined
 
 
-@click.command()
+@click.command(name="report")
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
+@format_options
 @context_options("results", "reports")
 @base_option
 @style_option
 @answering
-def report(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+def report_command(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     from harness.report.sweep_page import report_sweep
 
@@ -27,4 +30,5 @@ def report(sweep: tuple[str, ...], context: Context, base: int | None, style: st
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
         click.echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")
     pages = [answer.page for answer in answers]
-    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0)
+    exports = joined([answer.exports for answer in answers])
+    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0, exports=exports)

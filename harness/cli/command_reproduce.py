@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.bundle.repetition import ReproducedQuantity
 
 
-@click.command(cls=GroupedCommand)
+@click.command(name="reproduce", cls=GroupedCommand)
 @click.argument("name", metavar="LAUNCH|SWEEP|FILE")
 @click.option(
     "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @context_options("results", "data_dir")
 @batch_options
 @answering
-def reproduce(name: str, same_layout: bool, context: Context, **options: Any) -> Answer:
+def reproduce_command(name: str, same_layout: bool, context: Context, **options: Any) -> Answer:
     """Repeat LAUNCH from its record, of a SWEEP one launch of each layout, and compare.
 
     Only the record is used: settings, seed, layout and data are the recorded ones. What it depends on (source,

@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
 from harness.cli.answer_output import answering
-from harness.cli.common_options import check_mpi, defaulted
+from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
 from harness.cli.secret_arguments import check_secrets
 from harness.report.answer import Answer, Banner, Table
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
 @answering
-def run(
+def run_command(
     ranks: int | None, threads: int, gpus_per_rank: int, script: Path, arguments: tuple[str, ...], **options: Any
 ) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
@@ -47,7 +47,7 @@ def run(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
-    check_mpi()
+    refuse_bad_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
     from harness.sweep.job_state import State

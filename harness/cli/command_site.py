@@ -6,12 +6,12 @@ from harness.base.errors import RunError
 
 
 @click.group(name="site")
-def site() -> None:
+def site_command() -> None:
     """List the known computing centres, or check one against the live system."""
 
 
-@site.command(name="list")
-def list_sites() -> None:
+@site_command.command(name="list")
+def list_sites_command() -> None:
     """Name the site files that travel with the harness."""
     from harness.sweep.site import known_sites, read_site
 
@@ -20,9 +20,9 @@ def list_sites() -> None:
         click.echo(f"{name:16} {site.scheduler:6} {site.note}")
 
 
-@site.command(name="check")
+@site_command.command(name="check")
 @click.argument("site", metavar="NAME", required=False)
-def check_site(**options: str | None) -> None:
+def check_site_command(**options: str | None) -> None:
     """Compare the site file NAME (or a path, or the one of this machine) with what the scheduler says."""
     from harness.sweep.schedulers import check_site as check
     from harness.sweep.site import find_site

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _TAIL_LINES = 3  # of the log of a failed launch
 
 
-@click.command()
+@click.command(name="status")
 @sweep_argument
 @context_options("results")
 @answering
-def status(sweep: str | None, context: Context) -> Answer:
+def status_command(sweep: str | None, context: Context) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     statuses = []
     for folder in find_sweeps(sweep, context.results):

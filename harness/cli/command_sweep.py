@@ -8,8 +8,9 @@ import click
 from harness.base.context import Context
 from harness.base.errors import RunError
 from harness.cli.answer_output import answering
-from harness.cli.common_options import GroupedCommand, check_mpi, context_options, spread, written
+from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
 from harness.cli.first_use import fetch_for
+from harness.cli.format_options import format_options
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
@@ -21,8 +22,8 @@ from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
+    from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
-    from harness.sweep.sweep_command import SweepPlan
 
 
 @click.command(name="sweep", cls=GroupedCommand)
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
     help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
 )
 @batch_options
+@format_options
 @context_options("results", "reports", "data_dir")
 @answering
-def sweep(dry_run: bool, context: Context, **options: Any) -> Answer:
+def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
@@ -77,7 +79,7 @@ def _build(
 
     layouts, refused = build_layouts(options, submission)
     if not options["container"]:
-        check_mpi()
+        refuse_bad_mpi()
     fetch_for(workload, context.data_dir)
     repeats = options["repeats"]
     if repeats is None:
@@ -116,7 +118,7 @@ def _run(
     """Launch what is missing of `sweep` and report it; the answer's problem says what failed.
 
     Raises:
-        RunError: no launch has a record.
+        RunError: no launch has left a record or a failure.
     """
     from harness.report.sweep_page import report_sweep
     from harness.sweep.execute import run_sweep
@@ -134,7 +136,7 @@ def _run(
             enough=enough,
         )
     except RunError as error:
-        if not SweepFolder(folder).has_records:  # all of them failed
+        if not SweepFolder(folder).has_launches:  # none was started
             raise
         problem = str(error)
     return replace(report_sweep(folder, context.reports, network=network, keep=True), problem=problem)

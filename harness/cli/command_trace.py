@@ -17,13 +17,13 @@ from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
 
 
-@click.command()
+@click.command(name="trace")
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
 @click.option("--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @context_options("results", "reports")
 @answering
-def trace(sweep: str | None, epochs: str | None, output: Path | None, context: Context) -> Answer:
+def trace_command(sweep: str | None, epochs: str | None, output: Path | None, context: Context) -> Answer:
     """Write what every rank of LAUNCH did when, on one clock, as a Chrome trace.
 
     Steps, allreduces with their wait and wire, input, evaluation, set-up and epochs; arrows lead from the last rank

@@ -18,11 +18,11 @@ from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.record import read_point
 from harness.schema.sweep import AGAIN, Layout, Point
-from harness.schema.workload import batch_mode, is_script, survives
+from harness.schema.workload import survives
 from harness.transparent.run_settings import RunSettings
 
 
-@click.command(cls=GroupedCommand)
+@click.command(name="train", cls=GroupedCommand)
 @workload_options
 @context_options("data_dir")
 @defaulted("--threads", type=int, default=1, help="TensorFlow threads per rank.")
@@ -36,30 +36,30 @@ from harness.transparent.run_settings import RunSettings
     default=120.0,
     help="Seconds to wait for a rank before the run ends with a report; 0 for no limit.",
 )
-def train(point_file: Path | None, record: Path | None, context: Context, **options: Any) -> None:
+def train_command(point_file: Path | None, record: Path | None, context: Context, **options: Any) -> None:
     """Train one workload on the ranks of this MPI world.
 
     Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.
     """
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from harness.comm.world import abort, abort_together, check_start, impatiently, start
+    from harness.comm.world import abort, abort_together, check_start, impatiently, start_mpi
     from harness.train.stop_signals import Stopped
 
     with impatiently(options["hang_timeout"]):
-        world = start()
+        world = start_mpi()
     check_start(world.size)
-    turns.join(world.rank, world.size, busy_s)
+    turns.join_turns(world.rank, world.size, busy_s)
     point: Point | None = None
     try:
         point = world.on_root(lambda: _point(world.size, point_file, context.data_dir, options))
-        if is_script(point.workload):
+        script = point.workload.script
+        if script:
             from harness.transparent.session import run_point
 
-            workload = point.workload
             settings = RunSettings(
-                sync=workload.sync,
-                batch=batch_mode(workload),
+                sync=point.workload.sync,
+                batch=script.batch,
                 hang_timeout=options["hang_timeout"],
                 logs=rank_logs(record),
                 record=record,

@@ -114,7 +114,7 @@ budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0
 sweep_argument = click.argument("sweep", required=False)
 
 
-def check_mpi() -> None:
+def refuse_bad_mpi() -> None:
     """Refuse a site's MPI library that mpi4py cannot load before anything starts, or say that it may be so.
 
     Raises:

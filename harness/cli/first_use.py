@@ -10,7 +10,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.datasets.downloads import ShowFile
@@ -28,7 +28,7 @@ def fetch_for(workload: Workload, data_dir: Path | None) -> None:
         UserError: as `fetch_small_set`.
     """
     declined = workload.data == "synthetic" or workload.input == "resident"
-    if not declined and not is_script(workload):
+    if not declined and not workload.script:
         fetch_small_set(workload.dataset, data_dir)
 
 
@@ -48,7 +48,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
     allowed = os.environ.get(SWITCH, "1")
     if allowed not in ("0", "1"):
         raise UserError(f"{SWITCH}={allowed} is neither 1 nor 0: 0 keeps every command from fetching data by itself")
-    dataset = datasets.info(name)
+    dataset = datasets.dataset_info(name)
     named = data_dir is not None or os.environ.get("HARNESS_DATA_DIR")
     if allowed == "0" or not dataset.small or named or in_a_job():
         return

@@ -32,7 +32,7 @@ class JudgedClaims:
     judgements: "list[Judgement]"
 
 
-def judge(context: Context) -> JudgedClaims:
+def judge_all_claims(context: Context) -> JudgedClaims:
     """Judge every claim by all sweeps in the results and the bench in the reports."""
     import pandas as pd
 

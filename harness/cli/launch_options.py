@@ -57,13 +57,13 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     Raises:
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
-    from harness.sweep.schedulers import choose, scheduler_class
+    from harness.sweep.schedulers import choose_scheduler, scheduler_class
     from harness.sweep.site import find_site
     from harness.sweep.submission_settings import Submission
 
     options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
     site = find_site(options["site"])
-    scheduler, reason = choose(options["scheduler"], site)
+    scheduler, reason = choose_scheduler(options["scheduler"], site)
     if options["nested"] and options["array"]:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     request = _build_request(options, scheduler_class(scheduler).suitable(site.request))
@@ -141,10 +141,10 @@ def refuse_elsewhere(scheduler: str) -> None:
     Raises:
         UserError: another scheduler than that of this machine was named or found.
     """
-    from harness.sweep.schedulers import choose
+    from harness.sweep.schedulers import choose_scheduler
     from harness.sweep.site import find_site
 
-    chosen, _ = choose(scheduler, find_site(None))
+    chosen, _ = choose_scheduler(scheduler, find_site(None))
     if chosen != "local":
         raise UserError(
             f"both versions train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 _SCRIPT = (
     what("--script", type=UserPath(), help="A TensorFlow script of your own; see `harness run`."),
     what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
-    what("--script-batch", default="per-rank", metavar="per-rank|global", help="Its batch: of each rank, or of all."),
+    what(
+        "--script-batch",
+        default="per-rank",
+        metavar="per-rank|global|ROWS",
+        help="Its batch: of each rank, or of all. ROWS: of each rank, that of a loop of its own.",
+    ),
 )
 
 
@@ -30,7 +35,7 @@ def workload_options(command: Command) -> Command:
     """Add the options of a workload, one for each of its fields and of a script to a click command."""
     from harness import datasets
 
-    registered = {"dataset": "|".join(datasets.names()), "preset": "|".join(PRESETS)}
+    registered = {"dataset": "|".join(datasets.dataset_names()), "preset": "|".join(PRESETS)}
     return with_options(*field_options(Workload, HOW, registered), *_SCRIPT)(command)
 
 
@@ -46,8 +51,8 @@ def build_workload(options: dict[str, Any]) -> Workload:
     if options.get("script"):
         return _build_script(options, settings)
     data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
-    settings["dataset"] = datasets.choose(settings["dataset"], data_file)
-    settings["model"] = settings["model"] or datasets.info(settings["dataset"]).default_model
+    settings["dataset"] = datasets.choose_dataset(settings["dataset"], data_file)
+    settings["model"] = settings["model"] or datasets.dataset_info(settings["dataset"]).default_model
     settings["preset"] = settings["preset"] or "default"
     return resolve(**settings | {"data_file": data_file})
 
@@ -55,10 +60,12 @@ def build_workload(options: dict[str, Any]) -> Workload:
 def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload:
     """Return the workload of a user's script, which settles everything but the sync policy by itself."""
     batches = ("per-rank", "global")
-    if options["script_batch"] not in batches:
-        raise unknown("script batch", options["script_batch"], batches)
+    batch = options["script_batch"]
+    is_number = batch.isascii() and batch.isdecimal() and int(batch) > 0
+    if batch not in batches and not is_number:
+        raise unknown("script batch", batch, (*batches, "32"))
     for name, value in settings.items():
-        if value is not None and name not in ("sync", "note"):
+        if value is not None and name not in ("sync", "note", "own_rate"):
             raise UserError(
                 f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
@@ -69,8 +76,9 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
         options["script"],
         arguments,
         sync=settings["sync"] or "gradients",
-        batch=options["script_batch"],
+        batch=batch,
         note=settings["note"],
+        own_rate=settings["own_rate"],
     )
 
 

@@ -1,16 +1,15 @@
-"""Which GPU each rank trains on, and what the GPUs are."""
+"""What the GPUs of a host are, and which of them TensorFlow uses."""
 
 import os
-import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.processes import ask
-from harness.comm.world import World
+from harness.base.processes import run_program
 
-_FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
+_FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit", "pci.bus_id")
 _QUERY = ("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
 _LIMIT_S = 60  # the first call after a boot loads the driver
 INSTALL_CUDA = ".venv/bin/python -m pip install -e '.[gpu]' in the checkout"
@@ -19,7 +18,11 @@ INSTALL_CUDA = ".venv/bin/python -m pip install -e '.[gpu]' in the checkout"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU as its driver describes it: memory in MiB, highest clock in MHz, power limit in watts."""
+    """One GPU as its driver describes it: memory in MiB, highest clock in MHz, power limit in watts, PCI address.
+
+    `node` is the NUMA node that it is near to, None where the system does not say; `seen` are the UUIDs of all that its
+    rank may use, in CUDA's order.
+    """
 
     uuid: str
     name: str
@@ -27,6 +30,9 @@ class Gpu:
     memory_mib: str
     clock_mhz: str
     power_w: str
+    bus: str = ""
+    node: int | None = None
+    seen: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -36,9 +42,22 @@ class Gpu:
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
     """Return the GPUs in nvidia-smi's answer to the query, one a line, in the bus's order."""
-    rows = [[*map(str.strip, line.split(","))] for line in text.splitlines() if line.strip()]
-    names = ("uuid", "name", "driver", "memory_mib", "clock_mhz", "power_w")
-    return tuple(Gpu(**dict(zip(names, row, strict=True))) for row in rows)
+    gpus = []
+    for line in filter(str.strip, text.splitlines()):
+        uuid, name, driver, memory, clock, power, bus = map(str.strip, line.split(","))
+        gpu = Gpu(uuid=uuid, name=name, driver=driver, memory_mib=memory, clock_mhz=clock, power_w=power, bus=bus)
+        gpus.append(gpu)
+    return tuple(gpus)
+
+
+def near_node(bus: str, folder: Path = Path("/sys/bus/pci/devices")) -> int | None:
+    """Return the NUMA node of the PCI device at `bus`, such as 00000000:17:00.0, None where the system does not say."""
+    domain, _, place = bus.lower().partition(":")
+    try:
+        node = int((folder / f"{domain[-4:]}:{place}" / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
 
 
 def with_instances(gpus: Sequence[Gpu], listing: str) -> tuple[Gpu, ...]:
@@ -63,12 +82,13 @@ def visible_gpus() -> tuple[Gpu, ...]:
     Raises:
         UserError: there is no driver, or CUDA_VISIBLE_DEVICES names a GPU that is not there.
     """
-    answer = ask(_QUERY, limit_s=_LIMIT_S)
+    answer = run_program(_QUERY, limit_s=_LIMIT_S)
     if answer.code != 0:
         raise UserError(
             f"GPUs are asked for, but the driver does not answer ({answer.last_error}): use a host with GPUs, or none"
         )
-    gpus = with_instances(parse_gpus(answer.out), ask((_QUERY[0], "-L"), limit_s=_LIMIT_S).out)
+    whole = [replace(gpu, node=near_node(gpu.bus)) for gpu in parse_gpus(answer.out)]
+    gpus = with_instances(whole, run_program((_QUERY[0], "-L"), limit_s=_LIMIT_S).out)
     return select_visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -91,57 +111,17 @@ def select_visible(gpus: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     return tuple(chosen)
 
 
-def assign(pools: Sequence[tuple[Gpu, ...]], local_rank: int, *, host: str, shared: bool) -> Gpu:
-    """Return the GPU of rank `local_rank` of a host; `pools` are what each of the host's ranks may use.
-
-    Where a scheduler gave every rank GPUs of its own, it is the first of them; where all see the same, it goes
-    by the local rank. `shared` permits several ranks on one GPU.
-
-    Raises:
-        UserError: there are fewer GPUs than ranks and they may not be shared, or none.
-    """
-    pool = pools[local_rank]
-    together = {gpu.uuid for other in pools for gpu in other}
-    if not pool:
-        raise UserError(f"GPUs are asked for, but local rank {local_rank} on {host} sees none: ask for GPUs in the job")
-    if len(together) == sum(len(other) for other in pools):
-        return pool[0]
-    if len(together) < len(pools) and not shared:
-        raise UserError(
-            f"{len(pools)} ranks on {host} for {len(together)} GPUs: use at most {len(together)} ranks per node, "
-            "or OVERSUBSCRIBE=1 in a sweep to share GPUs for function, never for timing"
-        )
-    return pool[local_rank % len(pool)]
-
-
-def own_gpu(world: World, gpus_per_rank: int, *, shared: bool) -> Gpu | None:
-    """Return this rank's GPU, None where ranks have none, and hide all others. Call before TensorFlow is imported.
-
-    Raises:
-        SharedError: a UserError of `visible_gpus` or `assign`, on every rank.
-    """
-    gpu = None
-    if gpus_per_rank:
-        from mpi4py import MPI
-
-        local = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        pools = local.allgather(world.on_all(visible_gpus))
-        number = local.Get_rank()
-        local.Free()
-        gpu = world.on_all(lambda: assign(pools, number, host=platform.node(), shared=shared))
-    hide_others(gpu)
-    return gpu
-
-
 def hide_others(gpu: Gpu | None) -> None:
     """Let the CUDA library of this process find `gpu` alone, or none; it asks when the first GPU is looked for."""
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid if gpu else "-1"
 
 
-def start_gpu(gpu: Gpu | None) -> None:
-    """Have TensorFlow see `gpu` alone and take its memory as it needs it, not all at once; None for no GPU at all.
+def start_gpu(gpu: Gpu | None, *, alone: bool = False) -> None:
+    """Have TensorFlow use `gpu` alone and take its memory as it needs it, not all at once; None for no GPU at all.
 
     Call before its first operation: from then on CUDA_VISIBLE_DEVICES, which a script may set, is not asked any more.
+    CUDA sees all GPUs that the rank may use, as NCCL and MPI need to reach another rank's directly, unless TensorFlow
+    is to find the rank's `alone`, as a script does, or it is a MIG instance, of which CUDA shows a process only one.
 
     Raises:
         UserError: TensorFlow does not see the GPU (its CPU-only build, or no CUDA libraries).
@@ -150,14 +130,26 @@ def start_gpu(gpu: Gpu | None) -> None:
     import tensorflow as tf
 
     hide_others(gpu)
+    seen = cuda_devices(gpu, alone=alone) if gpu else ()
+    if seen:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
     devices = tf.config.list_physical_devices("GPU")
-    if gpu and not devices:
+    if gpu and len(devices) != len(seen):
         raise UserError(
-            f"TensorFlow {tf.__version__} does not see the GPU '{gpu.name}': install its CUDA libraries with "
-            f"{INSTALL_CUDA}, or use no GPUs"
+            f"TensorFlow {tf.__version__} does not see the GPU '{gpu.name}' ({len(devices)} of {len(seen)} GPUs): "
+            f"install its CUDA libraries with {INSTALL_CUDA}, or use no GPUs"
         )
+    if gpu and not alone:
+        devices = [devices[seen.index(gpu.uuid)]]
+        tf.config.set_visible_devices(devices, "GPU")
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
+
+
+def cuda_devices(gpu: Gpu, *, alone: bool) -> tuple[str, ...]:
+    """Return the UUIDs of what CUDA is to see, in its order, as `start_gpu` says."""
+    divided = any(uuid.startswith("MIG-") for uuid in (gpu.uuid, *gpu.seen))
+    return (gpu.uuid,) if alone or divided or gpu.uuid not in gpu.seen else gpu.seen
 
 
 def gpu_peak_bytes() -> int:

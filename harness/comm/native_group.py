@@ -26,6 +26,11 @@ _FAILURE_BYTES = 1000
 _group_numbers = itertools.count()  # those of one communicator are opened by all its ranks in one order
 
 
+def new_group_number() -> int:
+    """Return a number that no group of this process has; the same on all ranks that open the same groups."""
+    return next(_group_numbers)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedGroup:
     """What a group sums by; `short_of_memory` says that shared memory was too short for what was asked for."""
@@ -38,7 +43,7 @@ class NativeGroup:
     """A group of the C++ part by its number; it is opened, summed by and closed on all its ranks together."""
 
     def __init__(self, library: NativeLibrary) -> None:
-        self.number = next(_group_numbers)
+        self.number = new_group_number()
         self._functions = library.functions
 
     def open(

@@ -52,7 +52,7 @@ def _find() -> LibraryAnswer:
     if chosen_algorithm() is Algorithm.BRIDGE:
         return LibraryAnswer(library=None, missing_because="HARNESS_REDUCTION=bridge is set")
     try:
-        return LibraryAnswer(library=_load(native_build.build()))
+        return LibraryAnswer(library=_load(native_build.build_operation()))
     except (RunError, UserError) as error:
         return LibraryAnswer(library=None, missing_because=str(error))
 

@@ -72,7 +72,7 @@ class NativeReduction:
         self.overlapped = overlap
         self.notes: tuple[Note, ...] = ()
         self.reopen(comm)
-        own_turns = turns.current()
+        own_turns = turns.current_turns()
         if own_turns is not None and self.algorithm is Algorithm.NATIVE:
             own_turns.core_ns = self.core_ns
         self.name = f"native operation, {REDUCTION_NAMES[self.algorithm]}"
@@ -100,7 +100,7 @@ class NativeReduction:
         sums = dict[int, tf.Tensor]()
         for piece, options in self._pieces(tensors, label):
             values = [tensors[index] for index in piece]
-            totals = self._operations.harness_allreduce(values=values, scale=_bits(scale)[0], **options)
+            totals = self._operations.harness_allreduce(values=values, scale=bits(scale)[0], **options)
             sums |= zip(piece, totals, strict=True)
         return [sums[index] for index in range(len(tensors))]
 
@@ -116,7 +116,7 @@ class NativeReduction:
                 rate=rate,
                 steps=step.steps,
                 rule=step.rule,
-                constants=_bits(step.decay1, step.decay2, step.epsilon),
+                constants=bits(step.decay1, step.decay2, step.epsilon),
                 **options,
             )
 
@@ -152,7 +152,7 @@ def _handles(variables: "Sequence[keras.Variable]", piece: Sequence[int]) -> lis
     return [variables[index].value.handle for index in piece] if variables else []
 
 
-def _bits(*values: float) -> list[int]:
+def bits(*values: float) -> list[int]:
     """Return float64 values as an operation's attributes take them, whose own floats are of 32 bits."""
     bits: list[int] = np.array(values, np.float64).view(np.int64).tolist()
     return bits

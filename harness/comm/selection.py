@@ -9,11 +9,13 @@ import numpy as np
 
 from harness.base.errors import SharedError, UserError
 from harness.comm.bridge_reduction import BridgeReduction
+from harness.comm.gpu_sums import open_nccl
 from harness.comm.native_group import Sum, direct_sum
 from harness.comm.native_library import NativeLibrary, find_library
 from harness.comm.native_reduction import NativeReduction, in_pieces
+from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.placement import observe
-from harness.comm.reduction import Reduction, Updater
+from harness.comm.reduction import Reduction
 from harness.comm.settings import chosen_algorithm, chosen_overlap
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
@@ -44,7 +46,8 @@ def select(
     host, else by the faster of the next two, by a short trial), ``messages`` (the operation, by MPI_Allreduce),
     ``node-aware`` (the operation: shared memory on each host, where each rank adds up a slice, then messages for the
     sum of every slice over the hosts) or ``bridge`` (through Python). Where the operation cannot be built on some
-    rank, all take the bridge; the note says why.
+    rank, all take the bridge; the note says why. Where every rank has a GPU, ``native`` is NCCL if it can be used, and
+    the note says why not. ``nccl`` is the same, also where ranks share a GPU; ``staged`` does without.
 
     Where a rank has several `threads`, sums between hosts are made in pieces while gradients are still computed; those
     of one host, which take less, are not. HARNESS_OVERLAP=1 or 0 chooses by hand. Where failures are to be outlived a
@@ -57,11 +60,12 @@ def select(
     sent = [size // 2 for size in tensors] if wire != "float32" else tensors
     overlap = _overlap(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
-    if overlap and whole and chosen_overlap():
-        reduction.notes = (*reduction.notes, Note(code=NoteCode.OVERLAP_IGNORED))
+    ignored = _ignored_overlap(reduction, overlap and whole)
+    if ignored is not None and chosen_overlap():
+        reduction.notes = (*reduction.notes, Note(code=ignored))
     if wire == "float32" or not needs_sync(world.size):
         return reduction
-    if not isinstance(reduction, Updater):
+    if reduction.algorithm is Algorithm.BRIDGE:
         why = "; ".join(map(str, reduction.notes)) or "HARNESS_REDUCTION=bridge is set"
         raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
     return WireReduction(reduction, wire)
@@ -71,22 +75,43 @@ def _select(world: World, tensors: Sequence[int], largest: int, guard: bool, ove
     choice = chosen_algorithm()
     if choice is Algorithm.BRIDGE or not needs_sync(world.size):
         return BridgeReduction(world.comm)
+    on_gpus = _select_nccl(world, choice)
+    if isinstance(on_gpus, NcclReduction):
+        return on_gpus
+    staged = () if on_gpus is None else (on_gpus,)
     answer = find_library(world.comm)
     library = answer.library
     if library is None:
         missing = Note(code=NoteCode.BRIDGE, values={"reason": answer.missing_because})
-        return BridgeReduction(world.comm, (missing,))
+        return BridgeReduction(world.comm, (*staged, missing))
     algorithm: Algorithm = choice
     note: Note | None = None
-    if choice is Algorithm.NATIVE:
+    if choice in (Algorithm.NATIVE, Algorithm.NCCL, Algorithm.STAGED):
         algorithm, note = faster_algorithm(world, library, tensors)
     reduction = NativeReduction(world.comm, library, largest=largest, algorithm=algorithm, guard=guard, overlap=overlap)
     if reduction.short_of_memory:
         note = Note(code=NoteCode.NO_SHARED_MEMORY, values={"bytes": largest})
     elif choice is Algorithm.NODE_AWARE and reduction.algorithm is not choice:
         note = Note(code=NoteCode.NOT_NODE_AWARE)
-    reduction.notes = (note,) if note else ()
+    reduction.notes = (*staged, note) if note else staged
     return reduction
+
+
+def _select_nccl(world: World, choice: Algorithm) -> NcclReduction | Note | None:
+    """Return the sums by NCCL, a note why a `choice` that means them is another, None where it does not mean them."""
+    if choice not in (Algorithm.NATIVE, Algorithm.NCCL):
+        return None
+    answer = open_nccl(world, shared=choice is Algorithm.NCCL)
+    if answer is None and choice is Algorithm.NCCL:
+        return Note(code=NoteCode.STAGED, values={"reason": "no rank has a GPU"})
+    return answer
+
+
+def _ignored_overlap(reduction: Reduction, whole: bool) -> NoteCode | None:
+    """Return what to say where sums are not made in pieces although the hosts and threads are such; None elsewhere."""
+    if reduction.algorithm is Algorithm.NCCL:
+        return NoteCode.NCCL_IN_ONE_PIECE
+    return NoteCode.OVERLAP_IGNORED if whole else None
 
 
 def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:

@@ -13,6 +13,8 @@ from harness.comm.native_library import find_library
 
 _Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
 _boundary: Any = None  # what the C++ part calls, which must be kept
+built = 0
+"""How many passes have been built or made, in a block."""
 
 
 def pass_turn(gradients: Sequence[Any]) -> list[Any]:
@@ -21,9 +23,11 @@ def pass_turn(gradients: Sequence[Any]) -> list[Any]:
     By the native operation, which costs nothing that can be measured, else by way of Python. Return the operation that
     what is no exchange has to wait for, if there is one: exchanges wait by themselves.
     """
-    current = turns.current()
+    global built
+    current = turns.current_turns()
     if current is None:
         return []
+    built += 1
     native = _operations(current)
     if native is None and tf.executing_eagerly():
         current.step()
@@ -38,7 +42,7 @@ def pass_turn(gradients: Sequence[Any]) -> list[Any]:
 
 
 def _pass(_: object) -> np.int64:
-    current = turns.current()
+    current = turns.current_turns()
     assert current is not None
     current.step()
     return np.int64(0)

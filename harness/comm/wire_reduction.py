@@ -19,6 +19,7 @@ class WireReduction:
     """Sums of float32 tensors by way of another reduction's sums of 16-bit ones, for use in a graph.
 
     The ranks' values are added up in float32 and rounded once (between hosts once more, where sums are node-aware).
+    NCCL adds them in 16 bits, rounded at every rank.
     """
 
     def __init__(self, inner: Reduction, wire: str) -> None:

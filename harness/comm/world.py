@@ -66,7 +66,7 @@ class World:
 
 
 @functools.cache
-def start() -> World:
+def start_mpi() -> World:
     """Initialise MPI and return the world of all ranks.
 
     Calls are serialised, not concurrent: TensorFlow makes them from its own threads, one at a time.

@@ -3,7 +3,7 @@
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
 from harness.datasets.file_summary import own_file_lines
-from harness.datasets.known import choose, info, names
+from harness.datasets.known import choose_dataset, dataset_info, dataset_names
 from harness.datasets.own_file import FILE
 from harness.datasets.prepare import Prepared, prepare
 
@@ -12,11 +12,11 @@ __all__ = [
     "DataSource",
     "Dataset",
     "Prepared",
-    "choose",
+    "choose_dataset",
     "data_folder",
-    "info",
+    "dataset_info",
     "locate",
-    "names",
+    "dataset_names",
     "own_file_lines",
     "prepare",
 ]

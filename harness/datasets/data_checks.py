@@ -9,7 +9,7 @@ from harness.datasets.data_source import DataSource
 from harness.datasets.dataset import Array, Dataset
 from harness.datasets.downloads import published_or_pinned
 from harness.datasets.file_hashes import file_sha256
-from harness.datasets.known import info
+from harness.datasets.known import dataset_info
 from harness.datasets.npy_files import shift_and_factor
 from harness.datasets.prepare import Prepared
 
@@ -24,12 +24,12 @@ class FileCheck:
     agrees: bool | None = None
 
 
-def verify(source: DataSource, prepared: Prepared) -> list[FileCheck]:
+def verify_data(source: DataSource, prepared: Prepared) -> list[FileCheck]:
     """Return the checks of rows, classes, value range, and mean and deviation of real data, in this order.
 
     Rows that were held out of a training part count as training rows again here.
     """
-    facts = info(source.name)
+    facts = dataset_info(source.name)
     record = prepared.record
     train_y = prepared.train_y
     test_y = prepared.test_y

@@ -14,10 +14,11 @@ from harness.datasets.csv_dialect import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.file_hashes import file_sha256
 from harness.datasets.image_index import open_index
-from harness.datasets.known import info
+from harness.datasets.known import dataset_info
 from harness.datasets.own_file import CSV, FILE
 from harness.schema.code_identity import script_id
-from harness.schema.workload import DATASET, IMAGENET, Workload, image_size, is_script, script_command
+from harness.schema.user_script import SCRIPT
+from harness.schema.workload import IMAGENET, Workload, image_size
 
 _OWN_READING = "2"
 """How a user's own file is read and which rows of it are held out: another number where the same file gives others."""
@@ -78,23 +79,24 @@ def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> Data
 
 
 def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
-    if is_script(workload):
-        sha256 = script_id(script_command(workload)[0])
-        return DataSource(name=workload.dataset, kind="script", data_id=DATASET, sha256=sha256, note="the script's own")
-    dataset = info(workload.dataset)
+    if workload.script:
+        sha256 = script_id(workload.script.path)
+        return DataSource(name=workload.dataset, kind=SCRIPT, data_id=SCRIPT, sha256=sha256, note="the script's own")
+    dataset = dataset_info(workload.dataset)
     settings = csv_settings(workload)
+    suffix = workload.own_file.suffix.lower() if workload.own_file else ""
     for field in dataclasses.fields(settings):
         name = field.name.upper()
         value = getattr(settings, field.name)
-        if value and Path(workload.data_file or "").suffix.lower() != CSV:
+        if value and suffix != CSV:
             raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
         if workload.data == "synthetic":
             raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")
-        if workload.data_file is None:
+        if workload.own_file is None:
             raise UserError("DATASET=file names no file: give it with --data FILE")
-        path = Path(workload.data_file)
-        return _rows(workload, FoundFiles(train=(path,), test=(path,)), "")
+        own_files = (workload.own_file,)
+        return _rows(workload, FoundFiles(train=own_files, test=own_files), "")
     folder = data_folder(data_dir)
     if workload.data == "synthetic":
         return _stand_in(dataset, workload, "")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.files import locked, make_folder, user_errors, write_atomic
+from harness.base.files import hold_lock_file, make_folder, user_errors, write_atomic
 from harness.datasets.dataset import Dataset, Download
-from harness.datasets.known import info
+from harness.datasets.known import dataset_info
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes of the whole file (None while unknown)."""
@@ -157,13 +157,13 @@ def fetch(
         UserError: no address brings a file with the right hash (what has a wrong one is removed), or the folder
             cannot be written.
     """
-    dataset = info(name)
+    dataset = dataset_info(name)
     if not dataset.downloads:
         raise UserError(f"{dataset.title} is not free to download: register where it is offered and use --data-dir")
     place = make_folder(folder / name, "data folder", "choose --data-dir")
     sources = [mirror.rstrip("/")] if mirror else _sources(dataset)
     paths = []
-    with locked(place / ".lock"):
+    with hold_lock_file(place / ".lock"):
         for file in dataset.downloads:
             paths.append(_fetch_file(file, place, sources, progress(file), patience))
     return paths
@@ -279,7 +279,9 @@ def fetch_at_first_use(name: str, folder: Path, progress: ShowFile, give_up_s: f
         UserError: as `fetch`, or the limit is reached.
     """
     attempts = 2
-    each_s = give_up_s / (1 + attempts * len(_sources(info(name))))  # so that one that hangs leaves time for the others
+    each_s = give_up_s / (
+        1 + attempts * len(_sources(dataset_info(name)))
+    )  # so that one that hangs leaves time for the others
     patience = Patience(connect_s=each_s, idle_s=each_s, pause_s=0.1, attempts=attempts)
     news = _News()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, locked, make_folder, write_atomic
+from harness.base.files import cache_folder, hold_lock_file, make_folder, write_atomic
 
 
 def file_sha256(path: Path) -> str:
@@ -27,7 +27,7 @@ def file_sha256(path: Path) -> str:
     if sha256 is not None:  # before any lock: a cache that somebody else prepared may be read-only
         return sha256
     make_folder(cached.parent)
-    with locked(cached.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
+    with hold_lock_file(cached.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
         sha256 = _cached_hash(cached, file_state)
         if sha256 is None:
             with _readable(path), path.open("rb") as file:

@@ -16,7 +16,7 @@ from harness.datasets.data_source import DataSource
 from harness.datasets.dataset import TEST, TRAIN, Array, Chunk, Dataset
 from harness.datasets.held_out import SEED, are_sorted, order_rows, reorder
 from harness.datasets.image_index import open_index
-from harness.datasets.known import info
+from harness.datasets.known import dataset_info
 from harness.datasets.npy_files import NpyWriter, Vector, read_chunks, shift_and_factor
 from harness.datasets.own_arrays import ArrayFile
 from harness.datasets.own_file import CSV, FILE
@@ -89,7 +89,7 @@ def prepared_folder(source: DataSource) -> Path:
 def _write(source: DataSource, folder: Path) -> None:
     """Write x.npy and y.npy (training rows, then test rows), the statistics and, last, the record."""
     _log.info("preparing %s in '%s'", source.data_id, folder)
-    dataset = info(source.name).sized(source.image_size, source.classes)
+    dataset = dataset_info(source.name).sized(source.image_size, source.classes)
     own_reader = _own_reader(source)
     dataset = replace(dataset, read=own_reader.read) if own_reader else dataset
     train_rows, test_rows = _write_rows(dataset, source, folder)
@@ -246,7 +246,7 @@ def _held_out(dataset: Dataset, file: str, train_rows: int, test_rows: int) -> s
 
 
 def _open_images(source: DataSource) -> Prepared:
-    dataset = info(source.name).sized(source.image_size, source.classes)
+    dataset = dataset_info(source.name).sized(source.image_size, source.classes)
     train = source.train
     test = source.test
     if source.kind == "synthetic":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from harness.base.errors import UserError
 from harness.doctor.diagnostic import Diagnostic, ok, problem
 from harness.schema.sweep import Layout
-from harness.sweep.schedulers import choose, open_scheduler, scheduler_class
+from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
 
 _NODES = 2
@@ -16,7 +16,7 @@ def check_scheduler() -> Iterator[Diagnostic]:
     """Yield the lines of the scheduler, of the site's file, of the PMI and of a launch on two nodes."""
     try:
         site = find_site(None)
-        name, why = choose("auto", site)
+        name, why = choose_scheduler("auto", site)
         request = scheduler_class(name).suitable(site.request)
         scheduler = open_scheduler(name, site=site, request=request, oversubscribe=True)
         words = scheduler.launcher(Layout(nodes=_NODES)).words

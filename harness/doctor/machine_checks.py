@@ -13,9 +13,9 @@ from harness.base.cores import affinity_narrowed, cpu_quota, usable_cores
 from harness.base.cpu_contention import TOLERANCE, look
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, make_folder, user_errors
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.comm.gpus import INSTALL_CUDA
-from harness.datasets import data_folder, info, names
+from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
 
 _GIB = 2**30
@@ -59,7 +59,9 @@ def check_gpus(seen: tuple[str, ...]) -> Diagnostic:
     """Return the line of the GPUs: those of the driver, and those that TensorFlow has `seen`."""
     if shutil.which("nvidia-smi") is None:
         return ok("GPUs", f"{len(seen)}: {', '.join(seen)}" if seen else "none")
-    reply = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], limit_s=30)
+    reply = run_program(
+        ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], limit_s=30
+    )
     if reply.code != 0:
         return warning("GPUs", f"nvidia-smi fails: {reply.first_line}", "install the GPU's driver, or go on without it")
     driver = [line.strip() for line in reply.out.splitlines() if line.strip()]
@@ -103,11 +105,11 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
         yield problem("data folder", str(error), "give --data-dir, or set HARNESS_DATA_DIR, to a folder that exists")
         return
     yield ok("data folder", str(folder) if folder.is_dir() else f"{folder}, not there yet")
-    for name in names():
-        originals = info(name).find(folder)
+    for name in dataset_names():
+        originals = dataset_info(name).find(folder)
         finding = "original files"
         if originals.missing:
             finding = f"no original files (missing {', '.join(originals.missing)}): a synthetic stand-in is used"
-        elif info(name).separate_test and not originals.test:
+        elif dataset_info(name).separate_test and not originals.test:
             finding = "training files only: test rows are held out of them"
         yield ok(f"data {name}", finding)

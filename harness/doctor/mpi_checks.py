@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.processes import Reply, ask
+from harness.base.processes import Reply, run_program
 from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_family
 from harness.comm.settings import mpi_choice
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
@@ -39,7 +39,7 @@ def find_mpirun() -> Launcher | UserError:
         family = mpi_family(path)
     except UserError as error:
         return error
-    return Launcher(path=path, family=family, version=ask([str(path), "--version"], limit_s=30).first_line)
+    return Launcher(path=path, family=family, version=run_program([str(path), "--version"], limit_s=30).first_line)
 
 
 def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
@@ -54,7 +54,7 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
     except UserError:  # the launcher's line says it
         bad = None
     variables = mpi4py_variables(launcher.path, launcher.family) if isinstance(launcher, Launcher) else None
-    reply = ask(_MPI_PROBE, limit_s=_MPI_LIMIT_S, changes=variables)
+    reply = run_program(_MPI_PROBE, limit_s=_MPI_LIMIT_S, changes=variables)
     answers = reply.answers()
     if bad is not None:
         yield problem("MPI library", str(bad).removesuffix(f": {bad.fix}"), bad.fix)
@@ -69,7 +69,7 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
         layout = Layout(nodes=_RANKS)
         scheduler = open_scheduler("local", oversubscribe=True)
         command = (*scheduler.launcher(layout).words, *_MPI_PROBE)  # two ranks exactly as a sweep starts them
-        yield check_world(ask(command, limit_s=_MPI_LIMIT_S, changes=scheduler.environment(layout)))
+        yield check_world(run_program(command, limit_s=_MPI_LIMIT_S, changes=scheduler.environment(layout)))
 
 
 def check_match(*, library: str, launcher: str) -> Diagnostic:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.base.provenance import git_commit, package_version
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
 
@@ -33,7 +33,7 @@ def check_package(name: str, title: str) -> Diagnostic:
 
 def try_tensorflow() -> TensorFlow:
     """Import TensorFlow in another process and compute something."""
-    reply = ask([sys.executable, "-m", "harness.doctor.software_probes", "tensorflow"], limit_s=_IMPORT_LIMIT_S)
+    reply = run_program([sys.executable, "-m", "harness.doctor.software_probes", "tensorflow"], limit_s=_IMPORT_LIMIT_S)
     answers = reply.answers()
     if not answers:
         return TensorFlow(error=reply.last_error)
@@ -68,7 +68,7 @@ def check_compilers(launcher: Path | None) -> Iterator[Diagnostic]:
 def _version(title: str, path: str | None, fix: str) -> Diagnostic:
     if path is None:
         return warning(title, "not found", fix)
-    reply = ask([path, "--version"], limit_s=30)
+    reply = run_program([path, "--version"], limit_s=30)
     if reply.code != 0:
         return warning(title, f"{path}: {reply.last_error}", fix)
     return ok(title, f"{reply.first_line}, {path}")

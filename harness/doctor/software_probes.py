@@ -13,9 +13,9 @@ import numpy as np
 
 def probe_mpi() -> None:
     """Join the world as a launch does, allreduce the rank numbers; rank 0 prints which MPI this is and their sum."""
-    from harness.comm.world import start
+    from harness.comm.world import start_mpi
 
-    world = start()
+    world = start_mpi()
     from mpi4py import MPI
 
     levels = {

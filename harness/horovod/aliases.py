@@ -65,11 +65,11 @@ class _Finder(importlib.abc.MetaPathFinder):
             real = any(each.find_spec("horovod", None) for each in others if hasattr(each, "find_spec"))
             self._theirs = real and self._choice == "theirs"
             if real:
-                from harness.horovod.process_sets import host, note
+                from harness.horovod.process_sets import host, say_on_rank_0
 
                 which = "the one that is installed" if self._theirs else "the harness's"
                 switch = "HOROVOD=ours takes the harness's" if self._theirs else "HOROVOD=theirs takes the other"
-                note(f"the script's Horovod is {which}; {switch}")
+                say_on_rank_0(f"the script's Horovod is {which}; {switch}")
                 if self._theirs:
                     host.begin()
         return self._theirs
@@ -85,7 +85,7 @@ class _Loader(importlib.abc.Loader):
         words: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
         if name == "horovod":
             if import_module(f"{_OWN}.process_sets").host.answers:
-                import_module(f"{_OWN}.keras2").answer()
+                import_module(f"{_OWN}.keras2").offer_keras2()
         elif name.endswith((".elastic", ".exceptions")):
             words |= _words("recovery")
         elif "common" in name:

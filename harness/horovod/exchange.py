@@ -5,7 +5,6 @@ root, shapes and types. From the same headers every rank comes to the same concl
 """
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+
+from harness.base.turns import clock
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -36,6 +37,8 @@ class Request(NamedTuple):
     extra: tuple[int, ...] = ()
 
 
+calls: list[tuple[float, float]] | None = None
+"""Begin and end of every exchange, by `harness.base.turns.clock`; None where nobody asks."""
 _JOIN = "join"
 _FREE_ROWS = ("allgather", "alltoall")  # whose first dimensions may differ
 
@@ -145,15 +148,18 @@ class Exchange:
         shapes = tuple((str(array.dtype), array.shape) for array in arrays)
         request = request._replace(shapes=shapes)
         with self._watch.inside(f"{request.kind} '{request.name}'", sum(array.nbytes for array in arrays)):
-            begin = time.perf_counter()
+            begin = clock()
             requests = self._agree(request)
-            ready = time.perf_counter()
+            ready = clock()
             refused = next(filter(None, (impossible(asked, self.ranks) for asked in requests)), "")
             if refused:
                 raise tf.errors.InvalidArgumentError(None, None, refused)
             result = self._do(request, requests, arrays, scales, value)
+            end = clock()
+            if calls is not None:
+                calls.append((begin, end))
             if self._timeline.path:
-                self._timeline.add(request, begin, ready, time.perf_counter())
+                self._timeline.add(request, begin, ready, end)
         return result
 
     def join(self) -> int:
@@ -212,7 +218,7 @@ class Exchange:
             wide = np.dtype(np.float32)  # MPI knows no 16-bit floats
         elif array.dtype.itemsize <= 2 and kind in "iu":
             wide = np.dtype(np.int32)  # some of Open MPI's sums end at 127, as its vector instructions do
-        values = np.ascontiguousarray(_scaled(array.astype(wide), before)).reshape(-1)
+        values = np.ascontiguousarray(_scaled(array.astype(wide, copy=False), before)).reshape(-1)
         if op == ADASUM:
             total = _adasum(self.comm.allgather(values))
         else:
@@ -220,7 +226,7 @@ class Exchange:
             self.comm.Allreduce(values, total, op=_operation(op, kind))
         if op == AVERAGE:
             after /= len(self.ranks)
-        return _scaled(total, after).astype(array.dtype).reshape(array.shape)
+        return _scaled(total, after).astype(array.dtype, copy=False).reshape(array.shape)
 
     def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
         result = np.empty((sum(rows), *array.shape[1:]), array.dtype)

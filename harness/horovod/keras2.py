@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -14,7 +16,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.util.object_identity import Reference
 
-from harness.horovod.process_sets import note
+from harness.horovod.process_sets import say_on_rank_0
 
 _NOTICE = "the script's Keras 2 spelling {} is answered: {}"
 _RATE = 0.001  # Keras 2's, of an optimizer whose class gives none
@@ -22,7 +24,7 @@ _LEGACY = ("Adagrad", "Adam", "Ftrl", "RMSprop", "SGD", "Optimizer")
 
 
 def _tell(spelling: str, today: str) -> None:
-    note(_NOTICE.format(spelling, today))
+    say_on_rank_0(_NOTICE.format(spelling, today))
 
 
 class _Callable(list[Any]):
@@ -34,7 +36,7 @@ class _Callable(list[Any]):
 
 
 @functools.cache
-def answer() -> None:
+def offer_keras2() -> None:
     """Put the answers in place, once."""
     variables = BaseOptimizer.variables.fget
     BaseOptimizer.variables = property(lambda optimizer: _Callable(variables(optimizer)))
@@ -55,6 +57,8 @@ def answer() -> None:
     for optimizers in (keras.optimizers, tf.keras.optimizers):
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
+    keras.Model.save = _saved_today(keras.Model.save)
+    _offer_experimental_layers()
     checkpoint = keras.callbacks.ModelCheckpoint
     checkpoint.__init__ = _written_today(checkpoint.__init__)
     for path in ("backend", "layers", "preprocessing.image"):  # tf.keras has kept what keras has not
@@ -65,6 +69,33 @@ def answer() -> None:
         for name, function in functions.items():
             if inspect.isfunction(function) and not hasattr(holder, name):
                 setattr(holder, name, function)  # mean_squared_error and its kin, which are there under other names
+
+
+def _offer_experimental_layers() -> None:
+    """Let ``layers.experimental.preprocessing`` be the layers, as an attribute and in an import."""
+    for package, layers in (("keras", keras.layers), ("tensorflow.keras", tf.keras.layers)):
+        if hasattr(layers, "experimental"):
+            continue
+        experimental = ModuleType(f"{package}.layers.experimental")
+        experimental.preprocessing = layers  # type: ignore[attr-defined]
+        layers.experimental = experimental
+        sys.modules[experimental.__name__] = experimental
+        sys.modules[f"{experimental.__name__}.preprocessing"] = layers
+
+
+def _saved_today(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a model's `save` that knows `save_format`, and writes a folder's SavedModel as one file of Keras 3."""
+
+    @functools.wraps(original)
+    def save(self: Any, filepath: Any, *args: Any, **named: Any) -> Any:
+        former = named.pop("save_format", None)
+        if former is not None and not str(filepath).endswith((".keras", ".h5", ".hdf5")):
+            ending = ".h5" if former == "h5" else ".keras"
+            _tell(f"model.save(save_format='{former}')", f"today it writes '{filepath}{ending}'")
+            filepath = f"{filepath}{ending}"
+        return original(self, filepath, *args, **named)
+
+    return save
 
 
 def _rate(optimizer: Any, *values: Any) -> Any:

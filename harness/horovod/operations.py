@@ -30,7 +30,7 @@ Product = PRODUCT
 _NO_SCALES = (1.0, 1.0)
 
 
-def ask(
+def exchange_tensors(
     request: Request,
     tensors: Sequence[tf.Tensor],
     ps: ProcessSet,
@@ -108,7 +108,7 @@ def _differentiable(
 
     @tf.custom_gradient
     def call(*values: tf.Tensor) -> Any:
-        return ask(request, values, ps, **words), lambda *upstream: backward(*upstream)
+        return exchange_tensors(request, values, ps, **words), lambda *upstream: backward(*upstream)
 
     results = call(*[tf.convert_to_tensor(tensor) for tensor in tensors]) if tensors else []
     return list(results) if isinstance(results, (list, tuple)) else [results]
@@ -265,7 +265,7 @@ def grouped_allgather(
         label = f"{request.name}, backward"
         parts = []
         for value, part in zip(values, upstream, strict=True):
-            rows = ask(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])], process_set)[0]
+            rows = exchange_tensors(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])], process_set)[0]
             rows.set_shape([len(process_set.exchange.ranks)])
             mean = _reduce("allreduce", [part], label, Average, _NO_SCALES, process_set)[0]
             parts.append(tf.split(mean, rows)[process_set.exchange.ranks.index(rank())])

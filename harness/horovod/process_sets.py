@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.world import FAULT_TOLERANCE, World, start
+from harness.comm.world import FAULT_TOLERANCE, World, start_mpi
 from harness.horovod.exchange import Exchange, Timeline
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ProcessSet:
             ValueError: it has not been added.
             tf.errors.InvalidArgumentError: this rank is not in it.
         """
-        if self._exchange is None and current().sets.get(self.process_set_id or 0) is not self:
+        if self._exchange is None and current_ranks().sets.get(self.process_set_id or 0) is not self:
             raise ValueError(f"process set {self.ranks} has not been added: give it to hvd.init or hvd.add_process_set")
         if self._exchange is None:
             raise tf.errors.InvalidArgumentError(None, None, f"rank {rank()} is not in process set {self.ranks}")
@@ -172,7 +172,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         return
     from mpi4py import MPI
 
-    world = World(comm=MPI.COMM_SELF, rank=0, size=1) if host.alone else start()
+    world = World(comm=MPI.COMM_SELF, rank=0, size=1) if host.alone else start_mpi()
     asked = world.size
     if comm is not None:
         asked = len(list(comm)) if isinstance(comm, Iterable) else comm.Get_size()
@@ -216,7 +216,7 @@ def _find(world: World, comm: Any, joins: bool) -> _Ranks:
 def go_on(world: World) -> None:
     """Be the ranks of `world`, all together and without process sets, from now on."""
     global _current
-    ranks = current()
+    ranks = current_ranks()
     for process_set in ranks.sets.values():
         if process_set is not global_process_set:
             process_set.close()
@@ -237,7 +237,7 @@ def _calls_join() -> bool:
     return bool(re.search(rf"\b(?:{modules})\.join\b|^\s*from +horovod\b.* join\b", text, re.M))
 
 
-def current() -> _Ranks:
+def current_ranks() -> _Ranks:
     """Return the ranks.
 
     Raises:
@@ -264,7 +264,7 @@ def shutdown() -> None:
 
 
 def _place(name: str) -> Callable[[], int]:
-    return lambda: current().places[name]
+    return lambda: current_ranks().places[name]
 
 
 # This rank's number and the ranks', on this host, and among the hosts that have this local rank.
@@ -284,7 +284,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         ValueError: the ranks name different sets, there is such a set already, or one of its ranks is not there.
     """
     new_set = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    ranks = current()
+    ranks = current_ranks()
     all_ranks = global_process_set.exchange.comm
     if new_set.ranks is None:
         from mpi4py import MPI
@@ -308,16 +308,16 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Remove a set, on all ranks together; tell whether that was possible."""
     number = process_set.process_set_id
-    if not number or current().sets.get(number) is not process_set:
+    if not number or current_ranks().sets.get(number) is not process_set:
         return False
-    del current().sets[number]
+    del current_ranks().sets[number]
     process_set.close()
     return True
 
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Return the ranks of every set."""
-    return {number: list(process_set.ranks or ()) for number, process_set in current().sets.items()}
+    return {number: list(process_set.ranks or ()) for number, process_set in current_ranks().sets.items()}
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
@@ -334,7 +334,7 @@ def stop_timeline() -> None:
 
 
 @cache
-def note(sentence: str) -> None:
+def say_on_rank_0(sentence: str) -> None:
     """Print a sentence once, on rank 0's standard error."""
     if int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0) == 0:
         print(f"harness: {sentence}", file=sys.stderr, flush=True)

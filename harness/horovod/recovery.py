@@ -21,7 +21,7 @@ from harness.comm.elastic_world import Member, Team, check_library
 from harness.comm.lost_ranks import find_loss
 from harness.horovod.averaging import accumulations
 from harness.horovod.objects import broadcast_object
-from harness.horovod.process_sets import global_process_set, go_on, host, note, size
+from harness.horovod.process_sets import global_process_set, go_on, host, say_on_rank_0, size
 from harness.horovod.variables import broadcast_variables
 
 
@@ -270,7 +270,9 @@ def _form_team() -> Team | None:
         try:
             check_library("shrink")
         except UserError:
-            note("a failed rank ends this run: hvd.elastic needs Open MPI 5 started by 'mpirun --with-ft ulfm'")
+            say_on_rank_0(
+                "a failed rank ends this run: hvd.elastic needs Open MPI 5 started by 'mpirun --with-ft ulfm'"
+            )
             return None
         atexit.register(_leave)
         _team = Team(global_process_set.exchange.comm, (1,) * size(), host.patience_s, host.folder)

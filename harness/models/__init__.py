@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.schema.data_record import DataRecord
-from harness.schema.option import import_own, is_own
+from harness.schema.option import import_own, is_own_code
 from harness.schema.workload import IMAGE_NETWORKS, Workload
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _INITIALISERS = {"glorot": "GlorotUniform", "fan-in": "LecunNormal"}
 _NETWORKS = ("dnn", "cnn", "cnn-relu")
 
 
-def build(
+def build_network(
     name: str, *, dataset: str, features: tuple[int, ...], classes: int, init: str, precision: str = "float32"
 ) -> "keras.Model":
     """Return the network `name` for `dataset`: inputs float32 [rows, *features], output logits [rows, classes].
@@ -44,7 +44,7 @@ def build(
     keras.config.set_dtype_policy(precision)  # networks that bring their own layers take it from nowhere else
     try:
         check_network(name, features)
-        if is_own(name):
+        if is_own_code(name):
             return _user_model(name, features, classes)
         if name in IMAGE_NETWORKS:
             return networks.imagenet_network(name, features, classes)
@@ -62,7 +62,7 @@ def check_network(name: str, features: tuple[int, ...]) -> None:
     Raises:
         UserError: naming what is there, or what the network needs.
     """
-    if is_own(name):
+    if is_own_code(name):
         return
     if name not in (*_NETWORKS, *IMAGE_NETWORKS):
         raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
@@ -106,9 +106,9 @@ try:
     import keras
 except ImportError as error:
     sys.exit({_SKIPPED})
-from harness.models import build
+from harness.models import build_network
 try:
-    build(**json.loads(sys.argv[1]))
+    build_network(**json.loads(sys.argv[1]))
 except UserError as error:
     print(error)
     sys.exit({_REFUSED})
@@ -134,7 +134,7 @@ def check_model(workload: Workload, data: DataRecord) -> str | None:
     }
     path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
     changes = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": path}
-    reply = ask([sys.executable, "-c", _BUILD, json.dumps(asked)], limit_s=_LIMIT_S, changes=changes)
+    reply = run_program([sys.executable, "-c", _BUILD, json.dumps(asked)], limit_s=_LIMIT_S, changes=changes)
     if reply.code == 0:
         return None
     if reply.code in (None, _SKIPPED):

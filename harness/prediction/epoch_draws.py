@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from harness.prediction.epoch_counts import epoch_batches, epoch_calls
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.slowest_rank import slowest
-from harness.prediction.step_model import steps_between
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
@@ -41,13 +41,6 @@ class MeasuredParts:
     compute: Array
     wait: Array
     sums: Array
-
-
-def batches_and_calls(workload: Workload, rows: Array, batch: Array) -> tuple[Array, Array]:
-    """Return the batches of an epoch, the last one as the part that it is, and its synchronisations."""
-    batches = np.maximum(1.0, np.floor(rows / batch) if workload.drop_remainder else rows / batch)
-    steps = np.ceil(batches)
-    return batches, steps / steps_between(workload, steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -124,7 +117,8 @@ class Draws:
         is_batch_fixed = self.workload.global_batch is not None
         batch = np.full_like(ranks, self.most.batch) if is_batch_fixed else self.most.batch / self.most.ranks * ranks
         rows = self.most.rows * (relative if self.scaling == "weak" else np.ones_like(ranks))
-        batches, calls = batches_and_calls(self.workload, rows, batch)
+        batches = epoch_batches(self.workload, rows, batch)
+        calls = epoch_calls(self.workload, batches)
         share = self.most.ranks / ranks if is_batch_fixed else np.ones_like(ranks)
         compute = self._compute(ranks, share)
         wait = self._wait(ranks, batches / calls) * compute / self.compute

@@ -18,13 +18,13 @@ from harness.analysis.inference import LEVEL, Interval
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sessions import SESSION_SPREAD
-from harness.prediction.epoch_draws import Draws, MeasuredParts, batches_and_calls
+from harness.prediction.epoch_counts import epoch_batches, epoch_calls
+from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout
-from harness.schema.workload import is_script
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"
@@ -121,7 +121,7 @@ def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: S
         return "the ranks have unequal shares"
     if {layout.threads for layout in wanted} != {fewest.threads}:
         return "the counts asked for have other threads per rank than those measured"
-    if is_script(loaded.valid[0].point.workload) and most.ranks == 1:
+    if loaded.valid[0].point.workload.script and most.ranks == 1:
         return "a script was measured on 1 rank only, and what its sums cost is in the script"
     placed = {run.point.layout.ranks_per_node for run in loaded.valid if run.point.layout.nodes > 1}
     if not placed and any(layout.nodes > 1 and layout.ranks_per_node > 1 for layout in wanted):
@@ -136,7 +136,9 @@ def _parts(loaded: Loaded, point: PointScaling) -> MeasuredParts:
     frame = launch_frame(runs, loaded.epochs)
     rows = int(frame["rows"].iloc[0])
     batch = np.array([float(point.global_batch)])
-    batches, calls = batches_and_calls(runs[0].point.workload, np.array([float(rows)]), batch)
+    workload = runs[0].point.workload
+    batches = epoch_batches(workload, np.array([float(rows)]), batch)
+    calls = epoch_calls(workload, batches)
     sync = calls if point.ranks > 1 else np.array([np.inf])
     return MeasuredParts(
         ranks=point.ranks,

@@ -7,11 +7,10 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, probe_links
-from harness.prediction.step_model import predict
+from harness.prediction.step_model import predict_network
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import NETWORK, NODE, POINT_TO_POINT
 from harness.schema.record import RunRecord
-from harness.schema.workload import is_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +44,7 @@ def network_reference(loaded: Loaded, scaling: Scaling) -> NetworkReference | No
     Raises:
         UserError: a probe is damaged.
     """
-    if is_script(loaded.runs[0].point.workload):
+    if loaded.runs[0].point.workload.script:
         return None  # what a step of a script computes is in the script
     machines = {run.provenance.machine.fingerprint for run in loaded.valid}
     probe = newest_probe(loaded.folder.resolve().parent, min(machines)) if len(machines) == 1 else None
@@ -61,7 +60,7 @@ def network_reference(loaded: Loaded, scaling: Scaling) -> NetworkReference | No
         runs = [run for run in loaded.valid if str(run.point.layout) == point.layout]
         # Several nodes may be cores of one host.
         network, words = probe_links(probe, max(_most_on_a_host(run) for run in runs))
-        (row,) = predict(base, [point.ranks], network, BEST).to_dict("records")
+        (row,) = predict_network(base, [point.ranks], network, BEST).to_dict("records")
         gain = scaling.base.seconds / row["epoch_s"]
         points.append(
             ReferenceStep(

@@ -9,7 +9,7 @@ from harness.analysis.inference import Interval
 from harness.analysis.read_results import Loaded
 from harness.prediction.measured_base import MeasuredBase, measured_base, under
 from harness.prediction.network_cost import Uncertain
-from harness.prediction.step_model import predict, predict_ratio
+from harness.prediction.step_model import predict_network, predict_ratio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ def predict_curve(
     return PredictedCurve(
         base=base,
         sync=sync,
-        frame=predict(base, counts, network, algorithm),
+        frame=predict_network(base, counts, network, algorithm),
         speedup=ratio * work,
         interval=interval.scaled(work),
     )

@@ -12,16 +12,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.inference import Interval
+from harness.prediction.epoch_counts import epoch_batches, steps_between
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain
 from harness.prediction.slowest_rank import slowest
 from harness.schema.sync import PowerSGD, find_policy
-from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
 
 
-def predict(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
+def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
     """Return one row for each count of `ranks`: ranks, steps, speedup, efficiency, and seconds.
 
     compute_s, straggler_s (the wait for the slowest rank) and allreduce_s are the parts of step_s; epoch_s has its low
@@ -80,8 +80,9 @@ def _corners(base: MeasuredBase, network: Uncertain) -> Iterator[tuple[float, Le
 
 def _points(base: MeasuredBase, counts: Array, levels: Levels, algorithm: str, overhead: float = 1.0) -> pd.DataFrame:
     workload = base.workload
-    batch = _batches(workload, counts)
-    steps = epoch_steps(base, counts)
+    batch = np.array([workload.batch(int(count)) for count in counts], dtype=float)
+    rows = base.rows * (counts if base.scaling == "weak" else np.ones_like(counts))
+    steps = np.maximum(1.0, np.ceil(epoch_batches(workload, rows, batch)))
     share = (batch / counts) / (workload.batch(base.ranks) / base.ranks)  # of the rows that were timed in a step
     compute = base.compute_s * share
     between = steps_between(workload, steps)
@@ -91,33 +92,6 @@ def _points(base: MeasuredBase, counts: Array, levels: Levels, algorithm: str, o
     step = compute + wait + reduce
     columns = {"ranks": counts.astype(int), "steps": steps.astype(int), "compute_s": compute, "straggler_s": wait}
     return pd.DataFrame(columns | {"allreduce_s": reduce, "step_s": step, "epoch_s": step * steps})
-
-
-def _batches(workload: Workload, counts: Array) -> Array:
-    batches: Array = workload.batch(1) * (np.ones_like(counts) if workload.global_batch is not None else counts)
-    return batches
-
-
-def epoch_steps(base: MeasuredBase, counts: Array) -> Array:
-    """Return the steps of an epoch at each count, at least 1."""
-    return np.maximum(1.0, np.ceil(epoch_batches(base, counts)))
-
-
-def epoch_batches(base: MeasuredBase, counts: Array) -> Array:
-    """Return the batches of an epoch at each count: the last one counts as the part of a batch that it is."""
-    rows = base.rows * (counts if base.scaling == "weak" else 1.0)
-    batches: Array = rows / _batches(base.workload, counts)
-    return np.maximum(1.0, np.floor(batches)) if base.workload.drop_remainder else batches
-
-
-def steps_between(workload: Workload, steps: Array) -> Array:
-    """Return the mean steps from one synchronisation to the next: infinite without any."""
-    policy = find_policy(workload.sync)
-    if policy.shares_gradients:
-        return np.ones_like(steps)
-    if not policy.synchronises:
-        return np.full_like(steps, np.inf)
-    return steps if policy.period is None else np.minimum(float(policy.period), steps)
 
 
 def assumptions(base: MeasuredBase, ranks: ArrayLike) -> tuple[str, ...]:

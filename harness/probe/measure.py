@@ -23,7 +23,7 @@ from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
-from harness.comm.world import World, abort, start
+from harness.comm.world import World, abort, start_mpi
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION, Algorithm
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Layout
@@ -106,7 +106,7 @@ def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
 
     with ExitStack() as stack:
         operations, notes = _timed_operations(world, largest=max(plan.sizes), reductions=plan.reductions, stack=stack)
-        my_turns = turns.join(world.rank, world.size, busy_s) if plan.in_turns else None
+        my_turns = turns.join_turns(world.rank, world.size, busy_s) if plan.in_turns else None
         if my_turns is not None:
             my_turns.wait()
         before = CpuUsage.now()
@@ -295,7 +295,7 @@ def _own_reductions(
 
 def main() -> None:
     """Join the world, measure, and let rank 0 write the answer."""
-    world = start()
+    world = start_mpi()
     try:
         plan_file = Path(sys.argv[1])
         answer_file = Path(sys.argv[2])

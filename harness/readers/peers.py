@@ -26,8 +26,8 @@ def find_peers(environment: Mapping[str, str] = os.environ) -> Peers:
     started = any(environment.get(name, "").isdigit() and int(environment[name]) > 1 for name in _COUNTS)
     if not started or environment.get("TF_MPI_ENABLE") == "0":
         return Peers()
-    from harness.comm.world import check_start, start
+    from harness.comm.world import check_start, start_mpi
 
-    world = start()
+    world = start_mpi()
     check_start(world.size)
     return Peers(rank=world.rank, size=world.size, gather=lambda value: list(world.comm.allgather(value)))

@@ -81,7 +81,7 @@ class RankRows(NamedTuple):
     labels: Array
 
 
-def load(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
+def load_rank_rows(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
     """Read this rank's rows of every part that there is; all ranks together.
 
     Raises:
@@ -172,7 +172,7 @@ def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
     """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
     workload = Workload(
         dataset=request.name,
-        model=datasets.info(request.name).default_model,
+        model=datasets.dataset_info(request.name).default_model,
         global_batch=1,
         image_size=request.image_size,
     )

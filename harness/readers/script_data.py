@@ -8,7 +8,7 @@ import numpy as np
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
 from harness.readers.peers import find_peers
-from harness.readers.rank_rows import DataSetRequest, load
+from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION
 
 
@@ -40,7 +40,7 @@ class DataSet:
             if name not in fields:
                 raise unknown("argument of DataSet", name, fields)
         peers = find_peers()
-        parts = load(DataSetRequest(name=data_name.lower(), normalize=normalize, **more), peers)
+        parts = load_rank_rows(DataSetRequest(name=data_name.lower(), normalize=normalize, **more), peers)
         self.train_batch_size = train_batch_size
         self.test_batch_size = test_batch_size
         none = (None, None)

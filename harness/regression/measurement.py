@@ -14,7 +14,7 @@ from harness.base.provenance import Machine
 from harness.schema.record import RunRecord, Versions
 from harness.schema.sweep import Layout, layout_order
 from harness.schema.sweep_folder import LaunchFolder
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class Measurement:
         """
         code = self.software.code[:6]
         commit = self.software.commit[:12] or "no commit"
-        ran_user_code = is_script(self.workload) or self.workload.own_modules
+        ran_user_code = self.workload.script or self.workload.own_modules
         return f"{commit}+{code}" if self.software.dirty or (ran_user_code and code) else commit
 
     @property
@@ -117,7 +117,7 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
 
 
-def join(measurement: Measurement, added: Measurement) -> Measurement:
+def join_measurements(measurement: Measurement, added: Measurement) -> Measurement:
     """Return `measurement` with the launches of `added`, in order of their start; no repeat has launches of both."""
     offset = 1 + max((launch.repeat for launch in measurement.launches), default=-1)
     renumbered = [replace(launch, repeat=launch.repeat + offset) for launch in added.launches]
@@ -138,7 +138,7 @@ def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:
     for measurement in measured:
         state = measurement.software.state
         if state in by_state:
-            by_state[state] = join(by_state[state], without(measurement, by_state[state]))
+            by_state[state] = join_measurements(by_state[state], without(measurement, by_state[state]))
         else:
             by_state[state] = measurement
     return list(by_state.values())

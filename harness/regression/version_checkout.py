@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.processes import ask, interruptible
+from harness.base.processes import interruptible, run_program
 from harness.base.provenance import git, has_commit
 from harness.regression import version_entry
 from harness.regression.measurement import Software
@@ -73,7 +73,7 @@ def checkout(commit: str) -> Iterator[Path]:
         try:
             build = [sys.executable, "-m", "harness.comm.native.build"]
             changes = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
-            built = ask(build, limit_s=600, changes=changes)
+            built = run_program(build, limit_s=600, changes=changes)
             if built.code != 0:
                 raise UserError(f"cannot compare: commit {commit[:12]} does not build: {built.last_error}")
             yield tree

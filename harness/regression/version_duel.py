@@ -22,18 +22,17 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock
-from harness.base.processes import ask, interruptible
+from harness.base.processes import interruptible, run_program
 from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS
 from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.version_checkout import Version
 from harness.regression.version_entry import INTERFACE
-from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge
+from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge_samples
 from harness.schema.record import encode, read_point, read_run
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
-from harness.schema.workload import is_script
 from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
@@ -114,7 +113,7 @@ class VersionDuel:
         command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
         if self._data_dir:
             command.append(self._data_dir)
-        reply = ask(command, limit_s=_PREPARATION_S, changes=version.environment())
+        reply = run_program(command, limit_s=_PREPARATION_S, changes=version.environment())
         if reply.code != 0:
             raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
         return [(path, read_point(path)) for path in points.glob("*.json")]
@@ -151,7 +150,7 @@ class VersionDuel:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
         factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
         workload = self._versions[SIDES[0]].sweep.workload
-        if seconds >= _BLOCK_S / 2 or is_script(workload) or workload.seconds is not None:
+        if seconds >= _BLOCK_S / 2 or workload.script or workload.seconds is not None:
             return False
         longer = workload.epochs * factor
         say(f"{plural(workload.epochs, 'epoch')} took {seconds:.0f} s in turns: launches of {longer} are compared")
@@ -243,7 +242,7 @@ class VersionDuel:
                 )
         old_steps, new_steps = (self._steps_per_epoch(side) for side in SIDES)
         study = TurnsStudy(layouts=layouts, steps=(old_steps, new_steps), scaling=old.scaling)
-        rows = judge(block_samples(self.blocks, study), practical)
+        rows = judge_samples(block_samples(self.blocks, study), practical)
         return Check(reference=old, current=new, practical=practical, rows=rows, spent=self.spent())
 
     def _steps_per_epoch(self, side: str) -> tuple[int, ...]:
@@ -265,7 +264,7 @@ class VersionDuel:
         return measured[0]
 
 
-def decide(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Check:
+def run_duel(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Check:
     """Return the check of the new version against the old one, with more blocks while it is inconclusive.
 
     Raises:

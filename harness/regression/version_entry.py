@@ -18,6 +18,7 @@ from harness.base.errors import UserError
 from harness.datasets import locate, prepare
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
+from harness.schema.user_script import SCRIPT
 from harness.sweep.plan import current
 
 INTERFACE = 1
@@ -33,7 +34,7 @@ def write_points(sweep_file: Path, folder: Path, data_dir: Path | None) -> None:
     for number, point in enumerate(sweep.points()):
         (folder / f"{number}.json").write_bytes(encode(point))
     source = locate(sweep.workload, data_dir, sweep.data_id)
-    if source.kind != "script":
+    if source.kind != SCRIPT:
         prepare(source)
 
 

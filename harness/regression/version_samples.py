@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.inference import Interval, mean_over_blocks, median_interval
-from harness.analysis.turn_blocks import step_table, undisturbed_rounds, winsorise
+from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.checks import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.regression.cost_samples import EFFICIENCY, STEP, Values, as_cost, as_slowdown
 from harness.schema.sweep import Layout
@@ -138,7 +138,7 @@ def _step_seconds(blocks: Sequence[pd.DataFrame], places: Iterable[int], *, dist
     seconds_of_blocks = []
     for turns in blocks:
         counted = turns if disturbed else undisturbed_rounds(turns, alike=False)
-        steps = step_table(counted).reindex(columns=names).dropna()
+        steps = block_steps(counted).reindex(columns=names).dropna()
         if len(steps):
             seconds_of_blocks.append(steps.to_numpy().reshape(len(steps), 2, len(names) // 2))
     return seconds_of_blocks
@@ -151,7 +151,7 @@ def _log_costs(seconds: Values, study: TurnsStudy, places: Iterable[int]) -> Val
     return costs
 
 
-def judge(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow, ...]:
+def judge_samples(samples: Sequence[BlockSample], practical: float) -> tuple[ComparedRow, ...]:
     """Return the row of each of `samples`, all of one check; those that decide share the error, and `LOOKS` do.
 
     It is shared by Bonferroni's inequality.

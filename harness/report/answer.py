@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.report.exports import Exports
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -158,7 +160,8 @@ class Answer:
     A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
     lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
     commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
-    Files of its figures name the `command`. `page` is where it was written.
+    Files of its figures name the `command`. `page` is where it was written. Formats of other tools
+    (`harness.report.formats`) are written from `exports`.
 
     `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
     """
@@ -186,6 +189,7 @@ class Answer:
     sides: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     page: Path | None = None
+    exports: Exports = field(default_factory=Exports)
 
     @property
     def figures(self) -> list[PageFigure]:

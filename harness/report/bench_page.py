@@ -11,12 +11,13 @@ from harness.bench.bench_record import (
     BenchRecord,
     ContenderRatio,
     WorkloadRow,
-    compare,
+    contender_ratio,
     distances,
     tabulate,
 )
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
+from harness.report.exports import Exports, Reading, Unit
 from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
@@ -71,8 +72,28 @@ def bench_answer(record: BenchRecord) -> Answer:
         title="The harness and its alternatives",
         when=record.started,
         machine=machine_words(record.machine),
+        exports=Exports(name="bench", readings=_readings(lines)),
     )
     return replace(answer, files={RECORD: encode(record).decode(), TEXT: document(answer)})
+
+
+def _readings(lines: Sequence[WorkloadRow]) -> list[Reading]:
+    """Return every ratio of rows per second."""
+    readings = []
+    for line in lines:
+        for contender, ratios in line.ratios.items():
+            for reference, ratio in ratios.items():
+                reading = Reading(
+                    subject=f"{line.workload}, {contender}",
+                    quantity=f"speed over {reference}",
+                    unit=Unit.RATIO,
+                    value=ratio.ratio,
+                    interval=ratio.interval,
+                    smaller_is_better=False,
+                    labels={"workload": line.workload, "contender": contender, "over": ratio.bottom},
+                )
+                readings.append(reading)
+    return readings
 
 
 def _headline_ratios(lines: Sequence[WorkloadRow]) -> list[tuple[str, ContenderRatio]]:
@@ -158,7 +179,8 @@ def _distance_table(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Table:
             continue
         for where, span in spans.items():
             ratios = [
-                compare(blocks[line.workload], contender, reference, judged=False, core_ns=span) for line in lines
+                contender_ratio(blocks[line.workload], contender, reference, judged=False, core_ns=span)
+                for line in lines
             ]
             rows.append((f"{CONTENDERS[contender].title} over {words}, {where}", *map(_ratio_cell, ratios)))
     note = ""

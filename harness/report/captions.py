@@ -10,7 +10,7 @@ from harness.report.sweep_sentences import in_turns
 from harness.schema.record import RunRecord
 
 
-def conditions(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True) -> str:
+def conditions_caption(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True) -> str:
     """Return the sentences that every figure's caption ends with; `bars` if it draws intervals."""
     valid = [run for run in runs if not run.invalid]
     base = scaling.base

@@ -1,6 +1,4 @@
-"""What a check found: the verdict with its intervals, as an answer and as a test report for CI."""
-
-from xml.etree import ElementTree
+"""What a check found: the verdict with its intervals, as an answer."""
 
 from harness.analysis import numbers
 from harness.analysis.inference import Interval
@@ -16,6 +14,7 @@ from harness.regression.checks import (
 )
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, Section, Table
+from harness.report.exports import CaseOutcome, CaseResult, Exports, Reading, Unit
 from harness.report.measurement_words import (
     NOT_MEASURED,
     change_words,
@@ -32,6 +31,7 @@ from harness.report.run_words import machine_words
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
 _CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
+_OUTCOMES = {REGRESSION: CaseOutcome.FAILED, INCONCLUSIVE: CaseOutcome.SKIPPED}
 _EXPLAINED = (
     "A slowdown is of speed or efficiency. Below 0 it is a gain. Rows in brackets decide nothing. The intervals hold "
     "together at 95 %; in turns, where a check passes only by all rows, their upper ends hold each by itself."
@@ -79,6 +79,7 @@ def check_answer(check: Check, command: str) -> Answer:
         title=f"{subject} against {reference.label}",
         when=current.newest,
         machine=machine_words(current.machine),
+        exports=_exports(check),
     )
 
 
@@ -164,38 +165,48 @@ def _notes(check: Check) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def junit(check: Check, answer: Answer) -> str:
-    """Return one test case for each row that decides: failed is a regression, skipped is inconclusive.
-
-    Rows that only explain, the warnings and notes of the `answer`, are the suite's output.
-    """
-    verdicts = [row.verdict for row in check.deciding]
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"harness check against {check.reference.label}",
-        tests=str(len(verdicts) + len(check.unmeasured)),
-        failures=str(verdicts.count(REGRESSION)),
-        errors="0",
-        skipped=str(verdicts.count(INCONCLUSIVE) + len(check.unmeasured)),
-    )
+def _exports(check: Check) -> Exports:
+    """Return a test and a slowdown for each row that decides."""
     workload = check.current.workload.name
-    explaining = []
-    for row in check.rows:
-        text = ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, _verdict_cells(row), strict=True))
-        if not row.decides:
-            explaining.append(text)
-            continue
-        case = ElementTree.SubElement(suite, "testcase", classname=workload, name=f"{row.quantity} {place(row)}")
-        if row.verdict == REGRESSION:
-            ElementTree.SubElement(case, "failure", message=text)
-        elif row.verdict == INCONCLUSIVE:
-            ElementTree.SubElement(case, "skipped", message=f"inconclusive: {text}")
-        else:
-            ElementTree.SubElement(case, "system-out").text = text
+    cases = [_case(row, workload) for row in check.deciding]
     for layout in check.unmeasured:
-        case = ElementTree.SubElement(suite, "testcase", classname=workload, name=str(layout))
-        ElementTree.SubElement(case, "skipped", message="not measured now")
-    output = ElementTree.SubElement(suite, "system-out")
-    output.text = "\n".join([answer.sentence, *(banner.text for banner in answer.banners), *explaining, *answer.notes])
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+        cases.append(
+            CaseResult(group=workload, name=str(layout), outcome=CaseOutcome.SKIPPED, reason="not measured now")
+        )
+    return Exports(
+        name=f"harness check against {check.reference.label}",
+        readings=[_slowdown(row, check) for row in check.deciding],
+        cases=cases,
+    )
+
+
+def _case(row: ComparedRow, workload: str) -> CaseResult:
+    """Return a deciding row as a test: failed is a regression, skipped is inconclusive."""
+    text = ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, _verdict_cells(row), strict=True))
+    outcome = _OUTCOMES.get(row.verdict, CaseOutcome.PASSED)
+    return CaseResult(
+        group=workload,
+        name=f"{row.quantity} {place(row)}",
+        outcome=outcome,
+        reason="" if outcome == CaseOutcome.PASSED else f"{row.verdict}: {text}",
+        output=text,
+    )
+
+
+def _slowdown(row: ComparedRow, check: Check) -> Reading:
+    workload = check.current.workload.name
+    return Reading(
+        subject=f"{workload} {place(row)}",
+        quantity=f"slowdown of {row.quantity}",
+        unit=Unit.RATIO,
+        value=row.slowdown,
+        interval=row.interval,
+        smaller_is_better=True,
+        labels={
+            "workload": workload,
+            "layout": str(row.layout or "all"),
+            "against": check.reference.label,
+            "verdict": row.verdict,
+        },
+        when=check.current.newest if check.current.launches else None,
+    )

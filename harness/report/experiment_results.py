@@ -160,8 +160,9 @@ def cuts(part: PaperExperiment) -> tuple[str, ...]:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
             f" where there are {FEWEST_LAUNCHES}" if least < FEWEST_LAUNCHES else ""
         )
+    all_rows = datasets.dataset_info(workload.dataset).train_rows
     return (
-        f"{numbers.count(rows)} {kind} of the data set's {numbers.count(datasets.info(workload.dataset).train_rows)}",
+        f"{numbers.count(rows)} {kind} of the data set's {numbers.count(all_rows)}",
         f"{epochs} epochs",
         f"tested on {numbers.count(data.test_rows)} rows{' held out of them' if data.held_out else ''}",
         f"{numbers.span(least, most)} {'launch' if most == 1 else 'launches'} of each layout, {interval}",

@@ -14,6 +14,7 @@ from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, sweep_sentences
 from harness.report.answer import Answer, Fact, Items, PageFigure, Section, Table
+from harness.report.exports import Exports, Reading, Unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import machine_words
@@ -21,7 +22,7 @@ from harness.report.svg import INK, MUTED, PAPER, draw
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_tables import causes_table, unequal_cores
 from harness.report.sweep_warnings import sweep_warnings
-from harness.why.efficiencies import TREE, Efficiency, PointEfficiencies
+from harness.why.efficiencies import TALP_NAMES, TREE, Efficiency, PointEfficiencies
 from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
 from harness.why.overheads import LEAST, PointOverheads
@@ -59,6 +60,7 @@ def explain_answer(explanation: Explanation, findings: Sequence[Finding], comman
         banners=sweep_warnings(explanation.loaded, explanation.scaling, explanation.detail.launches),
         data={
             "trees": explanation.efficiencies,
+            "talp": _talp(explanation.efficiencies),
             "bills": explanation.overheads,
             "launch_bills": explanation.launch_overheads,
             "last_ranks": explanation.detail.last,
@@ -86,7 +88,38 @@ def explain_answer(explanation: Explanation, findings: Sequence[Finding], comman
         title=f"{subject}: why it does not scale",
         when=max(run.started for run in runs),
         machine=machine_words(runs[0].provenance.machine),
+        exports=Exports(name=folder, readings=_readings(explanation)),
     )
+
+
+def _readings(explanation: Explanation) -> list[Reading]:
+    """Return every efficiency of every point."""
+    workload = explanation.loaded.valid[0].point.workload.name
+    readings = []
+    for point in explanation.efficiencies:
+        for name, efficiency in point.metrics.items():
+            reading = Reading(
+                subject=f"{workload}, {point.layout}",
+                quantity=name,
+                unit=Unit.RATIO,
+                value=efficiency.value,
+                interval=efficiency.interval,
+                smaller_is_better=False,
+                labels={"workload": workload, "layout": point.layout, "ranks": str(point.ranks)},
+            )
+            readings.append(reading)
+    return readings
+
+
+def _talp(points: Sequence[PointEfficiencies]) -> dict[str, dict[str, float]]:
+    """Return the efficiencies of every layout by the names that TALP has for them."""
+    by_layout: dict[str, dict[str, float]] = {}
+    for point in points:
+        named = by_layout.setdefault(point.layout, {})
+        for name, efficiency in point.metrics.items():
+            if name in TALP_NAMES:
+                named[TALP_NAMES[name]] = efficiency.value
+    return by_layout
 
 
 def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table]:
@@ -281,7 +314,7 @@ def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) ->
         title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
         f"The axis does not begin at 0. {rest}"
-        f"{captions.conditions(explanation.scaling, explanation.loaded.runs)}",
+        f"{captions.conditions_caption(explanation.scaling, explanation.loaded.runs)}",
         table=table,
     )
 

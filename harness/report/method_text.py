@@ -10,9 +10,9 @@ from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.turn_blocks import LEAST_ROUNDS
-from harness.datasets import info, names
+from harness.datasets import dataset_info, dataset_names
 from harness.report.answer import distinct
-from harness.report.publish import render
+from harness.report.publish import render_page
 from harness.report.run_words import commit_words, data_words, days, machine_words, settings_words
 from harness.report.sweep_sentences import as_it_ran_only, in_turns
 from harness.schema.record import RunRecord
@@ -136,11 +136,11 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
 def bibtex(runs: Sequence[RunRecord]) -> str:
     """Return the BibTeX entries of what `runs` (at least one) rest on, with the versions that ran."""
     run = runs[0]
-    return render(
+    return render_page(
         "references.bib.j2",
         run=run,
         origin=run.provenance,
         commits=distinct(commit_words(valid.provenance) for valid in runs),
         year=runs[-1].started.year,
-        data=info(run.data.name) if run.data.name in names() and run.data.kind == "real" else None,
+        data=dataset_info(run.data.name) if run.data.name in dataset_names() and run.data.kind == "real" else None,
     )

@@ -33,7 +33,7 @@ _MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'
 _LOG = logging.getLogger(__name__)
 
 
-def render(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     """Return the page that `template` (a file of reports/templates) makes of `values`.
 
     `svg` marks trusted drawings; everything else is escaped. An unknown name in the template is an error. ``root`` is
@@ -102,7 +102,7 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     """
     target = reports / answer.place
     check_replaceable(target)
-    content = render("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
+    content = render_page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
         kind=answer.kind,
         title=answer.title,
@@ -154,8 +154,8 @@ def _write_index(reports: Path) -> None:
     """
     entries = sorted(_pages(reports), key=lambda entry: entry[0].when, reverse=True)
     for name, content in (
-        (PAGE, render("index.html.j2", entries=entries, root=".")),
-        ("glossary.html", render("glossary.html.j2", root=".")),
+        (PAGE, render_page("index.html.j2", entries=entries, root=".")),
+        ("glossary.html", render_page("glossary.html.j2", root=".")),
     ):
         path = reports / name
         if path.exists() and not (path.is_file() and _MADE_HERE in path.read_text("utf-8", errors="replace")):

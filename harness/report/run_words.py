@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.analysis import numbers
 from harness.base.provenance import Machine
-from harness.datasets import info, names
+from harness.datasets import dataset_info, dataset_names
 from harness.schema.message_cost import Probe
 from harness.schema.record import Provenance, RunRecord
 from harness.schema.setting_words import conditions
 from harness.schema.sweep import Failure, Layout
-from harness.schema.workload import Workload, is_script
+from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
@@ -75,14 +74,14 @@ def core_hours(seconds: float) -> str:
 def data_words(run: RunRecord) -> str:
     """Return what a launch was trained on, and which part of it where a piece stands in for the whole."""
     data = run.data
-    file = run.point.workload.data_file
-    if is_script(run.point.workload):
+    workload = run.point.workload
+    if workload.script:
         return "the script's own"
     name = data.name
-    if file:
-        name = Path(file).name
-    elif name in names():
-        name = info(name).title
+    if workload.own_file:
+        name = workload.own_file.name
+    elif name in dataset_names():
+        name = dataset_info(name).title
     if data.kind == "synthetic":
         return f"synthetic stand-in for {name}, {numbers.count(trained_rows(run))} training rows"
     return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
@@ -96,11 +95,11 @@ def trained_rows(run: RunRecord) -> int:
 def partial(run: RunRecord) -> str:
     """Return ``partial: 8,000 of 10,900,000 training rows`` where real data is a piece of the whole, else nothing."""
     data = run.data
-    if data.kind != "real" or is_script(run.point.workload):
+    if data.kind != "real" or run.point.workload.script:
         return ""
     all_rows = data.train_rows
-    if data.name in names():
-        all_rows = max(all_rows, info(data.name).train_rows)
+    if data.name in dataset_names():
+        all_rows = max(all_rows, dataset_info(data.name).train_rows)
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
     return f"partial: {numbers.count(trained_rows(run))} of {numbers.count(all_rows)} training rows"
@@ -134,6 +133,6 @@ def on_one_machine(runs: Sequence[RunRecord]) -> bool:
 
 def settings_words(workload: Workload) -> list[str]:
     """Return every setting that says something: ``learning rate: 0.1``; a script has its own."""
-    if is_script(workload):
+    if workload.script:
         return ["settings in the script"]
     return [f"{name}: {value}" for name, value in conditions(workload)]

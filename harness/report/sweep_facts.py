@@ -16,7 +16,8 @@ from harness.schema.job_usage import Account, JobUsage
 from harness.schema.record import RunRecord
 from harness.schema.setting_words import conditions
 from harness.schema.sweep import Failure
-from harness.schema.workload import IMAGENET, Workload, batch_mode, is_script, script_command
+from harness.schema.user_script import OF_ALL_RANKS, UserScript
+from harness.schema.workload import IMAGENET, Workload
 
 
 def run_facts(
@@ -33,7 +34,7 @@ def run_facts(
         runs,
         every,
         ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
-        ("Batch", "the script's own" if is_script(runs[0].point.workload) else batch),
+        ("Batch", "the script's own" if runs[0].point.workload.script else batch),
         failed=failed,
     )
 
@@ -147,8 +148,8 @@ def _step_without_input(run: RunRecord) -> float:
 
 def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Return how the network was trained: every setting of the workload that says something."""
-    if is_script(workload):
-        return _script_facts(workload, runs)
+    if workload.script:
+        return _script_facts(workload.script, workload, runs)
     parameters = {run.weights.parameters: run.weights.bytes for run in runs}
     return facts(
         [
@@ -167,16 +168,15 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
     return f"{numbers.span(min(seeds), max(seeds))}, each repeat its own on every rank count" if seeds else ""
 
 
-def _script_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
+def _script_facts(script: UserScript, workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Return how a user's script was run; what it trains is in the script."""
-    script, arguments = script_command(workload)
     return facts(
         [
-            ("Script", script.name),
-            ("Arguments", shlex.join(arguments)),
+            ("Script", script.path.name),
+            ("Arguments", shlex.join(script.arguments)),
             ("Parameters", distinct(numbers.count(run.weights.parameters) for run in runs)),
             ("Rows of a step", distinct(numbers.count(run.global_batch) for run in runs)),
-            ("Batch size in the script", "of all ranks" if batch_mode(workload) == "global" else "of each rank"),
+            ("Batch size in the script", "of all ranks" if script.batch == OF_ALL_RANKS else "of each rank"),
             ("Synchronisation", workload.sync),
             ("Note", _notes(runs)),
         ]
@@ -200,6 +200,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Core to core", _core_ns(runs)),
             ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
+            ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),

@@ -19,6 +19,7 @@ from harness.report import sweep_sentences
 from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
 from harness.report.publish import SCREEN, check_replaceable, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
+from harness.report.sweep_exports import sweep_exports
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_sections import condition_sections, measured_sections
 from harness.report.sweep_tables import terminal_table
@@ -127,7 +128,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
     remark = ""
-    if study and any(run.data.kind == "real" and not run.point.workload.data_file for run in loaded.runs):
+    if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
         remark = "It needs the same original files: DATA_DIR=folder says where they are."
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     return Answer(
@@ -150,6 +151,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
         files={} if launches is None else {LAUNCHES: launches_csv(launches)},
+        exports=sweep_exports(loaded, launches, scaling),
     )
 
 
@@ -186,14 +188,14 @@ def _content_without_times(loaded: Loaded) -> _Content:
     oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
     return _Content(
         question=f"How does {_subject(loaded)} scale?",
-        sentence=headline(loaded, None),
+        sentence=page_sentence(loaded, None),
         data={"sweep": loaded.folder.name, "scaling": None},
         facts=run_facts(loaded.valid or loaded.runs, loaded.launched, loaded.failed) if loaded.runs else (),
         code=NOTHING_VALID if loaded.runs and not oversubscribed else 0,
     )
 
 
-def headline(loaded: Loaded, scaling: Scaling | None) -> str:
+def page_sentence(loaded: Loaded, scaling: Scaling | None) -> str:
     """Return what the sweep has shown in one sentence; `scaling` is None where no launch is valid."""
     if scaling is not None:
         return sweep_sentences.headline(scaling, loaded.runs[0].point.workload)

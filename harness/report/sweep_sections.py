@@ -14,9 +14,9 @@ from harness.report.answer import Card, Element, Items, Section
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
+from harness.report.own_rates import own_rates_sections
 from harness.report.predict_page import beyond_scores, beyond_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine
-from harness.schema.workload import is_script
 from harness.why.known_causes import diagnose_sweep
 
 _LAUNCH_PARTS = (
@@ -35,6 +35,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
+        *own_rates_sections(loaded.valid, view.scaling, view.names),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Laws" if view.fits else "", name="fits", elements=laws),
@@ -71,7 +72,7 @@ def _laws(view: SweepView) -> list[Element]:
 
 def _learning_tables(view: SweepView) -> list[Element]:
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
-    if is_script(view.runs[0].point.workload):
+    if view.runs[0].point.workload.script:
         tables.append(learning_tables.epochs_table(view.curves, view.names))
     if view.targets and view.goal is not None:
         tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))

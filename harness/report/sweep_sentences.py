@@ -16,7 +16,7 @@ _APART = 0.02  # relative difference of the two speedups from which a sentence g
 
 def subject(workload: Workload) -> str:
     """Return the workload's name as papers print it, ``MNIST-DNN``, and that of a file of the user's own as it is."""
-    return workload.name if workload.data_file else workload.name.upper()
+    return workload.name.upper() if workload.has_known_data else workload.name
 
 
 def speedup_label(scaling: Scaling) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -15,7 +14,6 @@ from harness.report.answer import Banner, distinct
 from harness.report.run_words import partial
 from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord
-from harness.schema.workload import is_script
 
 DISTURBED = (
     "trained in turns beside other work: times on undisturbed cores leave out the rounds that it met, times as they "
@@ -102,7 +100,8 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
 def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Iterator[str]:
     """Yield the doubts that the epochs of the launches show."""
     total = len(runs)
-    no_loss = int(launches["train_loss"].isna().sum())
+    without_loss = [run.point.folder for run in runs if run.note(NoteCode.OWN_LOOP) is not None]
+    no_loss = int((launches["train_loss"].isna() & ~launches["run"].isin(without_loss)).sum())
     if no_loss:
         yield f"{_launches(no_loss, total)} ended with a training loss that is not finite."
     undivided = int(((launches["ranks"] > 1) & ~launches["parted"]).sum())
@@ -113,7 +112,7 @@ def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Itera
         yield f"{_launches(single, total)} had one epoch only: nothing tells a slow epoch from others."
     in_turns = launches["run"].isin([run.point.folder for run in runs if run.block])  # go on for their rounds
     brief = int(((launches["trained_s"] < _BRIEF_S) & ~in_turns).sum())
-    if brief and not is_script(runs[0].point.workload):
+    if brief and not runs[0].point.workload.script:
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         yield (
             f"{_launches(brief, total)} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
@@ -137,9 +136,9 @@ def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, 
 
 def _data_banners(runs: Sequence[RunRecord]) -> Iterator[Banner]:
     """Yield what is to be known of the data: that it is synthetic, a piece of the whole, or without a test part."""
-    kinds = ((run.data.name, run.data.kind, run.data.held_out, run.point.workload.data_file) for run in runs)
+    kinds = ((run.data.name, run.data.kind, run.data.held_out, run.point.workload.own_file) for run in runs)
     for data, kind, held_out, file in dict.fromkeys(kinds):
-        name = Path(file).name if file else data
+        name = file.name if file else data
         if kind == "synthetic":
             text = (
                 f"Synthetic data: a stand-in for {name} with rows of the same shapes. "

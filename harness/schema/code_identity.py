@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import read_bytes, resource
 from harness.base.provenance import package_version
-from harness.schema.workload import Workload, is_script, script_command
+from harness.schema.workload import Workload
 
 _READERS = frozenset(
     {"analysis", "bench", "bundle", "claims", "doctor", "prediction", "probe", "regression", "report", "why"}
@@ -73,8 +73,8 @@ def harness_identity() -> str:
 
 def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the user's own files that would run, with the folder they are found in."""
-    if is_script(workload):
-        script = script_command(workload)[0]
+    if workload.script:
+        script = workload.script.path
         yield script.parent, _follow([script], script.parent, "")
         return
     for name in workload.own_modules:

@@ -13,13 +13,14 @@ from harness.schema.option import options
 from harness.schema.presets import changed_settings
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.schema.workload import Workload, batch_mode, is_script, script_command
+from harness.schema.user_script import OF_ALL_RANKS, UserScript
+from harness.schema.workload import Workload
 
 Words = list[tuple[str, object]]
 """Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
 
 
-def sweep_command(sweep: Sweep) -> str:
+def sweep_command_line(sweep: Sweep) -> str:
     """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
     return "\n".join(_make_line(words) for words in _sweep_words(sweep))
 
@@ -35,7 +36,7 @@ def repeat_command(folder: Path, sweep: Sweep) -> str:
     with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
         content = SweepFolder(folder).submission.read_bytes()
         data_dir = msgspec.json.decode(content, type=dict[str, Any]).get("data_dir")
-    return sweep_command(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
+    return sweep_command_line(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
 
 
 def changed_words(settings: Any, usual: Any) -> Words:
@@ -55,7 +56,8 @@ def changed_words(settings: Any, usual: Any) -> Words:
 
 def _sweep_words(sweep: Sweep) -> Iterator[Words]:
     """Yield the settings that give `sweep`, once for each part of its layouts that no single command gives."""
-    training = _script_words(sweep.workload) if is_script(sweep.workload) else _training_words(sweep.workload)
+    workload = sweep.workload
+    training = _script_words(workload.script, workload) if workload.script else _training_words(workload)
     if sweep.scaling != "strong":
         training.append(("SCALING", sweep.scaling))
     last: Words = [("REPEATS", sweep.repeats)]
@@ -68,7 +70,7 @@ def _sweep_words(sweep: Sweep) -> Iterator[Words]:
 
 
 def _training_words(workload: Workload) -> Words:
-    words: Words = [("DATA", workload.data_file)] if workload.data_file else [("DATASET", workload.dataset)]
+    words: Words = [("DATA", workload.own_file)] if workload.own_file else [("DATASET", workload.dataset)]
     words.append(("MODEL", workload.model))
     if workload.preset != "default":
         words.append(("PRESET", workload.preset))
@@ -78,15 +80,18 @@ def _training_words(workload: Workload) -> Words:
     return words
 
 
-def _script_words(workload: Workload) -> Words:
-    script, arguments = script_command(workload)
-    words: Words = [("SCRIPT", script)]
-    if arguments:
-        words.append(("SCRIPT_ARGUMENTS", shlex.join(arguments)))
-    if batch_mode(workload) == "global":
-        words.append(("SCRIPT_BATCH", "global"))
+def _script_words(script: UserScript, workload: Workload) -> Words:
+    words: Words = [("SCRIPT", script.path)]
+    if script.arguments:
+        words.append(("SCRIPT_ARGUMENTS", shlex.join(script.arguments)))
+    if script.batch == OF_ALL_RANKS:
+        words.append(("SCRIPT_BATCH", script.batch))
+    elif workload.batch_per_rank != 1:
+        words.append(("SCRIPT_BATCH", workload.batch_per_rank))
     if workload.sync != "gradients":
         words.append(("SYNC", workload.sync))
+    if workload.own_rate:
+        words.append(("OWN_RATE", workload.own_rate))
     if workload.note:
         words.append(("NOTE", workload.note))
     return words

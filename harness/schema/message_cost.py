@@ -28,13 +28,16 @@ class Algorithm(StrEnum):
 
     ``native`` sums in memory that all ranks share, ``messages`` by MPI_Allreduce, ``node-aware`` in the memory of each
     host and then over the hosts, ``bridge`` by Python's MPI_Allreduce. As a choice ``native`` is the fastest of the
-    first three on these hosts.
+    first three on these hosts, or ``nccl``, which sums on GPUs, where every rank has one. ``staged`` is a choice only:
+    as ``native``, through the host's memory also where ranks have GPUs.
     """
 
     NATIVE = "native"
     MESSAGES = "messages"
     NODE_AWARE = "node-aware"
     BRIDGE = "bridge"
+    NCCL = "nccl"
+    STAGED = "staged"
 
 
 REDUCTION_NAMES: dict[str, str] = {

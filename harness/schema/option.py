@@ -22,7 +22,7 @@ GROUPS = (WHAT, HOW, SPREAD, WHERE, WRITTEN)
 _FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # sync policies of ours
 
 
-def is_own(text: str) -> bool:
+def is_own_code(text: str) -> bool:
     """Tell whether a setting's `text` names a user's own code; nothing is imported."""
     return _FORM.fullmatch(text) is not None
 
@@ -86,7 +86,7 @@ class Option:
         Raises:
             UserError: it is none of the choices, out of its range, or not finite.
         """
-        is_choice = value is None or value in self.choices or (self.own_code and is_own(str(value)))
+        is_choice = value is None or value in self.choices or (self.own_code and is_own_code(str(value)))
         if self.choices and not is_choice:
             raise unknown(name, str(value), self.choices)
         words = name.replace("_", " ")

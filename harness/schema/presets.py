@@ -1,6 +1,5 @@
 """Named training settings, the workloads that they make, and what a workload has beyond them."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 from harness.base.errors import unknown
 from harness.schema.option import Option, options
-from harness.schema.workload import DATASET, IMAGENET, Workload
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript
+from harness.schema.workload import IMAGENET, Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.
@@ -119,20 +119,31 @@ def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: A
 
 
 def script_workload(
-    script: Path, arguments: Sequence[str], *, sync: str, batch: str, note: str | None = None
+    script: Path,
+    arguments: Sequence[str],
+    *,
+    sync: str,
+    batch: str,
+    note: str | None = None,
+    own_rate: str | None = None,
 ) -> Workload:
     """Return the workload of a script with its arguments. `batch`: its batch size is ``per-rank`` or ``global``.
 
-    Whichever of the two batch fields is set is 1: the size itself is in the script.
+    Whichever of the two batch fields is set is 1: the size itself is in the script. A number is that of a rank's rows
+    in a step, which cannot be seen in a loop that the script writes itself.
     """
-    sizes = {"global_batch": 1} if batch == "global" else {"batch_per_rank": 1}
+    rows = int(batch) if batch.isdecimal() else 1
+    sizes = {"global_batch": 1} if batch == OF_ALL_RANKS else {"batch_per_rank": rows}
+    batch_of = OF_ALL_RANKS if batch == OF_ALL_RANKS else PER_RANK
+    program = UserScript(path=script.resolve(), arguments=tuple(arguments), batch=batch_of)
     return Workload(
-        dataset=DATASET,
+        dataset=SCRIPT,
         model=script.stem,
-        preset=DATASET,
-        data_file=shlex.join([str(script.resolve()), *arguments]),
+        preset=SCRIPT,
+        data_file=program.command,
         sync=sync,
         note=note,
+        own_rate=own_rate,
         **sizes,  # type: ignore[arg-type]
     )
 

@@ -97,7 +97,8 @@ class Provenance(Versions):
     rank, and `overlapped` says whether sums went on while later gradients were computed.
     `load_before` is the machine's load average at the start; `other_load` the cores that other processes
     kept busy during the timed epochs, on the host where that was most. `environment` has the variables that can change
-    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`).
+    a run's speed, `system` the settings of rank 0's host that can (`harness.base.provenance`). `gpu_software` has the
+    versions of a GPU's driver, CUDA, cuDNN and NCCL by name, none where ranks train on processors.
     """
 
     launcher: str
@@ -109,6 +110,7 @@ class Provenance(Versions):
     system: dict[str, str] = field(default_factory=dict)
     algorithm: str = ""
     overlapped: bool = False
+    gpu_software: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,7 +235,8 @@ class RunRecord:
     to the end. `block` names the block in which it trained in turns with others, empty for one that ran alone.
     `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and after them, on the host
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
-    compiled loops of many, in all epochs together.
+    compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
+    the workload's `own_rate`, None without one.
     """
 
     schema: int
@@ -256,6 +259,7 @@ class RunRecord:
     block: str = ""
     core_ns: tuple[float, ...] = field(default=())
     fused_steps: int = 0
+    own_rate: float | None = None
 
     @property
     def met(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from harness.schema.option import Option, options
 from harness.schema.presets import changed_settings
 from harness.schema.sweep import Sweep
-from harness.schema.workload import Workload, is_script, script_command
+from harness.schema.workload import Workload
 
 
 def value_words(value: object) -> str:
@@ -47,10 +47,9 @@ def _says_something(value: object) -> bool:
 def study_name(sweep: Sweep) -> str:
     """Return what is studied with every setting that is not its preset's: ``MNIST-DNN, synchronisation none``."""
     workload = sweep.workload
-    parts = [workload.name if workload.data_file else workload.name.upper()]
-    if is_script(workload):
-        _, arguments = script_command(workload)
-        parts += [shlex.join(arguments), "" if workload.sync == "gradients" else workload.sync]
+    parts = [workload.name.upper() if workload.has_known_data else workload.name]
+    if workload.script:
+        parts += [shlex.join(workload.script.arguments), "" if workload.sync == "gradients" else workload.sync]
     else:
         parts.append(f"preset {workload.preset}" if workload.preset != "default" else "")
         for field, asked in changed_settings(workload):

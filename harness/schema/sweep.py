@@ -174,7 +174,7 @@ class Sweep:
         launches = self.repeats * len(self.layouts)
         if launches > _MOST_LAUNCHES:
             raise UserError(f"REPEATS={self.repeats} makes {launches:,} launches: ask for at most {_MOST_LAUNCHES:,}")
-        if self.scaling == "weak" and self.workload.samples is None:
+        if self.scaling == "weak" and self.workload.samples is None and self.workload.script is None:
             raise UserError("SCALING=weak needs SAMPLES=, the rows per rank, so that work per rank stays equal")
 
     @property

@@ -178,6 +178,11 @@ class SweepFolder:
         """Whether any launch has left a record."""
         return next(self.records(), None) is not None
 
+    @property
+    def has_launches(self) -> bool:
+        """Whether any launch has left a record or a failure."""
+        return self.has_records or any(self.failures.glob("*.json"))
+
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """Return the checkpoints in `folder`, whole or not, the newest first."""

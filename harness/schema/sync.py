@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.schema.option import import_own, is_own
+from harness.schema.option import import_own, is_own_code
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""
@@ -222,7 +222,7 @@ FORMS = ", ".join(policy.form for policy in POLICIES)
 
 def check_sync(text: str) -> None:
     """Check the form of a policy, without importing a user's own; raise a UserError if it is of none."""
-    if not is_own(text) and not any(policy.parse(text) for policy in POLICIES):
+    if not is_own_code(text) and not any(policy.parse(text) for policy in POLICIES):
         raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 
 

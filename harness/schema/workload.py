@@ -1,14 +1,19 @@
-"""Workload: what is trained, on what, and how; a user's script is one too."""
+"""Workload: what is trained, on what, and how.
+
+It is one of three kinds: a network on a data set that the harness knows, a network on a file of the user's own
+(`Workload.own_file`), or a user's script (`Workload.script`), whose network and rows are its own. Records keep file and
+script in the same field, `data_file`, which nothing outside of this module reads.
+"""
 
 import re
-import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.option import WHAT, WRITTEN, check_options, is_own, option
+from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
 from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, check_own_rate, parse_script
 
 IMAGENET = "imagenet"
 INPUTS = ("auto", "resident", "files")
@@ -244,6 +249,15 @@ class Workload:
         choices=("abort", "shrink"),
         title="When a rank fails",
     )
+    own_rate: str | None = option(
+        "A script's own rate in rows per second, read from what it prints: a regular expression with one group.",
+        None,
+        counts=False,
+        values="REGEX",
+        words=True,
+        listed=False,
+        group=WRITTEN,
+    )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
         None,
@@ -273,6 +287,8 @@ class Workload:
             raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
         self._check_rates()
         self._check_images()
+        if self.own_rate is not None:
+            check_own_rate(self.own_rate)
 
     def _check_rates(self) -> None:
         if self.warmup_epochs > self.epochs:
@@ -298,10 +314,27 @@ class Workload:
             raise UserError(f"classes {self.classes} is too small: use at least 2")
 
     @property
+    def script(self) -> UserScript | None:
+        """The user's script that is trained, None of a network."""
+        if self.dataset != SCRIPT or self.preset != SCRIPT or self.data_file is None:
+            return None
+        return parse_script(self.data_file, PER_RANK if self.global_batch is None else OF_ALL_RANKS)
+
+    @property
+    def own_file(self) -> Path | None:
+        """The file of the user's own with the rows, None of a data set that the harness knows and of a script."""
+        return Path(self.data_file) if self.data_file is not None and self.script is None else None
+
+    @property
+    def has_known_data(self) -> bool:
+        """Whether it trains on a data set that the harness knows."""
+        return self.data_file is None
+
+    @property
     def own_modules(self) -> tuple[str, ...]:
         """The modules of the user's own that the settings name: a MODEL, a SYNC, an OPTIMIZER."""
         settings = (self.model, self.sync, self.optimizer)
-        return tuple(text.partition(":")[0] for text in settings if is_own(text))
+        return tuple(text.partition(":")[0] for text in settings if is_own_code(text))
 
     @property
     def name(self) -> str:
@@ -310,9 +343,7 @@ class Workload:
         It names folders and jobs, and stands in scripts: letters, digits, ``_``, ``.``, ``-``, whatever a file or a
         script is called.
         """
-        data = self.dataset
-        if self.data_file is not None and not is_script(self):
-            data = Path(self.data_file).name
+        data = self.own_file.name if self.own_file else self.dataset
         model = self.model.rpartition(":")[2]
         return re.sub(r"[^\w.-]+", "_", f"{data}-{model}", flags=re.ASCII)[:_LONGEST]
 
@@ -327,22 +358,3 @@ class Workload:
 def survives(workload: Workload) -> bool:
     """Tell whether a launch of `workload` goes on when a rank fails."""
     return workload.on_failure == "shrink"
-
-
-DATASET = "script"
-
-
-def is_script(workload: Workload) -> bool:
-    """Tell whether `workload` is a user's script."""
-    return workload.dataset == DATASET and workload.preset == DATASET
-
-
-def script_command(workload: Workload) -> tuple[Path, tuple[str, ...]]:
-    """Return a script workload's path and arguments."""
-    script, *arguments = shlex.split(workload.data_file or "")
-    return Path(script), tuple(arguments)
-
-
-def batch_mode(workload: Workload) -> str:
-    """Return ``global`` or ``per-rank``: what a script workload's batch size is of."""
-    return "global" if workload.global_batch is not None else "per-rank"

@@ -14,11 +14,11 @@ from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import identify
 from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
+from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_command import LaunchTally, SweepCommand, SweepPlan
 from harness.sweep.sweep_data import prepare_data, say_data
-from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import read_running
 from harness.sweep.usage_accounts import ask_accounts
@@ -39,7 +39,7 @@ def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
     scheduler = command.scheduler
     folder = command.folder
     say_data([sweep], data_dir)
-    with locked(folder):
+    with hold_sweep(folder):
         left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
@@ -85,7 +85,7 @@ def run_sweep(
     notice = scheduler.check()
     if notice:
         say(notice)
-    with locked(folder), interruptible():
+    with hold_sweep(folder), interruptible():
         carried = carry_over(scheduler, folder, say)
         tidy(folder, carried)
         if carried:
@@ -138,7 +138,7 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
     )
 
 
-def cancel(folder: Path) -> tuple[int, bool]:
+def cancel_launches(folder: Path) -> tuple[int, bool]:
     """End the launches of the sweep in `folder` that are queued or running, and keep that they were cancelled.
 
     Return how many there were, and whether a command that waits for them in another terminal takes them in.
@@ -158,7 +158,7 @@ def cancel(folder: Path) -> tuple[int, bool]:
     scheduler.cancel(sorted({launch.job for launch in launches}))
     if is_locked(folder):
         return len(left), True
-    with locked(folder), interruptible():
+    with hold_sweep(folder), interruptible():
         carried = identify(scheduler, folder, read_running(folder), say=say)
         with display(len(carried)) as progress:
             Launches(

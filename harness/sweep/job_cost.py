@@ -10,7 +10,7 @@ from harness.comm.settings import mpi_choice
 from harness.schema.sweep import Layout
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.plan import time_left
-from harness.sweep.site import JobRequest, Partition, Site, seconds, walltime
+from harness.sweep.site import JobRequest, Partition, Site, walltime, walltime_seconds
 
 
 def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None) -> str:
@@ -22,7 +22,7 @@ def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None) -> s
     if plan.shape not in ("nested", "block"):
         return walltime(total / len(plan.points))  # an array's launches are the same
     if limit is not None and limit.walltime:
-        total = min(total, seconds(limit.walltime))
+        total = min(total, walltime_seconds(limit.walltime))
     return walltime(total)
 
 
@@ -63,7 +63,7 @@ def estimate(
     limit = 0.0
     expected = 0.0
     for plan in plans:
-        limit += plan.layout.nodes * seconds(time_limit(plan, request, partition)) * plan.jobs / 3600
+        limit += plan.layout.nodes * walltime_seconds(time_limit(plan, request, partition)) * plan.jobs / 3600
         for point in plan.points:
             layout = plan.layout if plan.shape in ("nested", "block") else point.layout
             expected += layout.nodes * (time_left([point], durations) or 0.0) / 3600

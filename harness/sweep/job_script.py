@@ -13,9 +13,10 @@ from harness.base.processes import thread_limits
 from harness.schema.record import encode
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
+from harness.schema.workload import Workload
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
-from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render
+from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render_script
 from harness.sweep.launch_command import surviving
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
@@ -35,7 +36,7 @@ def write_job(
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
     launches = _launches(plan, scheduler, files)
     script = _script(plan, scheduler, files, path, launches, data_dir)
-    text = render(template or scheduler.template, script, scheduler.path)
+    text = render_script(template or scheduler.template, script, scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
     _write_inputs(plan, scheduler, files)
     write_atomic(path, text)
@@ -82,7 +83,7 @@ def _script(
         jobs=str(files.jobs),
         logs=str(files.logs),
         data_dir=str(data_dir.resolve()) if data_dir is not None else None,
-        binds=_binds(files.path, data_dir, first.workload.data_file),
+        binds=_binds(files.path, data_dir, first.workload),
         shape=plan.shape,
         walltime=time_limit(plan, scheduler.request, scheduler.limit()),
         request=scheduler.request,
@@ -155,11 +156,13 @@ def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | N
     )
 
 
-def _binds(folder: Path, data_dir: Path | None, data_file: str | None) -> tuple[str, ...]:
+def _binds(folder: Path, data_dir: Path | None, workload: Workload) -> tuple[str, ...]:
     """Return the folders that ranks read and write, each once."""
     folders = [Path.cwd(), folder, cache_folder()]
     if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
         folders.append(Path(data))
-    if data_file:
-        folders.append(Path(data_file).parent)
+    if workload.own_file:
+        folders.append(workload.own_file.parent)
+    if workload.script:
+        folders.append(workload.script.path.parent)
     return tuple(dict.fromkeys(str(path.resolve()) for path in folders))

@@ -54,7 +54,7 @@ class JobScript:
     site: Site = field(default_factory=Site)
 
 
-def render(template: str, script: JobScript, path: Callable[[str], str] = str) -> str:
+def render_script(template: str, script: JobScript, path: Callable[[str], str] = str) -> str:
     """Return the job script that `template` makes of `script`.
 
     `template` is a file of ``jobs/templates`` such as ``local.sh.j2``, or the path of a user's own, which may

@@ -10,11 +10,11 @@ from harness.schema.sweep import Point, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
+from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
 from harness.sweep.progress import say
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_command import PlannedLaunches, SweepCommand
 from harness.sweep.sweep_data import prepare_data, say_data
-from harness.sweep.sweep_lock import locked
+from harness.sweep.sweep_lock import hold_sweep
 
 _TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
 
@@ -36,7 +36,7 @@ def run_together(
     say_data(sweeps, data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
-            stack.enter_context(locked(command.folder))
+            stack.enter_context(hold_sweep(command.folder))
         stack.enter_context(interruptible())
         carry_over(together.scheduler, together.folder, say)
         stack.callback(together.share_out)  # also of what ended before an interruption

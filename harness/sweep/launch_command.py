@@ -36,7 +36,8 @@ def srun(layout: Layout, kind: str, site: Site) -> LaunchCommand:
         # Slurm would deal the ranks out evenly; the nodes before the last are to be full.
         words.append(f"--distribution=plane={layout.ranks_per_node}")
     if layout.gpus_per_rank:
-        words.append(f"--gpus-per-task={layout.gpus_per_rank}")
+        # For the node: with --gpus-per-task a rank could not reach another one's GPU directly.
+        words.append(f"--gpus-per-node={layout.gpus_per_rank * layout.ranks_per_node}")
     words.append(f"--cpu-bind={'cores' if site.binding == 'cores' else 'none'}")
     # Without --kill-on-bad-exit the other ranks wait for a dead one until the time limit.
     words.append("--kill-on-bad-exit=1")

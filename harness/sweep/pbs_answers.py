@@ -71,7 +71,7 @@ def _meaning(job: Mapping[str, Any], comment: str) -> str:
     return "PBS calls it finished, but it wrote no whole record" if code == 0 else "it failed"
 
 
-def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
+def read_pbs_usage(job: Mapping[str, Any]) -> JobUsage | None:
     """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
     if str(job.get("job_state", "")) not in _ENDED:
         return None
@@ -86,7 +86,7 @@ def read_usage(job: Mapping[str, Any]) -> JobUsage | None:
     )
 
 
-def read_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
+def read_pbs_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
     """Return what a job may get at most and which nodes are not well, from ``pbsnodes -a -F json``."""
     nodes = read_table(answer, "nodes")
     ill: dict[str, str] = {}

@@ -153,7 +153,7 @@ def parse_shares(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def divide(
+def split_runnable(
     layouts: Iterable[Layout], refusal: Callable[[Layout], str | None]
 ) -> tuple[tuple[Layout, ...], tuple[Skipped, ...]]:
     """Return the layouts that can run and those that cannot; `refusal` gives the reason or None."""

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 
 from harness.base.errors import UserError
-from harness.base.processes import Reply, ask
+from harness.base.processes import Reply, run_program
 from harness.sweep.submission_errors import message
 
 COMMAND_LIMIT_S = 120.0
@@ -69,7 +69,7 @@ class CommandRunner:
     def _call(self, words: Sequence[str], handles: Sequence[int] = ()) -> Reply:
         self.calls[words[0]] = self.calls.get(words[0], 0) + 1
         unset = {name: None for name in os.environ if name.startswith(_PREFIXES) and name not in _KEPT}
-        return ask(words, limit_s=COMMAND_LIMIT_S, changes=unset, handles=handles)
+        return run_program(words, limit_s=COMMAND_LIMIT_S, changes=unset, handles=handles)
 
     def run(self, words: Sequence[str]) -> str:
         """Run a command and return its standard output.

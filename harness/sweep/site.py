@@ -93,16 +93,16 @@ def _walltimes(text: str) -> list[tuple[int, int]]:
         UserError: the text is not such a list.
     """
     first, *others = text.split(",")
-    limits = {1: seconds(first)}
+    limits = {1: walltime_seconds(first)}
     for part in others:
         nodes, _, limit = part.partition("=")
         if not re.fullmatch(r"[1-9]\d{0,6}", nodes, flags=re.ASCII):
             raise UserError(f"WALLTIME={text} is not a list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
-        limits[int(nodes)] = seconds(limit)
+        limits[int(nodes)] = walltime_seconds(limit)
     return sorted(limits.items())
 
 
-def seconds(walltime: str) -> int:
+def walltime_seconds(walltime: str) -> int:
     """Return the seconds of a time limit ``H:MM:SS`` or ``D-HH:MM:SS``; raise a UserError if it is neither, or 0."""
     right = re.fullmatch(r"(\d{1,3}-)?\d{1,5}:[0-5]\d:[0-5]\d", walltime, flags=re.ASCII)
     total = int(clock_seconds(walltime)) if right else 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.schema.job_usage import JobUsage
 from harness.sweep.job_state import State
-from harness.sweep.site import Partition, clock_seconds, seconds, size_bytes, walltime
+from harness.sweep.site import Partition, clock_seconds, size_bytes, walltime, walltime_seconds
 from harness.sweep.submission_errors import UnreadableAnswer
 
 # How the reasons of jobs begin that wait for a node which is down or drained.
@@ -62,7 +62,7 @@ def read_sacct(answer: str) -> dict[str, State]:
     return states
 
 
-def read_usage(answer: str) -> dict[str, JobUsage]:
+def read_slurm_usage(answer: str) -> dict[str, JobUsage]:
     """Return what ended jobs used from ``sacct -n -P --noconvert -o USAGE_FIELDS``: a line a job, and one a step of it.
 
     Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
@@ -172,7 +172,7 @@ def read_node_gpus(answer: str) -> dict[str, int] | None:
     return most
 
 
-def read_nodes(answer: str) -> Mapping[str, str]:
+def read_slurm_nodes(answer: str) -> Mapping[str, str]:
     """Return what is wrong with nodes from ``sinfo -h -N -o NODE_FIELDS``: name to state and reason."""
     reasons = {}
     for line in answer.splitlines():
@@ -211,7 +211,7 @@ def widest(partitions: Sequence[Partition]) -> Partition:
         return None if None in values else max(values)
 
     times = [partition.walltime for partition in partitions if partition.walltime]
-    longest = max(times, key=seconds) if len(times) == len(partitions) else None
+    longest = max(times, key=walltime_seconds) if len(times) == len(partitions) else None
     return Partition(
         name=",".join(partition.name for partition in partitions),
         walltime=longest,

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from harness.datasets import locate, own_file_lines, prepare
 from harness.models import check_model
-from harness.schema.option import is_own
+from harness.schema.option import is_own_code
 from harness.schema.sweep import Sweep
+from harness.schema.user_script import SCRIPT
+from harness.sweep.planned_launches import SweepPlan
 from harness.sweep.progress import say
-from harness.sweep.sweep_command import SweepPlan
 
 
 def say_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
@@ -40,10 +41,10 @@ def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = Fal
     tried = bool(plan.survey.records) or not plan.jobs
     asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.points[:1])
     for workload, data_id in asked:
-        if own_only and not (workload.data_file or is_own(workload.model)):
+        if own_only and workload.has_known_data and not is_own_code(workload.model):
             continue
         source = locate(workload, data_dir, data_id)
-        if source.kind == "script":
+        if source.kind == SCRIPT:
             continue
         data = prepare(source).record
         texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())

@@ -19,7 +19,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system with
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def hold_sweep(folder: Path) -> Iterator[None]:
     """Hold the sweep in `folder` for this process; raise a UserError if another has it, or it cannot be written to."""
     new = not folder.exists()
     lock = SweepFolder(folder).lock

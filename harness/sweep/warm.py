@@ -19,7 +19,7 @@ import sys
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def ask(address: str, arguments: list[str]) -> int:
+def run_in_server(address: str, arguments: list[str]) -> int:
     """Have the server at `address` run a program; return its exit code, 1 if it ended without one."""
     cores = sorted(os.sched_getaffinity(0))
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -158,4 +158,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         serve(*sys.argv[2:])
     else:
-        sys.exit(ask(sys.argv[1], sys.argv[2:]))
+        sys.exit(run_in_server(sys.argv[1], sys.argv[2:]))

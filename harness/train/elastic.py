@@ -30,7 +30,7 @@ from harness.train.failure_knowledge import FailureKnowledge, merge_knowledge
 from harness.train.launch_record import TrainingOutcome
 from harness.train.partial_epoch import PartialEpoch, Progress
 from harness.train.replica import Replica, prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.step_table import Columns, step_columns
 from harness.train.training import TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
 
@@ -167,7 +167,7 @@ class Survivor:
     def _prepare(self, world: World) -> Replica:
         """Divide the rows again, build the replica, and give it the state of the rank that has made most steps."""
         begin = time.perf_counter()
-        data = load(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
+        data = load_shard(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
         replica = prepare_replica(world, self.point, data, warm=self.team.complete)

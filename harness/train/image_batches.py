@@ -70,7 +70,7 @@ def image_dataset(
     def load(place: tf.Tensor, label: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         content = tf.ensure_shape(tf.numpy_function(files.read, [place], tf.string, stateful=False), [])
         seed = None if salt is None else tf.stack([row, tf.constant(salt, tf.int64)])
-        return decode(content, size, seed), label
+        return decode_image(content, size, seed), label
 
     dataset = tf.data.Dataset.from_tensor_slices((places, labels, rows))
     dataset = dataset.map(load, num_parallel_calls=threads, deterministic=True).batch(batch)
@@ -80,7 +80,7 @@ def image_dataset(
     return dataset.prefetch(_READ_AHEAD).with_options(options)
 
 
-def decode(content: tf.Tensor, size: int, seed: tf.Tensor | None) -> tf.Tensor:
+def decode_image(content: tf.Tensor, size: int, seed: tf.Tensor | None) -> tf.Tensor:
     """Return an encoded image as uint8 [size, size, 3]: a random part of it, or its middle where `seed` is None.
 
     Grey and CMYK images become RGB. Only the part that is used is decoded, where it is a JPEG.

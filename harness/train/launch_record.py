@@ -21,12 +21,14 @@ from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, 
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import BLOCK
+from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.host_clock import HostClock
 from harness.comm.placement import RankPlace, misplacements
 from harness.comm.reduction import Reduction
 from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
+from harness.schema.message_cost import Algorithm
 from harness.schema.note import Note, NoteCode
 from harness.schema.record import (
     SCHEMA,
@@ -123,9 +125,9 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         global_batch=replica.data.shards.batch,
         steps_per_epoch=outcome.epochs[0].steps,
         data=replica.data.record,
-        provenance=provenance(
+        provenance=launch_provenance(
             replica.reduction if needs_sync(replica.world.size) else None,
-            staged=replica.gpu is not None,
+            gpu=replica.gpu,
             gpus=[rank.gpu for rank in ranks if rank.host == outcome.place.host],
             load_before=load_before,
             other_load=max(loads.values()),
@@ -256,19 +258,22 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def provenance(
-    reduction: Reduction | None, *, staged: bool, load_before: float, other_load: float, gpus: Sequence[str] = ()
+def launch_provenance(
+    reduction: Reduction | None, *, gpu: Gpu | None, load_before: float, other_load: float, gpus: Sequence[str] = ()
 ) -> Provenance:
     """Return versions, machine and settings of this process.
 
-    `reduction` is None where nothing is summed, `staged` says that its sums pass through host memory. Loads in cores,
-    `gpus` one entry for each rank of this host, empty without one.
+    `reduction` is None where nothing is summed, `gpu` is what this rank trains on. Loads in cores, `gpus` one entry for
+    each rank of this host, empty without one.
     """
     from mpi4py import MPI  # which it starts
 
     commit, dirty = git_commit()
     name = "none"
+    algorithm = ""
     if reduction:
+        algorithm = reduction.algorithm
+        staged = gpu is not None and reduction.algorithm is not Algorithm.NCCL
         name = f"{reduction.name}, staged through host memory" if staged else reduction.name
     return Provenance(
         harness=__version__,
@@ -282,11 +287,12 @@ def provenance(
         mpi_library=MPI.Get_library_version().split("\0")[0].split("\n")[0].strip(),
         launcher=launcher_words(),
         reduction=name,
-        algorithm=reduction.algorithm if reduction else "",
+        algorithm=algorithm,
         overlapped=bool(reduction and reduction.overlapped),
         machine=describe_machine(gpus=tuple(gpu for gpu in gpus if gpu)),
         load_before=load_before,
         other_load=other_load,
         environment=relevant_environment(),
         system=describe_system(),
+        gpu_software=gpu_software(gpu, algorithm),
     )

@@ -31,7 +31,7 @@ from harness.train.optimizer import build_optimizer
 from harness.train.shard_data import RankData
 from harness.train.statistics import own_statistics
 from harness.train.step import TrainState, first_output, row_losses
-from harness.train.step_memory import check_memory, predict_bytes
+from harness.train.step_memory import predict_bytes, refuse_too_large
 from harness.train.streamed_epoch import StreamedEpoch
 
 _WARM_UP_STEPS = 3
@@ -84,7 +84,7 @@ def prepare_replica(
     optimizer.build(model.trainable_variables)
     rows = len(data.shards.lanes(world.rank))
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
-    predicted = check_memory(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
+    predicted = refuse_too_large(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
     part, statistics = _place_layers(world, workload, model)
     state = TrainState(
@@ -166,7 +166,7 @@ def _check_images(point: Point, data: RankData) -> None:
 def _build_network(point: Point, data: RankData) -> keras.Model:
     workload = point.workload
     tf.keras.utils.set_random_seed(point.seed)
-    model = models.build(
+    model = models.build_network(
         workload.model,
         dataset=workload.dataset,
         features=data.record.features,

@@ -46,7 +46,7 @@ class RankData:
     files: npt.NDArray[np.bytes_] | None = None
 
 
-def load(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
+def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
     """Prepare the data once and return this rank's part of it; `shares` are the ranks' where it is not all of them.
 
     Raises:

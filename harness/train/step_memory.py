@@ -44,7 +44,7 @@ def _outputs(layer: keras.Layer) -> Sequence[keras.KerasTensor]:
     return output if isinstance(output, (list, tuple)) else (output,)
 
 
-def check_memory(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
+def refuse_too_large(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
     """Return the peak that this rank will reach, in bytes: what it has now and `needed` more, or on a GPU `needed`.
 
     Raises:

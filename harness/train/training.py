@@ -14,7 +14,7 @@ import tensorflow as tf
 from harness.base.cpu_contention import CpuUsage
 from harness.base.errors import SharedError, UserError
 from harness.base.scratch import keep_generated_files
-from harness.base.turns import clock, current
+from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
@@ -29,7 +29,7 @@ from harness.train.evaluation import Scores
 from harness.train.launch_record import TrainingOutcome, finite
 from harness.train.partial_epoch import PartialEpoch, Progress
 from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.statistics import average_statistics
 from harness.train.step_table import Columns, step_columns
 
@@ -111,8 +111,8 @@ def train(
     """
     started = datetime.now(UTC)
     _check_ranks(world, point)
-    data = load(world, point, data_dir)
-    turns = current()
+    data = load_shard(world, point, data_dir)
+    turns = current_turns()
     if turns:
         turns.rest()
     begin = clock()
@@ -132,7 +132,7 @@ def _train_replica(
 ) -> TrainingOutcome:
     """Train all epochs that no earlier attempt has trained; return what the rank knows then."""
     world = replica.world
-    turns = current()
+    turns = current_turns()
     checkpointing = Checkpointing(replica, record)
     progress = checkpointing.resume()
     if turns:
@@ -236,7 +236,7 @@ def train_epoch(
     """Train epoch `number` on all ranks, from where `progress` is; in parts where `checkpointing` is to pause."""
     progress = progress or Progress()
     part = progress.part
-    turns = current()
+    turns = current_turns()
     replica.world.comm.Barrier()
     begin = clock() - part.seconds
     order, partial, salt = epoch_order(replica, number)
@@ -268,7 +268,7 @@ def _conclude_epoch(replica: Replica, number: int, part: PartialEpoch, begin: fl
         extra["input_s"] = losses[:, 1].astype(np.float64)
         losses = losses[:, 0]
         part.input_s += float(extra["input_s"].sum())
-    turns = current()
+    turns = current_turns()
     if turns:
         marks = turns.take_marks(len(losses) - part.before)
         extra["turn"] = np.array([0] * part.before + marks, np.int32)

@@ -82,9 +82,9 @@ def leave() -> None:
         _Process.tree.leave()
 
 
-def sees_ranks(script: Path) -> bool:
-    """Tell whether the script may see to its ranks itself, and so to their files."""
-    return b"horovod" in script.read_bytes()
+def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:
+    """Tell whether the script, given these `arguments`, may see to its ranks itself, and so to their files."""
+    return b"horovod" in script.read_bytes() or any("horovod" in word for word in arguments)
 
 
 def rank_by_environment() -> int | None:

@@ -333,7 +333,7 @@ class Fusion:
         why = batch_watcher(callbacks)
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
             why = "they run eagerly"
-        if turns.current() is not None:
+        if turns.current_turns() is not None:
             why = "the launch trains in turns"  # with fused steps ranks were seen to wait for each other without end
         if why:
             self._ranks.note(f"the steps of fit are made one by one: {why}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
-from harness.base.turns import current
+from harness.base.turns import current_turns
 from harness.transparent.children import child_seed
-from harness.transparent.patch import ImportHook, OwnMaster, offer_old_name
+from harness.transparent.patch import ImportHook, OwnMaster, offer_old_names
 
 if TYPE_CHECKING:
     from harness.transparent.fused_fit import Fusion
@@ -99,21 +99,28 @@ def install(
     from harness.base.scratch import keep_generated_files
     from harness.transparent.preflight import check_ranks
     from harness.transparent.script_record import FitObservations
+    from harness.transparent.step_times import MissedTurns, StepTimes
+    from harness.transparent.tf1 import keep_trained_at_close
 
     tf.random.set_seed = AgreedSeeding(agree, seed, tf.random.set_seed)
     keep_generated_files()
     runtime = build()
-    offer_old_name()
+    offer_old_names()
     measured = FitObservations()
     if runtime.settings.record is not None:
         measured.install(runtime)
-    turns = current()
+        steps = StepTimes(lambda: measured.fitting)
+        steps.install()
+        measured.loop_epochs = steps.epochs
+    keep_trained_at_close()
+    turns = current_turns()
     if turns is not None:
         turns.first_steps = _PREFETCHED
     if runtime.ranks > 1:
         runtime.witness.install(runtime)
         _replace_all(runtime)
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
+        MissedTurns().install()
         check_ranks(runtime, script)
     else:
         if turns is not None:

@@ -172,8 +172,11 @@ class OwnRows:
         original(*args, **kwargs)
 
 
-def offer_old_name() -> None:
-    """Let scripts in the style of paper B write ``tf.DataSet``."""
+def offer_old_names() -> None:
+    """Let scripts in the style of paper B write ``tf.DataSet``, and those of TensorFlow 1 ``tf.layers``."""
     import tensorflow as tf
 
+    from harness.horovod.former_names import answer
+
     tf.DataSet = DataSet
+    answer()

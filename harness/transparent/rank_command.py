@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,18 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         sys.exit(2)
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
-    _part_files(script, options["logs"], keeps=options["keep_rank_files"])
-    run(script, arguments, threads, gpus_per_rank, options)
+    _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
+    _run(script, arguments, threads, gpus_per_rank, options)
 
 
-def _part_files(script: Path, logs: Path, *, keeps: bool) -> None:
+def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
     """Give a rank above 0 files of its own; where no variable tells the rank, that is done when MPI has."""
     rank = file_mechanism.rank_by_environment()
-    if rank and mpi_enabled() and script.is_file() and not file_mechanism.sees_ranks(script):
+    if rank and mpi_enabled() and script.is_file() and not file_mechanism.sees_ranks(script, arguments):
         file_mechanism.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
-def run(
+def _run(
     script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, options: dict[str, Any]
 ) -> None:
     """Start MPI, and run the script to its end; this ends the process."""
@@ -44,16 +45,16 @@ def run(
     from harness.base.cores import usable_cores
     from harness.base.cpu_contention import busy_s
     from harness.comm.mpi_library import mpi_version
-    from harness.comm.world import impatiently, start
+    from harness.comm.world import impatiently, start_mpi
     from harness.schema.code_identity import code_identity
     from harness.schema.presets import script_workload
     from harness.schema.sweep import Layout, Point
-    from harness.schema.workload import DATASET
+    from harness.schema.user_script import SCRIPT
     from harness.transparent.session import end_together, run_point
 
     with impatiently(options["hang_timeout"]):
-        world = start()
-    turns.join(world.rank, world.size, busy_s)
+        world = start_mpi()
+    turns.join_turns(world.rank, world.size, busy_s)
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
@@ -62,7 +63,7 @@ def run(
         point = Point(
             workload=workload,
             layout=Layout(nodes=1, ranks_per_node=world.size, threads=own_cores, gpus_per_rank=gpus_per_rank),
-            data_id=DATASET,
+            data_id=SCRIPT,
             code=world.on_root(lambda: code_identity(workload, mpi_version())),
         )
     except UserError as error:

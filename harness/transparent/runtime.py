@@ -285,6 +285,11 @@ class Runtime:
         if fresh:
             self._trained.append(fresh)
 
+    @property
+    def remembered(self) -> list[Any]:
+        """The variables that are kept for the proof."""
+        return [variable for variables in self._trained for variable in variables]
+
     def forget(self) -> None:
         """Keep nothing for the proof any more."""
         self._trained.clear()

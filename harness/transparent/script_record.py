@@ -19,7 +19,7 @@ from keras.src.trainers import data_adapters
 
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
-from harness.base.turns import BLOCK, clock, current
+from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
@@ -31,8 +31,7 @@ from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
-from harness.schema.workload import script_command
-from harness.train.launch_record import disturbances, finite, provenance, rank_record, write_run
+from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
@@ -108,7 +107,7 @@ class EpochClock(keras.callbacks.Callback):
     def _stop(self) -> None:
         if self._seconds is None:
             self._seconds = clock() - self._begin
-            if turns := current():
+            if turns := current_turns():
                 turns.leave()
             self._calls = self._take()
 
@@ -121,7 +120,8 @@ class EpochClock(keras.callbacks.Callback):
 class FitObservations:
     """What the script's calls of `fit` did; `rows`, `batch`, `sizes` (parameters, bytes) and `length` are of the last.
 
-    `core_ns` is `core_distance` before the script's first line that trains.
+    `core_ns` is `core_distance` before the script's first line that trains. `loop_epochs` returns what was timed of
+    steps outside of `fit`.
     """
 
     epochs: list[ScriptEpoch] = field(default_factory=list)
@@ -131,6 +131,8 @@ class FitObservations:
     length: float = 0.0
     core_ns: float = 0.0
     awaiting: bool = False
+    fitting: bool = False
+    loop_epochs: Callable[[], list[ScriptEpoch]] = list
 
     def install(self, runtime: Runtime) -> None:
         """Replace `fit` and the maker of data adapters, below whatever divides the data over the ranks."""
@@ -144,7 +146,9 @@ class FitObservations:
         known = given.arguments.get("callbacks")
         given.arguments["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
         self.awaiting = True
+        self.fitting = True
         history = original(*given.args, **given.kwargs)
+        self.fitting = False
         self.epochs += clock.epochs
         model = given.arguments["self"]
         weights = [variable.numpy() for variable in model.trainable_variables]
@@ -165,7 +169,8 @@ class FitObservations:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
-    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many. Times in seconds."""
+    `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many; `own_rate` what it says
+    of its speed. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -178,6 +183,7 @@ class ScriptObservations:
     load_before: float
     gpu: Gpu | None = None
     fused: int = 0
+    own_rate: float | None = None
 
 
 def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
@@ -186,10 +192,15 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     The first epoch, which includes compilation, is not among the record's when there are more.
 
     Raises:
-        SharedError: a UserError, on every rank: the script never called `fit`, or `folder` cannot be written.
+        SharedError: a UserError, on every rank: the script has made too few steps, or `folder` cannot be written.
     """
     if not seen.fit.epochs:
-        raise SharedError(UserError("a record is of the epochs of Keras's fit, which the script never calls"))
+        raise SharedError(
+            UserError(
+                "a record is of the epochs of Keras's fit or of at least 3 steps of an optimizer, which the script "
+                "never makes"
+            )
+        )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
     place, usage = observe(), (timed[0].begin, timed[-1].end)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
@@ -215,6 +226,8 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
     columns = [_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
     parts = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
     gathered = world.comm.gather((own, clock, columns, parts), root=0)
+    script = point.workload.script
+    assert script is not None
 
     def write() -> None:
         assert gathered is not None
@@ -230,16 +243,16 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             data=DataRecord(
                 name=point.workload.name,
                 kind="real",
-                sha256=script_id(script_command(point.workload)[0]),
+                sha256=script_id(script.path),
                 train_rows=seen.rows,
                 test_rows=0,
                 features=(),
                 classes=0,
                 note="the script brings its own data; the hash is of the script",
             ),
-            provenance=provenance(
+            provenance=launch_provenance(
                 seen.reduction,
-                staged=seen.gpu is not None,
+                gpu=seen.gpu,
                 gpus=[rank.gpu for rank in ranks if rank.host == place.host],
                 load_before=seen.load_before,
                 other_load=max(loads.values()),
@@ -260,6 +273,7 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             block=os.environ.get(BLOCK, ""),
             core_ns=core_ns,
             fused_steps=seen.fused,
+            own_rate=seen.own_rate,
             notes=(*met, *seen.notes),
         )
         write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])

@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
-from harness.base.turns import current
-from harness.comm.gpus import Gpu, own_gpu, start_gpu
+from harness.base.turns import current_turns
+from harness.comm.gpu_choice import own_gpu
+from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
@@ -25,14 +28,14 @@ from harness.comm.world import World, abort, leave
 from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
-from harness.schema.workload import script_command
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_name
+from harness.transparent.own_rate import OwnRate
+from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_names
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
@@ -71,6 +74,7 @@ class Session:
     rank_variables: RankVariables = field(default_factory=RankVariables)
     _private: bool = False  # all ranks above 0 have trees of their own
     _file_notes: list[Note] = field(default_factory=list)
+    _own_rate: OwnRate | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -90,10 +94,12 @@ class Session:
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
         self._clocks = AgreedClocks(self.world)
-        if self.world.size > 1 and not self._sees_ranks():
+        hides_ranks = self.world.size > 1 and not self._sees_ranks()
+        # The steps of a GPU go on, and may be in MPI, while the script reads a clock.
+        if (hides_ranks and self.gpu is None) or current_turns() is not None:
+            self._clocks.install()
+        if hides_ranks:
             self.rank_variables.hide(self.world.size)
-            if self.gpu is None:  # whose steps go on, and may be in MPI, while the script reads a clock
-                self._clocks.install()
             self.signals.install()
         self._own = OwnRows(self.settings)
         if several:
@@ -105,6 +111,7 @@ class Session:
                 self._keep_children_apart()
             ImportHook(self._install).install()
             self._offer_horovod()
+            self._read_own_rate()
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
@@ -167,13 +174,15 @@ class Session:
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
         settings = self.settings
-        wanted = self.world.size > 1 and settings.witness != "off" and settings.record is None and current() is None
+        wanted = (
+            self.world.size > 1 and settings.witness != "off" and settings.record is None and current_turns() is None
+        )
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
         return wanted and shared and not self._sees_ranks()
 
     def _sees_ranks(self) -> bool:
         """Tell whether the script may see to its ranks itself."""
-        return sees_ranks(self.script)
+        return sees_ranks(self.script, sys.argv[1:])
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
@@ -197,7 +206,7 @@ class Session:
         """Called once TensorFlow is there: put everything in place."""
         from harness.transparent.install import install
 
-        start_gpu(self.gpu)
+        start_gpu(self.gpu, alone=True)
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
@@ -242,6 +251,13 @@ class Session:
         host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
 
+    def _read_own_rate(self) -> None:
+        """Look for the script's own rate in what it prints, where its record is to have it."""
+        pattern = self.point.workload.own_rate
+        if pattern and self.settings.record is not None:
+            self._own_rate = OwnRate(pattern)
+            self._own_rate.install()
+
     def _follow(self, world: World) -> None:
         """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
         self.world = world
@@ -261,7 +277,7 @@ class Session:
         )
 
     def _finish(self) -> None:
-        if turns := current():
+        if turns := current_turns():
             turns.finish()
         self.signals.meet()
         trained = self._found is not None and self._found[0].synchronised
@@ -304,8 +320,12 @@ class Session:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
+        own_loop = []
+        if not any(self.world.comm.allgather(bool(measured.epochs))):
+            self._measure_loop(runtime, measured)
+            own_loop = [Note(code=NoteCode.OWN_LOOP)]
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
-        factor = self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+        factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
@@ -316,6 +336,7 @@ class Session:
             notes=(
                 *self._file_notes,
                 *runtime.notes,
+                *own_loop,
                 *unwatched,
                 *(note for reduction in reductions for note in reduction.notes),
             ),
@@ -323,10 +344,38 @@ class Session:
             load_before=self.load_before,
             gpu=self.gpu,
             fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
+            own_rate=None if self._own_rate is None else self._own_rate.value,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
             print(f"record: {folder}", flush=True)
+
+    def _batches_of_a_step(self) -> int:
+        """Return how many of the script's batches all ranks take in a step."""
+        return self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+
+    def _measure_loop(self, runtime: "Runtime", measured: "FitObservations") -> None:
+        """Have the steps that the script made outside of `fit` be its epochs; all ranks together.
+
+        Raises:
+            SharedError: a UserError: a rank makes as many steps alone as beside others, which is weak scaling.
+        """
+        workload = self.point.workload
+        factor = self._batches_of_a_step()
+        if current_turns() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
+            raise SharedError(
+                UserError(
+                    "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
+                    "write SCALING=weak"
+                )
+            )
+        measured.epochs = measured.loop_epochs()
+        measured.batch = workload.batch_per_rank or workload.global_batch or 0
+        steps = measured.epochs[-1].steps if measured.epochs else 0
+        measured.rows = measured.batch * steps * (1 if self._own.present else factor)
+        values = [np.asarray(variable.numpy()) for variable in runtime.remembered]
+        measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
+        measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
 
 
 def testify() -> NoReturn:
@@ -342,8 +391,10 @@ def testify() -> NoReturn:
 
 def _prepare(point: Point) -> Path:
     """Give the script of `point` its arguments and its folder, as Python does; return it."""
-    script, arguments = script_command(point.workload)
-    sys.argv = [str(script), *arguments]
+    program = point.workload.script
+    assert program is not None
+    script = program.path
+    sys.argv = [str(script), *program.arguments]
     sys.path[0] = str(script.parent)
     if __name__.partition(".")[0] == NAME and has_own(script.parent):
         raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")
@@ -367,7 +418,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             return end_together(world, shared.error)
     if not mpi_enabled() or (world.size == 1 and settings.record is None):
         if world.rank == 0:
-            ImportHook(offer_old_name).install()
+            ImportHook(offer_old_names).install()
             if mpi_enabled() and settings.fuse != "off":
                 ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer

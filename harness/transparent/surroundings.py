@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from harness.base.turns import current_turns
 from harness.comm.world import World
 from harness.transparent.patch import OwnMaster, is_script
 
@@ -80,6 +81,7 @@ class AgreedClocks:
     """Clocks that tell the script, on every rank, what rank 0 has read at the same place of the same step.
 
     Rank 0 sends each of its readings and waits for nobody. A rank that asks where rank 0 has not asked reads its own.
+    In a block the time in which others had their turns is left out.
     """
 
     def __init__(self, world: World) -> None:
@@ -93,7 +95,7 @@ class AgreedClocks:
     def install(self) -> None:
         """Replace the clocks of `time`."""
         for name in _CLOCKS:
-            setattr(time, name, self._wrapped(getattr(time, name)))
+            setattr(time, name, self._wrapped(getattr(time, name), 1e9 if name.endswith("_ns") else 1.0))
         self._now = time.monotonic.__wrapped__  # type: ignore[attr-defined]
 
     def put_back(self) -> None:
@@ -102,11 +104,18 @@ class AgreedClocks:
             clock = getattr(time, name)
             setattr(time, name, getattr(clock, "__wrapped__", clock))
 
-    def _wrapped(self, original: Callable[[], Any]) -> Callable[[], Any]:
+    def _wrapped(self, original: Callable[[], Any], units: float) -> Callable[[], Any]:
+        """Return the `original` clock, which counts so many `units` a second, as a script is to see it."""
+
         def clock() -> Any:
-            value = original()
             frame = sys._getframe(1)
-            if OwnMaster.now or not _is_own(frame.f_code.co_filename):
+            value = original()
+            if not _is_own(frame.f_code.co_filename):
+                return value
+            turns = current_turns()
+            if turns is not None:
+                value -= type(value)(turns.state.paused * units)
+            if OwnMaster.now or self._world.size == 1:
                 return value
             if threading.current_thread() is not threading.main_thread():
                 return value

@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.patch import replace
+from harness.transparent.patch import OwnMaster, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
@@ -224,8 +224,9 @@ class Sessions:
         self._runtime.remember(held)
 
     def _close(self, original: Callable[..., Any], session: Any) -> None:
+        """Keep the values of a session that has trained: they go with it."""
         for held in self._held.pop(session, []):
-            held.numpy()  # the last moment: the values go with the session
+            held.numpy()
         original(session)
 
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
@@ -274,6 +275,25 @@ class Sessions:
         for i, mean in zip(chosen, means, strict=True):
             leaves[i] = type(leaves[i])(mean)
         return tree.pack_sequence_as(outcome, leaves)
+
+
+def keep_trained_at_close() -> None:
+    """Keep what a graph with an optimizer of TensorFlow 1 has trained, where the script is its own master."""
+    replace(BaseSession, "close", ("self",), _keep_and_close, stays=True)
+
+
+def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
+    from harness.horovod.averaging import trained
+
+    graph = session.graph
+    if OwnMaster.now and not session._closed and graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
+        variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
+            for variable in held:
+                variable.numpy()
+            trained.update((id(variable), variable) for variable in held)
+    original(session)
 
 
 class _SessionVariable:

@@ -55,6 +55,15 @@ TREE = (
 
 NAMES = tuple(metric.name for metric in TREE)
 
+# What TALP of the DLB library (https://pm.bsc.es/dlb) calls them. It has no name for serialisation and transfer.
+TALP_NAMES = {
+    "global efficiency": "globalEfficiency",
+    "parallel efficiency": "parallelEfficiency",
+    "load balance": "mpiLoadBalance",
+    "communication efficiency": "mpiCommunicationEfficiency",
+    "computation scaling": "computationScalability",
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Efficiency:

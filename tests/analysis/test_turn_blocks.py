@@ -12,10 +12,10 @@ from harness.analysis.inference import mean_over_blocks, ratio_over_blocks
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.analysis.turn_blocks import (
+    block_steps,
     mean_step_times,
     read_turn_block,
     slowest_core_excess,
-    step_table,
     undisturbed_rounds,
     undisturbed_step_times,
 )
@@ -143,7 +143,7 @@ def test_turns_of_few_steps_have_no_time_but_count_as_they_ran() -> None:
     table = turns(np.random.default_rng(3), 1.0, rounds=10)
     table.loc[table["round"] < 4, "steps"] = 2
     table.loc[table["round"] < 4, "seconds"] /= 25
-    assert len(step_table(table)) == 6
+    assert len(block_steps(table)) == 6
     whole = table[table["launch"] == ONE_LAUNCH]
     assert mean_step_times(table)[ONE_LAUNCH] == pytest.approx(whole["seconds"].sum() / whole["steps"].sum())
 

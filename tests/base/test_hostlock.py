@@ -22,7 +22,7 @@ from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probing
-from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.sweep_lock import hold_sweep, is_locked
 from tests.labs.sweep_lab import Lab, hanging, wait_for
 
 TIMED = "harness-timed.lock"
@@ -244,16 +244,16 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from harness.base.errors import UserError
-from harness.sweep.sweep_lock import locked
+from harness.sweep.sweep_lock import hold_sweep
 def full(*args): raise OSError(28, os.strerror(28))
 os.pwrite = full
 try:
-    with locked(Path({str(tmp_path)!r}) / "sweep"): pass
+    with hold_sweep(Path({str(tmp_path)!r}) / "sweep"): pass
 except UserError as error:
     print(error)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "no space left on device" in said
     assert list(tmp_path.iterdir()) == []
-    with locked(tmp_path / "sweep"):
+    with hold_sweep(tmp_path / "sweep"):
         assert is_locked(tmp_path / "sweep")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import run
+from harness.__main__ import run_command_line
 from harness.base.errors import UserError
-from harness.base.files import folder_atomic, publish, write_atomic
+from harness.base.files import folder_atomic, publish_folder, write_atomic
 from harness.cli.secret_arguments import check_secrets
 from harness.schema.record import encode, read_point
 from tests.labs.factories import make_point
@@ -26,7 +26,7 @@ def test_files_records_and_cached_folders_have_the_mode_that_the_umask_leaves(
         write_atomic(tmp_path / "file", "text")
         with folder_atomic(tmp_path / "record") as staging:
             (staging / "run.json").write_text("{}")
-        with publish(tmp_path / "cache") as staging:
+        with publish_folder(tmp_path / "cache") as staging:
             (staging / "rows.npy").write_text("")
         assert os.umask(mask) == mask
     finally:
@@ -72,7 +72,7 @@ def test_arguments_that_look_like_secrets_are_refused_without_being_told(argumen
     "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "bpe", "secret", "--x=https://host:80/a@b"]
 )
 def test_other_arguments_are_none(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2
+    assert run_command_line(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2
     assert "missing.py" in capsys.readouterr().err
 
 
@@ -83,6 +83,6 @@ def test_no_secret_comes_into_a_record(
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     words = [*command.split(), *(["--token hunter2", "--nodes", "1"] if command.startswith("sweep") else [])]
-    assert run(words) == 2
+    assert run_command_line(words) == 2
     assert "looks like a secret" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness.base.processes import process_age_s
 from harness.base.user_path import expanded
-from harness.cli.command_sweep import sweep
+from harness.cli.command_sweep import sweep_command
 from harness.schema.sweep_folder import STUDY_FILE
 from tests.labs.factories import make_run
 from tests.mpi.launch import ROOT
@@ -35,7 +35,7 @@ def planned(folder: Path, *words: str) -> Path:
     """Return the folder of the sweep that `words` plan, with results below `folder`."""
     results = folder / "results"
     every = [*words, "--nodes", "1", "--dry-run", "--results", str(results)]
-    ended = CliRunner().invoke(sweep, every, catch_exceptions=False)
+    ended = CliRunner().invoke(sweep_command, every, catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     (study,) = results.glob(f"*/{STUDY_FILE}")
     return study.parent
@@ -61,7 +61,7 @@ def test_a_tilde_is_the_home_wherever_a_path_is_asked_for(
     (tmp_path / "at home" / "train.py").write_text(SCRIPT)
     for words in (("--data", "~/rows.csv"), ("--script", "~/train.py")):
         every = [*words, "--nodes", "1", "--dry-run", "--results", "~/results"]
-        ended = CliRunner().invoke(sweep, every, catch_exceptions=False)
+        ended = CliRunner().invoke(sweep_command, every, catch_exceptions=False)
         assert ended.exit_code == 0, ended.output
     assert len(list((tmp_path / "at home" / "results").iterdir())) == 2
     assert not (tmp_path / "~").exists()

@@ -19,7 +19,7 @@ from harness.bench.bench_record import (
     BenchBlock,
     BenchRecord,
     block_ratios,
-    compare,
+    contender_ratio,
     distances,
     paired_rates,
     read_bench,
@@ -74,7 +74,7 @@ def test_near_and_far_cores_are_told_apart_by_their_ping_pong() -> None:
     made = [replace(one, number=number, core_ns=(*[100.0 + number] * 10, *[400.0] * 10, 0)) for number in range(3)]
     spans = distances(record(*made))
     assert spans["near"][1] == spans["far"][0] == pytest.approx(200, rel=0.02)
-    found = {where: compare(made, "gradients", "bare", core_ns=span) for where, span in spans.items()}
+    found = {where: contender_ratio(made, "gradients", "bare", core_ns=span) for where, span in spans.items()}
     assert {where: (round(one.ratio, 6), one.blocks) for where, one in found.items()} == {
         "near": (1, 3),
         "far": (0.666667, 3),
@@ -93,7 +93,7 @@ def test_rows_per_second_count_the_ranks() -> None:
 
 def test_fewer_than_three_blocks_have_no_interval_and_no_verdict() -> None:
     made = [block(number, bound=(1.0,), gradients=(0.9,)) for number in range(FEWEST_BLOCKS)]
-    few, enough = compare(made[:-1], "gradients", "bound"), compare(made, "gradients", "bound")
+    few, enough = contender_ratio(made[:-1], "gradients", "bound"), contender_ratio(made, "gradients", "bound")
     assert few and (few.interval, few.met, few.blocks) == (None, None, 2)
     assert enough and enough.interval and enough.met is True
 
@@ -112,7 +112,7 @@ def planted(generator: np.random.Generator, ratio: float, count: int) -> list[Be
 def test_the_interval_holds_the_planted_ratio_in_nineteen_of_twenty_benches() -> None:
     generator, held, widths = np.random.default_rng(7), 0, []
     for _ in range(200):
-        found = compare(planted(generator, 0.95, 6), "none", "bare")
+        found = contender_ratio(planted(generator, 0.95, 6), "none", "bare")
         assert found and found.interval
         held += found.interval.low <= 0.95 <= found.interval.high
         widths.append(found.interval.high - found.interval.low)
@@ -215,10 +215,10 @@ def test_the_first_epochs_loss_is_read_from_what_is_printed() -> None:
 
 
 def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
-    from harness.bench.contenders.script import build_network, describe_layer
+    from harness.bench.contenders.script import bench_network, describe_layer
 
     tasks = [Task(dataset="mnist", model=model, rows=512) for model in ("dnn", "cnn")]
-    dnn, cnn = ([describe_layer(layer) for layer in build_network(task).layers] for task in tasks)
+    dnn, cnn = ([describe_layer(layer) for layer in bench_network(task).layers] for task in tasks)
     dense = [{"kind": "dense", "units": units, "activation": "sigmoid"} for units in (200, 100)]
     assert dnn == [{"kind": "flatten"}, *dense, {"kind": "dense", "units": 10, "activation": "linear"}]
     assert cnn[:2] == [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import run
+from harness.__main__ import run_command_line
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.bundle.appendix import markdown_table
@@ -41,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bundle(folder: Path, *words: str) -> int:
     options = ["--results", str(folder / "results"), "--reports", str(folder / "reports")]
-    return run(["bundle", *(words or (SWEEP.name,)), *options])
+    return run_command_line(["bundle", *(words or (SWEEP.name,)), *options])
 
 
 def archive(folder: Path) -> Path:
@@ -69,7 +69,7 @@ def test_the_same_records_make_the_same_bytes_and_the_same_figures(
     assert bundle(place) == 0 and archive(place).read_bytes() == first
     moved = shutil.copy(archive(place), tmp_path / "other-name.tar.gz")
     capsys.readouterr()
-    assert run(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 0
+    assert run_command_line(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 0
     said = capsys.readouterr().out
     found = re.search(r"(\d+) of (\d+) files are the bundle's byte for byte", said)
     assert found and found[1] == found[2] and int(found[1]) > 60
@@ -80,7 +80,9 @@ def test_the_same_records_make_the_same_bytes_and_the_same_figures(
         == (inside(place) / "reports" / SWEEP.name / "speedup.svg").read_bytes()
     )
     (tmp_path / "again/other-name/.bundle").unlink()
-    assert run(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 2  # somebody's own now
+    assert (
+        run_command_line(["bundle", "redraw", str(moved), "--reports", str(tmp_path / "again")]) == 2
+    )  # somebody's own now
 
 
 @pytest.mark.slow
@@ -116,7 +118,7 @@ def test_the_appendix_has_no_empty_field_and_a_command_for_every_figure_and_clai
 @pytest.mark.slow
 def test_verify_takes_a_whole_one_and_names_what_is_wrong(place: Path, tmp_path: Path) -> None:
     assert [check.good for check in verify_bundle(archive(place))] == [True, True, True]
-    assert run(["bundle", "verify", str(archive(place))]) == 0
+    assert run_command_line(["bundle", "verify", str(archive(place))]) == 0
     record = next((inside(place) / "results" / SWEEP.name).glob("n*/run.json")).relative_to(inside(place))
 
     def edit(folder: Path) -> None:
@@ -144,7 +146,7 @@ def test_verify_takes_a_whole_one_and_names_what_is_wrong(place: Path, tmp_path:
         changed = repacked(place, tmp_path / str(number), change)
         checks = verify_bundle(changed)
         assert [check.good for check in checks] == good and any(said in check.finding for check in checks), checks
-        assert run(["bundle", "verify", str(changed)]) == 1
+        assert run_command_line(["bundle", "verify", str(changed)]) == 1
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a", "a/../../evil"])
@@ -164,7 +166,7 @@ def test_members_that_are_no_files_are_refused(kind: bytes, tmp_path: Path) -> N
     entry.type, entry.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as made:
         made.addfile(entry)
-    assert run(["bundle", "verify", str(tmp_path / "b.tar.gz")]) == 2
+    assert run_command_line(["bundle", "verify", str(tmp_path / "b.tar.gz")]) == 2
 
 
 def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,9 +193,9 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, capsys: pyte
     ):
         (tmp_path / f"{number}.tar.gz").write_bytes(content)
         for words in (["bundle", "verify"], ["bundle", "redraw", "--reports", str(tmp_path / "r")]):
-            assert run([*words, str(tmp_path / f"{number}.tar.gz")]) == 2, number
+            assert run_command_line([*words, str(tmp_path / f"{number}.tar.gz")]) == 2, number
             assert "Traceback" not in (said := capsys.readouterr().err) and said
-    assert run(["bundle", "verify", str(tmp_path / "none.tar.gz")]) == 2
+    assert run_command_line(["bundle", "verify", str(tmp_path / "none.tar.gz")]) == 2
     assert not (tmp_path / "r").exists()
 
 

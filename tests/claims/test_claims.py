@@ -19,7 +19,7 @@ from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import studies
 from harness.claims.judgement import judge_claim
-from harness.cli.command_claims import claims
+from harness.cli.command_claims import claims_command
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
@@ -113,7 +113,7 @@ def sweep(
     if "global_batch" in settings:
         usual.pop("batch_per_rank")
     workload = Workload(**(usual | settings))
-    info = datasets.info(workload.dataset)
+    info = datasets.dataset_info(workload.dataset)
     data = make_data(rows=rows or info.train_rows, name=info.name, kind=kind, features=info.features)
     runs = []
     for number, (ranks, second) in enumerate(epoch_s.items()):
@@ -536,7 +536,7 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
     monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
     monkeypatch.setattr("harness.cli.command_claims.usable_cores", lambda: 2)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    told = CliRunner().invoke(claims, [*where, "--run", "--budget", "2"])
+    told = CliRunner().invoke(claims_command, [*where, "--run", "--budget", "2"])
     assert told.exception is None and ran == ["adult-dnn"]
     assert "6 x 1, 2 ranks of adult-dnn; about 1.5 minutes; 0 of 1 decided" in told.output
     assert "about 7.5 minutes; needs the real rows (DATA_DIR=folder)" in told.output

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
-from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan, rank_counts
-from harness.cli.command_paper import paper
+from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan_experiments, rank_counts
+from harness.cli.command_paper import paper_command
 from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.publish import write_page
@@ -53,7 +53,7 @@ def test_the_seven_experiments_are_those_of_the_ledger(published: Published) -> 
 
 def planned(name: str = "adult-dnn", *, data_dir: Path | None = None, **size: object) -> tuple[Sweep, ...]:
     size = ExperimentSize(**size)  # type: ignore[arg-type]
-    return plan(EXPERIMENTS[name], layouts=TWO, preset=PRESET, size=size, data_dir=data_dir)
+    return plan_experiments(EXPERIMENTS[name], layouts=TWO, preset=PRESET, size=size, data_dir=data_dir)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -71,7 +71,9 @@ def test_the_papers_algorithm_is_the_default(name: str, cache: Path) -> None:
 
 
 def test_one_rank_alone_needs_one_sweep(cache: Path) -> None:
-    alone = plan(EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=ExperimentSize(), data_dir=None)
+    alone = plan_experiments(
+        EXPERIMENTS["adult-dnn"], layouts=TWO[:1], preset=PRESET, size=ExperimentSize(), data_dir=None
+    )
     assert [sweep.workload.sync for sweep in alone] == ["weights:epoch"]
 
 
@@ -171,7 +173,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("harness.sweep.sweep_command.Launches", Trained)
+    monkeypatch.setattr("harness.sweep.planned_launches.Launches", Trained)
     monkeypatch.setattr("harness.sweep.joint_sweeps.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
@@ -209,7 +211,7 @@ def test_command_goes_on_after_a_failed_experiment(
     monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
-    result = CliRunner().invoke(paper, [*few, *where])
+    result = CliRunner().invoke(paper_command, [*few, *where])
     assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
     page = tmp_path / "reports" / "claims" / "index.html"
     assert result.output.splitlines()[-1] == str(page)
@@ -219,7 +221,7 @@ def test_command_goes_on_after_a_failed_experiment(
     assert "1 of 3 launches failed" in page.read_text()
     assert [workload.samples for workload in launched] == [300, 300]
     launched.clear()
-    told = CliRunner().invoke(paper, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
+    told = CliRunner().invoke(paper_command, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
     assert told.exception is None
     assert [workload.epochs for workload in launched] == [30]
 
@@ -230,7 +232,7 @@ def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Pat
         ("--workloads=mnist", "did you mean 'mnist-"),
     ):
         with pytest.raises(UserError, match=words):
-            CliRunner().invoke(paper, [setting, "--results", str(tmp_path / "results")], catch_exceptions=False)
+            CliRunner().invoke(paper_command, [setting, "--results", str(tmp_path / "results")], catch_exceptions=False)
     assert not (tmp_path / "results").exists()
 
 

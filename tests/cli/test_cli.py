@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.__main__ import run
+from harness.__main__ import run_command_line
 from harness.cli import COMMANDS, MAKE
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
@@ -77,7 +77,7 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/study/sweep.json").mkdir(parents=True)
     for command in ("status", "report", "claims", "history", "check"):
-        assert run([command]) == 2
+        assert run_command_line([command]) == 2
         said = capsys.readouterr().err
         assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said
 
@@ -99,5 +99,5 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(arguments, option, capsys):
-    assert run(arguments) == 2
+    assert run_command_line(arguments) == 2
     assert option in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from harness.__main__ import run
+from harness.__main__ import run_command_line
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
 from tests.labs.factories import make_run, write_run, write_study
@@ -151,7 +151,7 @@ def ends_well(line: list[str]) -> None:
     said = io.StringIO()
     note(f"harness {' '.join(map(repr, line))}")
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = run(line)
+        code = run_command_line(line)
     note(said.getvalue()[-500:])
     assert code in ((0, 1, 2, 3) if "check" in line else (0, 2)), line
     assert "Traceback" not in said.getvalue()

@@ -11,7 +11,7 @@ import pytest
 
 from harness import datasets
 from harness.__main__ import main
-from harness.datasets.data_checks import verify
+from harness.datasets.data_checks import verify_data
 from harness.schema.workload import Workload
 from tests.labs.mnist_files import write_mnist
 
@@ -68,11 +68,11 @@ def test_verify_and_info_of_a_file_of_the_users_own(run, cache, tmp_path):
 
 @pytest.mark.parametrize(("rows", "agrees"), [(9, None), (10, True), (11, False)])
 def test_verify_counts_the_rows_of_a_set_without_test_files(cache, tmp_path, monkeypatch, rows, agrees):
-    facts = dataclasses.replace(datasets.info("higgs"), train_rows=8, test_rows=2)
-    monkeypatch.setattr("harness.datasets.data_checks.info", lambda name: facts)
+    facts = dataclasses.replace(datasets.dataset_info("higgs"), train_rows=8, test_rows=2)
+    monkeypatch.setattr("harness.datasets.data_checks.dataset_info", lambda name: facts)
     (tmp_path / "HIGGS.csv").write_text("".join(",".join([f"{row % 2}", *["0.5"] * 28]) + "\n" for row in range(rows)))
     source = datasets.locate(Workload(dataset="higgs", model="dnn", global_batch=1), tmp_path)
-    checks = {check.what: check for check in verify(source, datasets.prepare(source))}
+    checks = {check.what: check for check in verify_data(source, datasets.prepare(source))}
     assert checks["rows"].agrees is agrees
 
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import first_use
-from harness.cli.command_sweep import sweep
-from harness.datasets import info, known
+from harness.cli.command_sweep import sweep_command
+from harness.datasets import dataset_info, known
 from harness.datasets.downloads import MIRRORS, fetch_at_first_use
 from tests.labs.mnist_files import write_mnist
 
@@ -164,13 +164,13 @@ def publish(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], cache: Pat
 
     def published_at(server: Server, *mirrors: str, hashed: bool = True) -> None:
         changed = []
-        for file in info("mnist").downloads:
+        for file in dataset_info("mnist").downloads:
             content = files[file.name]
             sha256 = hashlib.sha256(content).hexdigest() if hashed else None
             changed.append(
                 dataclasses.replace(file, url=f"{server.url}/{file.name}", bytes=len(content), sha256=sha256)
             )
-        sets = {name: info(name) for name in known.names()}
+        sets = {name: dataset_info(name) for name in known.dataset_names()}
         sets["mnist"] = dataclasses.replace(sets["mnist"], downloads=tuple(changed), mirrors=mirrors)
         monkeypatch.setattr(known, "_registered", lambda: sets)
 
@@ -255,7 +255,7 @@ PLAN = ("--dataset", "mnist", "--nodes", "1", "--dry-run")
 
 def planned(tmp_path: Path, *more: str) -> str:
     words = [*PLAN, "--results", str(tmp_path / "results"), *more]
-    return CliRunner().invoke(sweep, words, catch_exceptions=False).output
+    return CliRunner().invoke(sweep_command, words, catch_exceptions=False).output
 
 
 def test_a_sweep_fetches_once_and_says_once_what_it_trains_on(files, publish, serve, tmp_path):
@@ -301,7 +301,9 @@ def test_nothing_is_fetched_where_it_is_declined_or_a_folder_is_named(files, pub
 
 
 def test_large_sets_keep_their_command():
-    assert {name for name in known.names() if not info(name).small} == {"higgs", "imagenet"}
+    assert {name for name in known.dataset_names() if not dataset_info(name).small} == {"higgs", "imagenet"}
     assert all(
-        sum(file.bytes or 0 for file in info(name).downloads) < 200e6 for name in known.names() if info(name).small
+        sum(file.bytes or 0 for file in dataset_info(name).downloads) < 200e6
+        for name in known.dataset_names()
+        if dataset_info(name).small
     )

@@ -86,7 +86,8 @@ def kept(tmp_path: Path) -> Path:
 def test_launches_that_did_not_train_in_turns_cannot_tell_and_every_format_says_so(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.15, commit=NEW, first=13)
     markdown, junit = kept / "check.md", kept / "check.xml"
-    result = harness("check", "--against", "main", "--markdown", markdown, "--junit", junit, folder=kept)
+    formats = ["--format", "markdown", "--output", markdown, "--format", "junit", "--output", junit]
+    result = harness("check", "--against", "main", *formats, folder=kept)
     assert code(result) == 3
     assert "CANNOT TELL: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
     assert "`harness check --decide` (make check DECIDE=1)" in said(result)
@@ -97,7 +98,7 @@ def test_launches_that_did_not_train_in_turns_cannot_tell_and_every_format_says_
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {9}
     assert sum("| inconclusive |" in line for line in rows) == 3
-    suite = ElementTree.fromstring(junit.read_text())
+    (suite,) = ElementTree.fromstring(junit.read_text())
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "3")
 
 
@@ -241,7 +242,7 @@ def test_one_launch_can_be_compared(kept: Path) -> None:
 
 def test_history_draws_every_commit_of_the_study(kept: Path) -> None:
     write_launches(kept / "results", 6, slower=1.4, commit=NEW, first=13)
-    result = harness("history", "--markdown", str(kept / "history.md"), folder=kept)
+    result = harness("history", "--format", "markdown", "--output", str(kept / "history.md"), folder=kept)
     comment = (kept / "history.md").read_text()
     assert comment.startswith("**") and "\n| --- |" in comment and comment.count("\n| ") >= 3
     assert code(result) == 0

@@ -168,7 +168,7 @@ def test_a_last_line_tells_the_exit_code_that_make_hides(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, lines: int
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["harness", "make", "check"])
-    monkeypatch.setattr("harness.__main__.run", lambda words: code)
+    monkeypatch.setattr("harness.__main__.run_command_line", lambda words: code)
     with pytest.raises(SystemExit) as ended:
         entry()
     told = capsys.readouterr().err.splitlines()

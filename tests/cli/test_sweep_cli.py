@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.command_sweep import sweep
+from harness.cli.command_sweep import sweep_command
 from harness.schema.command_lines import repeat_command
 from harness.sweep.sweep_request import read_study
 from tests.labs.factories import make_run, write_run, write_study
@@ -79,13 +79,13 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("DATA_DIR", "/scratch/mnist")
     plan = ["--dataset", "mnist", "--nodes", "1", "--epochs", "2", "--dry-run", "--results", str(tmp_path / "results")]
-    told = CliRunner().invoke(sweep, plan, catch_exceptions=False)
+    told = CliRunner().invoke(sweep_command, plan, catch_exceptions=False)
     assert told.stdout.startswith("SYNTHETIC DATA: no MNIST files in ")
     assert "DATA_DIR=/scratch/mnist of the environment is not used" in told.stderr
-    asked_for = CliRunner().invoke(sweep, [*plan, "--data-kind", "synthetic"], catch_exceptions=False)
+    asked_for = CliRunner().invoke(sweep_command, [*plan, "--data-kind", "synthetic"], catch_exceptions=False)
     assert asked_for.stdout.startswith("data: mnist, synthetic: ") and "SYNTHETIC" not in asked_for.stdout
     (tmp_path / "here").mkdir()
-    named = CliRunner().invoke(sweep, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
+    named = CliRunner().invoke(sweep_command, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "of the environment" not in named.stderr
     folder = Path(named.stdout.split()[-1]).parent
     assert repeat_command(folder, read_study(folder).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli.command_sweep import sweep
+from harness.cli.command_sweep import sweep_command
 from harness.comm.mpi_library import LibraryFault, find_bad_library, find_launcher
 from harness.doctor.diagnostic import PROBLEM
 from harness.doctor.mpi_checks import check_mpi, find_mpirun
@@ -126,7 +126,7 @@ def test_a_sweep_says_it_once_and_starts_nothing(install: Callable[..., Path], t
     install("mpich", "lib/libmpich.so.12", "bin/mpicc")
     results = tmp_path / "results"
     words = ["--dataset", "adult", "--nodes", "1", "--results", str(results), "--scheduler", "local"]
-    ended = CliRunner().invoke(sweep, words)
+    ended = CliRunner().invoke(sweep_command, words)
     assert isinstance(ended.exception, UserError) and not results.exists()
     assert "libmpich.so.12" in str(ended.exception) and "--no-binary" in str(ended.exception)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.datasets import downloads, info
+from harness.datasets import dataset_info, downloads
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
 
@@ -79,8 +79,8 @@ def published(monkeypatch):
 
     def publish(sha256: str | None) -> None:
         file = Download(url="http://127.0.0.1:9/never/a.bin", bytes=len(CONTENT), sha256=sha256)
-        facts = dataclasses.replace(info("mnist"), downloads=(file,))
-        monkeypatch.setattr(downloads, "info", lambda name: facts)
+        facts = dataclasses.replace(dataset_info("mnist"), downloads=(file,))
+        monkeypatch.setattr(downloads, "dataset_info", lambda name: facts)
 
     return publish
 

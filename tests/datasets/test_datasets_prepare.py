@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness import datasets
 from harness.base.errors import UserError
-from harness.base.files import publish
+from harness.base.files import publish_folder
 from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
 
@@ -40,15 +40,15 @@ def test_import_is_cheap():
 
 
 def test_names_and_info():
-    assert datasets.names() == ("acoustic", "adult", "cifar10", "cifar100", "higgs", "imagenet", "mnist")
-    for name in datasets.names():
-        facts = datasets.info(name)
+    assert datasets.dataset_names() == ("acoustic", "adult", "cifar10", "cifar100", "higgs", "imagenet", "mnist")
+    for name in datasets.dataset_names():
+        facts = datasets.dataset_info(name)
         assert facts.name == name and facts.dtype in ("uint8", "float32") and facts.classes == len(facts.shares)
         assert sum(facts.shares) == pytest.approx(1)
         assert bool(facts.downloads) is (name != "imagenet")
         assert not facts.train_counts or sum(facts.train_counts) == facts.train_rows
         assert not facts.test_counts or sum(facts.test_counts) == facts.test_rows
-    assert datasets.info("file").features == ()
+    assert datasets.dataset_info("file").features == ()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_names_and_info():
 )
 def test_choose_refuses(name, file, part):
     with pytest.raises(UserError, match=part):
-        datasets.choose(name, file)
+        datasets.choose_dataset(name, file)
 
 
 def test_locate_takes_real_data_where_it_is(cache, tmp_path):
@@ -117,7 +117,7 @@ def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     for module in ("base.files", "datasets.file_hashes"):
         loaded = importlib.import_module(f"harness.{module}")
-        monkeypatch.setattr(loaded, "locked", lambda path: pytest.fail(f"locks {path}"))
+        monkeypatch.setattr(loaded, "hold_lock_file", lambda path: pytest.fail(f"locks {path}"))
     assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder
 
 
@@ -222,17 +222,17 @@ def test_two_processes_write_once_and_read_the_same(cache, tmp_path, broken_lock
 
 def test_publish_leaves_the_first_alone_and_clears_what_the_dead_left(tmp_path):
     target = tmp_path / "data"
-    with publish(target) as staging:
+    with publish_folder(target) as staging:
         (staging / "a").write_text("first")
-    with publish(target) as staging:
+    with publish_folder(target) as staging:
         (staging / "a").write_text("second")
     assert (target / "a").read_text() == "first"
-    with pytest.raises(ZeroDivisionError), publish(tmp_path / "other") as staging:
+    with pytest.raises(ZeroDivisionError), publish_folder(tmp_path / "other") as staging:
         left = staging.with_name(staging.name.replace(f".{os.getpid()}.", ".4194305."))  # above Linux's largest pid
         left.mkdir()
         raise ZeroDivisionError
     assert left.exists()
-    with publish(tmp_path / "other"):
+    with publish_folder(tmp_path / "other"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "other"]
 

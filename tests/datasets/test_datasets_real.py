@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness import datasets
-from harness.datasets.data_checks import verify
+from harness.datasets.data_checks import verify_data
 from harness.schema.workload import Workload
 
 
@@ -32,7 +32,7 @@ def real(name: str, folder: Path) -> tuple[datasets.DataSource, datasets.Prepare
     ],
 )
 def test_published_facts_hold(shared_data, name, agreeing):
-    checks = {check.what: check for check in verify(*real(name, shared_data))}
+    checks = {check.what: check for check in verify_data(*real(name, shared_data))}
     assert not [check for check in checks.values() if check.agrees is False]
     assert agreeing <= {what for what, check in checks.items() if check.agrees}
 

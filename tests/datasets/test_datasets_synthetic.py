@@ -15,13 +15,13 @@ from harness.datasets.npy_files import shift_and_factor
 
 
 def stand_in(name: str, rows: int, part: str = "train") -> tuple[np.ndarray, np.ndarray]:
-    chunks = list(synthetic.chunks(datasets.info(name), rows, part))
+    chunks = list(synthetic.chunks(datasets.dataset_info(name), rows, part))
     return np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks])
 
 
-@pytest.mark.parametrize("name", [name for name in datasets.names() if name != "imagenet"])
+@pytest.mark.parametrize("name", [name for name in datasets.dataset_names() if name != "imagenet"])
 def test_stand_in_looks_like_the_set(name):
-    facts = datasets.info(name)
+    facts = datasets.dataset_info(name)
     x, y = stand_in(name, 5_000)
     assert x.shape == (5_000, *facts.features) and x.dtype == facts.dtype and y.dtype == np.int32
     assert np.isfinite(x).all()
@@ -66,7 +66,7 @@ def test_higgs_stand_in_has_tags_of_three_levels_and_positive_masses():
     [(60_000, 10_000, 10_000), (10_000, 10_000, 2_000), (100, 10_000, 1_000), (11_000_000, 100_000, 100_000)],
 )
 def test_size_of_the_test_part(train, original, expected):
-    dataset = dataclasses.replace(datasets.info("mnist"), test_rows=original)
+    dataset = dataclasses.replace(datasets.dataset_info("mnist"), test_rows=original)
     assert synthetic.test_rows(dataset, train) == expected
 
 
@@ -85,7 +85,7 @@ def logistic_accuracy(name: str) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
 
-    facts, patch = datasets.info(name), datasets.info(name).stand_in.patch
+    facts, patch = datasets.dataset_info(name), datasets.dataset_info(name).stand_in.patch
     x, y = stand_in(name, 4_000)
     test_x, test_y = stand_in(name, 2_000, "test")
     shift, factor = shift_and_factor([x], facts.features, facts.standardise)

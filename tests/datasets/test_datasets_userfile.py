@@ -13,7 +13,7 @@ from harness.schema.workload import Workload
 
 def own(path: Path) -> datasets.Prepared:
     """Prepare a user's own file."""
-    dataset = datasets.choose(None, str(path))
+    dataset = datasets.choose_dataset(None, str(path))
     workload = Workload(dataset=dataset, model="dnn", batch_per_rank=4, data_file=str(path))
     return datasets.prepare(datasets.locate(workload, None))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.__main__ import run as command
+from harness.__main__ import run_command_line as command
 from harness.base.errors import UserError
-from harness.base.processes import Reply, ask
+from harness.base.processes import Reply, run_program
 from harness.doctor import all_checks as table
 from harness.doctor.cluster_checks import check_scheduler
 from harness.doctor.diagnostic import OK, PROBLEM, WARNING, ok, problem, warning
@@ -138,7 +138,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
         f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid)); time.sleep(60)"
     )
     begin = time.monotonic()
-    reply = ask([sys.executable, "-c", script], limit_s=2)
+    reply = run_program([sys.executable, "-c", script], limit_s=2)
     assert reply.code is None
     assert "no answer within 2 s" in reply.last_error
     assert time.monotonic() - begin < 20
@@ -151,7 +151,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
 
 
 def test_a_program_that_is_missing_is_told() -> None:
-    reply = ask(["/nonexistent/tool"], limit_s=1)
+    reply = run_program(["/nonexistent/tool"], limit_s=1)
     assert reply.code is None
     assert "/nonexistent/tool does not start" in reply.last_error
 
@@ -159,7 +159,7 @@ def test_a_program_that_is_missing_is_told() -> None:
 def test_variables_are_set_and_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_TEST_GONE", "1")
     script = "import os; print(os.environ.get('HARNESS_TEST_GONE'), os.environ['HARNESS_TEST_SET'])"
-    reply = ask(
+    reply = run_program(
         [sys.executable, "-c", script], limit_s=30, changes={"HARNESS_TEST_GONE": None, "HARNESS_TEST_SET": "2"}
     )
     assert reply.first_line == "None 2"

@@ -50,7 +50,7 @@ launch() {
 }
 
 launch n2x2x1-r0-KEY0 /sweep/n2x2x1-r0-KEY0 \
-  srun --mpi=pmix --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 \
+  srun --mpi=pmix --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=2 --cpu-bind=cores --kill-on-bad-exit=1 \
   "$container" exec --nv --pwd /home/user \
   --bind /home/user \
   --bind /sweep \

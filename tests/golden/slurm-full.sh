@@ -83,7 +83,7 @@ launch() {
 }
 
 launch n2x2x1-r0-KEY0 /sweep/n2x2x1-r0-KEY0 \
-  srun --mpi=pmix --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --verbose \
+  srun --mpi=pmix --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=2 --cpu-bind=cores --kill-on-bad-exit=1 --verbose \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n2x2x1-r0-KEY0.json
 if [ -n "$again" ]; then

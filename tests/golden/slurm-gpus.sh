@@ -46,7 +46,7 @@ launch() {
 }
 
 launch n1x4x1-r0-KEY0 /sweep/n1x4x1-r0-KEY0 \
-  srun --mpi=pmix --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --gpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 \
+  srun --mpi=pmix --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --gpus-per-node=4 --cpu-bind=cores --kill-on-bad-exit=1 \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n1x4x1-r0-KEY0.json
 exit "$failed"

@@ -29,7 +29,7 @@ from harness.base.provenance import describe_machine
 from harness.prediction.extrapolation import NETWORK, extrapolate
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
-from harness.prediction.step_model import predict
+from harness.prediction.step_model import predict_network
 from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
@@ -173,7 +173,7 @@ class Measured:
         series, why = extrapolate(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
         points = next((one.points for one in series if one.where == NETWORK), ())
         assert points, why
-        frame = predict(self.base, counts, network, BEST)
+        frame = predict_network(self.base, counts, network, BEST)
         for point, (_, row) in zip(points, frame.iterrows(), strict=True):
             ends = point.speedup, point.speedup_interval.high, point.speedup_interval.low
             line = Said(

@@ -16,13 +16,14 @@ MAKE = ("make", "--no-print-directory", "-C", str(ROOT), "-o", ".venv/.stamp")
 STARTS = r"(?:make|harness|\.venv/bin/harness|mpirun -n|python -m)"
 
 
+_CI_KEY = re.compile(r"^\s*(- )?((run|script): )?")  # what stands before a command in a file of a CI system
 FENCE = re.compile(r"^```.*$", re.MULTILINE)
 
 
 def examples(text: str) -> list[str]:
     """Return the commands of fenced blocks in `text`, Markdown."""
     lines = [line for part in FENCE.split(text)[1::2] for line in part.splitlines()]
-    code = [word.strip() for line in lines for word in line.strip().removeprefix("- ").split(" #")[0].split("&&")]
+    code = [word.strip() for line in lines for word in _CI_KEY.sub("", line).split(" #")[0].split("&&")]
     return list(dict.fromkeys(word for word in code if re.match(STARTS + r" \S", word)))
 
 

@@ -10,7 +10,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 ACCEPT = "HARNESS_ACCEPT_GOLDEN"
 
 
-def compare(script: str, golden: Path) -> None:
+def compare_golden(script: str, golden: Path) -> None:
     if os.environ.get(ACCEPT):
         golden.write_text(script)
     expected = golden.read_text() if golden.exists() else ""

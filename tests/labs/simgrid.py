@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
 
@@ -89,7 +89,7 @@ def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
         f"--cfg=smpi/allreduce:{algorithm}",
         "--log=root.thres:info",
     ]
-    done = ask(command, limit_s=_TIMEOUT_S, folder=folder)
+    done = run_program(command, limit_s=_TIMEOUT_S, folder=folder)
     found = re.findall(r"Simulation time ([0-9.eE+-]+)", done.out + done.err)
     assert done.code == 0 and found, f"SimGrid failed on {ranks} ranks: {done.last_error}"
     return float(found[-1]) / _SLOWER

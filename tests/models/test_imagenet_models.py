@@ -25,7 +25,9 @@ PUBLISHED = {
 
 def build(name, size=None, classes=1000, **options):
     side = size or IMAGE_NETWORKS[name].size
-    return models.build(name, dataset="imagenet", features=(side, side, 3), classes=classes, init="glorot", **options)
+    return models.build_network(
+        name, dataset="imagenet", features=(side, side, 3), classes=classes, init="glorot", **options
+    )
 
 
 def parameters(model, skip="~"):

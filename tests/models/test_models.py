@@ -8,8 +8,8 @@ from tests.labs.networks import EXPECTED
 
 
 def build(dataset, model):
-    info = datasets.info(dataset)
-    return models.build(model, dataset=dataset, features=info.features, classes=info.classes, init="glorot")
+    info = datasets.dataset_info(dataset)
+    return models.build_network(model, dataset=dataset, features=info.features, classes=info.classes, init="glorot")
 
 
 @pytest.mark.parametrize(("dataset", "model"), EXPECTED)
@@ -43,13 +43,13 @@ def test_every_convolution_is_followed_by_two_by_two_pooling(dataset):
 
 
 def test_layers_of_one_shape_start_from_different_weights():
-    network = models.build("dnn", dataset="file", features=(200,), classes=2, init="fan-in")
+    network = models.build_network("dnn", dataset="file", features=(200,), classes=2, init="fan-in")
     first, second = (variable.numpy() for variable in network.trainable_variables[0:4:2])
     assert abs(first[:, :100] - second).max() > 0.01
 
 
 def test_fan_in_initialisation_has_the_papers_variance():
-    network = models.build("dnn", dataset="mnist", features=(784,), classes=10, init="fan-in")
+    network = models.build_network("dnn", dataset="mnist", features=(784,), classes=10, init="fan-in")
     assert network.trainable_variables[0].numpy().var() == pytest.approx(1 / 784, rel=0.05)
 
 
@@ -69,11 +69,13 @@ def test_fan_in_initialisation_has_the_papers_variance():
 )
 def test_a_network_that_cannot_be_used_is_one_sentence(name, message):
     with pytest.raises(UserError, match=message):
-        models.build(name, dataset="adult", features=(123,), classes=2, init="glorot")
+        models.build_network(name, dataset="adult", features=(123,), classes=2, init="glorot")
 
 
 def test_a_users_own_network_is_built():
-    network = models.build("tests.models.test_models:own", dataset="adult", features=(123,), classes=2, init="glorot")
+    network = models.build_network(
+        "tests.models.test_models:own", dataset="adult", features=(123,), classes=2, init="glorot"
+    )
     assert network.count_params() == 123 * 2 + 2
 
 

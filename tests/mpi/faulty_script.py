@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 
 FAULT = sys.argv[1]
-ODD = start().rank == 1  # launchers' variables say rank 0 on all
+ODD = start_mpi().rank == 1  # launchers' variables say rank 0 on all
 
 keras.utils.set_random_seed(1)
 x = np.random.default_rng(1).normal(size=(640, 8)).astype("float32")

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.comm.replicas import verify_replicas
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import epoch_order, prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow
 
 STEPS, BATCH, EPOCHS, COMPARED = 6, 16, 2, 2
@@ -31,7 +31,7 @@ def trace(change: npt.NDArray[np.float32]) -> tuple[float, float]:
     return float(np.linalg.norm(flat)), float(flat @ direction / np.linalg.norm(direction))
 
 
-world = start()
+world = start_mpi()
 configure_tensorflow(1)
 found = {}
 for case in json.loads(sys.argv[1]):
@@ -46,7 +46,7 @@ for case in json.loads(sys.argv[1]):
     } | case
     workload = resolve(dataset="imagenet", **settings)
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    replica = prepare_replica(world, point, load(world, point, None))
+    replica = prepare_replica(world, point, load_shard(world, point, None))
     model = replica.state.model
     state = [*model.weights, *replica.state.optimizer.variables]
     initial = [variable.numpy() for variable in state]

@@ -4,11 +4,11 @@ import json
 import sys
 
 from harness.comm.replicas import verify_replicas
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow, train_epoch
 
 STEPS = 50
@@ -16,7 +16,7 @@ BATCH = 24
 RATES = {"higgs": 0.002}
 WORKLOADS = [name.split("-") for name in sys.argv[1:]]
 
-world = start()
+world = start_mpi()
 configure_tensorflow(1)
 curves = {}
 for dataset, model in WORKLOADS:
@@ -33,7 +33,7 @@ for dataset, model in WORKLOADS:
         augment="flip" if dataset == "cifar10" else "none",
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    replica = prepare_replica(world, point, load(world, point, None))
+    replica = prepare_replica(world, point, load_shard(world, point, None))
     losses = train_epoch(replica, 0).losses
     total = world.comm.allreduce(losses.astype("float64"))
     curves[f"{dataset}-{model}"] = {

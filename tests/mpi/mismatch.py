@@ -7,11 +7,11 @@ import threading
 import tensorflow as tf
 
 from harness.comm.selection import select
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 
 choice, fault = sys.argv[1:]
 os.environ["HARNESS_REDUCTION"] = choice
-world = start()
+world = start_mpi()
 reduction = select(world, [2**20], guard=True)
 gradients, losses = tf.ones([1000]), tf.ones([1000 if fault == "label" else 1])
 reduction.sum([gradients], label="gradients")

@@ -24,7 +24,7 @@ from harness.comm.native import build
 from harness.comm.native_group import direct_sum
 from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
 
 # One library for openings.py and chunks.py, which is soon compiled.
@@ -70,7 +70,7 @@ def try_a_sum(comm: MPI.Intracomm) -> None:
         total(values.ctypes.data, [1000])
 
 
-world = start()
+world = start_mpi()
 library = find_library().library
 assert library
 faulthandler.dump_traceback_later(150, exit=True)  # a rank that waits for ever

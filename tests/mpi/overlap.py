@@ -6,18 +6,18 @@ import os
 import numpy as np
 
 from harness.comm.replicas import verify_replicas
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.message_cost import OVERLAPPED
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow, train_epoch
 
 STEPS, THREADS = 10, 2
 WAYS = {"sgd": {}, "momentum": {}, "adam": {}, "bf16": {"wire": "bf16"}, "averages": {"sync": "weights:5"}}
 
-world = start()
+world = start_mpi()
 configure_tensorflow(THREADS)
 found: dict[str, dict[str, object]] = {}
 for name, settings in WAYS.items():
@@ -33,7 +33,7 @@ for name, settings in WAYS.items():
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size, threads=THREADS))
     for overlap in "01":
         os.environ["HARNESS_OVERLAP"] = overlap
-        replica = prepare_replica(world, point, load(world, point, None))
+        replica = prepare_replica(world, point, load_shard(world, point, None))
         columns = train_epoch(replica, 0).columns
         ready = columns["entry_s"] + columns["begin_s"]
         entries = replica.reduction.recent()[:, 2]

@@ -10,18 +10,19 @@ import tensorflow as tf
 from harness.comm.reduction import Descent, Reduction, Updater
 from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.selection import select
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow, train_epoch
 
 # Small ones that are packed, large ones that are not, none at all, and all of several cache lines but a bit.
 SHAPES = ([3], [1], [200, 100], [0], [70_001], [5, 5, 1, 32])
 TOO_LARGE = 1000  # bytes of shared memory that no call fits into: the operation must fall back on messages
 
+WAYS = (Algorithm.NATIVE, Algorithm.MESSAGES, Algorithm.NODE_AWARE, Algorithm.BRIDGE)
 NO_ROOM = 2**50  # bytes: more than any shared memory
 
 
@@ -48,10 +49,10 @@ def one_nan(reduction: Reduction) -> bool:
 
 
 os.environ["HARNESS_SYNC_ALONE"] = "1"  # one rank sums too
-world = start()
+world = start_mpi()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
-for choice in (*Algorithm, "too large", "no room"):
+for choice in (*WAYS, "nccl", "too large", "no room"):
     os.environ["HARNESS_REDUCTION"] = choice if choice in list(Algorithm) else "native"
     reduction = select(world, [{"too large": TOO_LARGE, "no room": NO_ROOM}.get(choice, 4 * 2**20)])
     errors = dict.fromkeys((np.float32, np.float64), 0.0)
@@ -82,9 +83,9 @@ for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by ope
         optimizer=optimizer,
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    for choice in Algorithm:
+    for choice in WAYS:
         os.environ["HARNESS_REDUCTION"] = choice
-        replica = prepare_replica(world, point, load(world, point, None))
+        replica = prepare_replica(world, point, load_shard(world, point, None))
         losses = train_epoch(replica, 0).losses
         found[choice][optimizer] = verify_replicas(world, replica.state.model.weights)
         found[choice][f"{optimizer} steps"] = int(replica.state.optimizer.iterations.numpy())
@@ -95,7 +96,7 @@ alone = resolve(
 for choice in ("native", "bridge"):  # ranks that sum nothing update their weights as those that do
     os.environ["HARNESS_REDUCTION"] = choice
     point = Point(workload=alone, layout=Layout(nodes=1, ranks_per_node=world.size))
-    replica = prepare_replica(world, point, load(world, point, None))
+    replica = prepare_replica(world, point, load_shard(world, point, None))
     columns = train_epoch(replica, 0).columns
     found[choice]["alone"] = hash_weights(replica.state.model.weights)
     found[choice]["fused alone"] = replica.state.synchroniser.updater is not None

@@ -7,29 +7,29 @@ prints RESUMED: by sync policy the weights after two epochs, and those of two wh
 import json
 import sys
 
-from harness.cli.command_train import train
+from harness.cli.command_train import train_command
 from harness.comm.replicas import verify_replicas
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Point
 from harness.train.checkpoint_state import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
-from harness.train.shard_data import load
+from harness.train.shard_data import load_shard
 from harness.train.training import train_epoch
 
 opened: list[str] = []
 sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
 for arguments in json.loads(sys.argv[1]):
     opened.clear()
-    train.main(arguments, prog_name="harness train", standalone_mode=False)
-    counts = start().comm.gather(sum("/prepared/" in path for path in opened), root=0)
+    train_command.main(arguments, prog_name="harness train", standalone_mode=False)
+    counts = start_mpi().comm.gather(sum("/prepared/" in path for path in opened), root=0)
     if counts is not None:
         print("OPENED", json.dumps(counts), flush=True)
 
 
 def resumed(sync: str) -> tuple[str, str]:
     """Return the weights that are trained in one piece, and from what a checkpoint has of the first epoch on."""
-    world = start()
+    world = start_mpi()
     workload = resolve(
         dataset="adult",
         model="dnn",
@@ -41,7 +41,7 @@ def resumed(sync: str) -> tuple[str, str]:
         sync=sync,
     )
     point = Point(workload=workload, layout=Layout(nodes=1, ranks_per_node=world.size))
-    one, other = (prepare_replica(world, point, load(world, point, None)) for _ in range(2))
+    one, other = (prepare_replica(world, point, load_shard(world, point, None)) for _ in range(2))
     train_epoch(one, 0)
     arrays = gather_variables(one)
     restore_variables(other, arrays, world.size)
@@ -52,5 +52,5 @@ def resumed(sync: str) -> tuple[str, str]:
 
 
 found = {sync: resumed(sync) for sync in json.loads(sys.argv[2])}
-if start().rank == 0:
+if start_mpi().rank == 0:
     print("RESUMED", json.dumps(found), flush=True)

@@ -14,12 +14,12 @@ from mpi4py import MPI
 
 from harness.comm.native_group import direct_sum
 from harness.comm.native_library import find_library
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
 
 NBYTES, CALLS = int(sys.argv[1]), int(sys.argv[2])
 
-world = start()
+world = start_mpi()
 host = world.comm.Split_type(MPI.COMM_TYPE_SHARED)
 leaders = world.comm.Split(0 if host.rank == 0 else MPI.UNDEFINED)
 values = np.ones(NBYTES // 4, np.float32)

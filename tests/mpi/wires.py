@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from harness.base.errors import SharedError
 from harness.comm.selection import select
-from harness.comm.world import start
+from harness.comm.world import start_mpi
 from harness.train.training import configure_tensorflow
 
 SHAPES = ([200, 100], [3], [70_001], [0])
 
-world = start()
+world = start_mpi()
 configure_tensorflow(1)
 found: dict[str, dict[str, object]] = {}
 generator = np.random.default_rng(world.rank)

@@ -20,7 +20,7 @@ from harness.base.errors import UserError
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds, read_links
 from harness.prediction.slowest_rank import measured_factor
-from harness.prediction.step_model import assumptions, predict, predict_ratio
+from harness.prediction.step_model import assumptions, predict_network, predict_ratio
 from harness.schema.sweep import Layout, Sweep
 from tests.labs.factories import make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
@@ -92,7 +92,7 @@ def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path)
     pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
     found = measured_base(load_sweep(tmp_path / "study"))
     assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
-    row = predict(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
+    row = predict_network(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
     assert row["straggler_s"] == pytest.approx((3 / 4 * 1.2 + 1 / 4 * 0.8 - 1) * row["compute_s"])
     assert any("1.200 times the mean" in sentence for sentence in assumptions(found, [2]))
 
@@ -139,12 +139,12 @@ def test_the_wait_after_several_steps_knows_that_slow_ones_come_together(kind: s
     waits = float(true.max(axis=0).mean() / true.mean()) - 1
     recorded = tuple(related_steps(random, kind, 20_000))
     asked = base(jitter=recorded, workload=make_workload(sync=f"weights:{period}"))
-    row = predict(asked, [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
+    row = predict_network(asked, [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
     assert row["straggler_s"] / row["compute_s"] == pytest.approx(waits, rel=0.12)
 
 
 def test_a_step_is_computation_wait_and_allreduce() -> None:
-    row = predict(base(jitter=(0.9, 1.0, 1.1)), [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
+    row = predict_network(base(jitter=(0.9, 1.0, 1.1)), [1, 8], Uncertain.exact(FLAT), "ring").iloc[1]
     reduce = allreduce_seconds("ring", [8], 712_440, FLAT)[0]
     wait = 300e-6 * (measured_factor((0.9, 1.0, 1.1), [8])[0] - 1)
     assert (row["compute_s"], row["straggler_s"], row["allreduce_s"]) == pytest.approx((300e-6, wait, reduce))
@@ -166,15 +166,17 @@ def test_between_hosts_each_large_tensor_has_an_allreduce() -> None:
 
 def test_global_batch_weak_scaling_and_sync_policies() -> None:
     fixed = base(workload=make_workload(global_batch=64))
-    assert list(predict(fixed, [1, 4], Uncertain.exact(FLAT), BEST)["compute_s"]) == pytest.approx([300e-6, 75e-6])
+    assert list(predict_network(fixed, [1, 4], Uncertain.exact(FLAT), BEST)["compute_s"]) == pytest.approx(
+        [300e-6, 75e-6]
+    )
     assert "shrink" in assumptions(fixed, [4])[0]
-    weak = predict(base(scaling="weak", rows=6400), [1, 4], Uncertain.exact(FLAT), BEST)
+    weak = predict_network(base(scaling="weak", rows=6400), [1, 4], Uncertain.exact(FLAT), BEST)
     reduce = allreduce_seconds(BEST, [4], 712_440, FLAT)[0]
     assert list(weak["steps"]) == [100, 100]
     assert weak["speedup"].iloc[1] == pytest.approx(4 * 300e-6 / (300e-6 + reduce))
     parts = {"weights:4": 1 / 4, "weights:epoch": 1 / 500, "none": 0.0, "diloco:50": 1 / 50}
     for sync, part in parts.items():
-        row = predict(base(workload=make_workload(sync=sync)), [2], Uncertain.exact(FLAT), "ring").iloc[0]
+        row = predict_network(base(workload=make_workload(sync=sync)), [2], Uncertain.exact(FLAT), "ring").iloc[0]
         assert row["allreduce_s"] == pytest.approx(part * allreduce_seconds("ring", [2], 712_440, FLAT)[0])
 
 
@@ -204,7 +206,7 @@ def test_all_workloads_algorithms_and_levels_to_100_000_ranks_are_finite_and_tak
         for levels in (FLAT, two):
             allreduces = [allreduce_seconds(algorithm, counts, size, levels) for algorithm in ALGORITHMS]
             assert all(np.isfinite(seconds).all() for seconds in allreduces), name
-        predict(base(bytes=size, compute_s=compute, jitter=jitter), counts, Uncertain.exact(FLAT), BEST)
+        predict_network(base(bytes=size, compute_s=compute, jitter=jitter), counts, Uncertain.exact(FLAT), BEST)
     assert time.process_time() - start < 20  # about one here; a loop over ranks takes minutes
 
 
@@ -214,7 +216,9 @@ def test_simgrid_agrees_with_the_closed_form() -> None:
     for algorithm in ALGORITHMS:
         for size, compute in (SEVEN["acoustic-dnn"], SEVEN["cifar10-cnn"]):
             asked = base(bytes=size, compute_s=compute)
-            frame = predict(asked, counts[:4] if algorithm == "ring" else counts, Uncertain.exact(FLAT), algorithm)
+            frame = predict_network(
+                asked, counts[:4] if algorithm == "ring" else counts, Uncertain.exact(FLAT), algorithm
+            )
             ratio = simulated(asked, frame, LINK, algorithm) / frame["step_s"]
             # The simulator adds 5 % of traffic for acknowledgements, and a ring's neighbours share links a little.
             assert ratio.between(0.99, 1.07).all(), (algorithm, size, list(ratio))
@@ -224,7 +228,7 @@ def test_simgrid_agrees_with_the_closed_form() -> None:
 def test_simulated_ranks_wait_for_the_slowest() -> None:
     jitter = tuple(np.random.default_rng(0).lognormal(0, 0.1, 2000))
     asked = base(jitter=jitter)
-    frame = predict(asked, [32], Uncertain.exact(FLAT), BEST)
+    frame = predict_network(asked, [32], Uncertain.exact(FLAT), BEST)
     assert simulated(asked, frame, LINK, BEST).iloc[0] == pytest.approx(frame["step_s"].iloc[0], rel=0.05)
 
 
@@ -264,7 +268,7 @@ def test_the_base_comes_from_the_fewest_ranks_and_the_jitter_from_the_most(tmp_p
 
 
 def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> None:
-    from harness.cli.command_predict import predict as command
+    from harness.cli.command_predict import predict_command as command
 
     write_base(tmp_path)
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.cli.command_probe import probe as command
+from harness.cli.command_probe import probe_command as command
 from harness.probe import probing, tuning
 from harness.probe.measure import MessageSeries, ProbeResult
 from harness.probe.message_fit import fit_cost, fit_launches

@@ -19,7 +19,7 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.dataset import TEST, TRAIN
 from harness.readers.peers import Peers
-from harness.readers.rank_rows import DataSetRequest, load
+from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (12, 4)).astype(np.uint8), np.arange(12) % 3
@@ -116,7 +116,7 @@ def test_damaged_files_of_data_sets(tmp_path, kind, changes):
     name, files = KINDS[kind]
     for number, (file, content) in enumerate(files.items()):
         (tmp_path / file).write_bytes(content if number else damaged(content, changes))
-    entry = datasets.info(name)
+    entry = datasets.dataset_info(name)
     found = entry.find(tmp_path)
     own = (tmp_path / next(iter(files)),)
     train, test = (own, own) if name == "file" else (found.train, found.test)
@@ -135,7 +135,7 @@ def test_damaged_files_of_scripts(tmp_path, kind, changes):
     path: Path = tmp_path / "data"
     path.write_bytes(damaged(READERS[kind], changes))
     try:
-        for part in load(DataSetRequest(name=kind, train_file=path), Peers()).values():
+        for part in load_rank_rows(DataSetRequest(name=kind, train_file=path), Peers()).values():
             assert len(part.data) == len(part.labels)
     except UserError as error:
         one_sentence(error)

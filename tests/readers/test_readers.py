@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.readers import csv_source
 from harness.readers.csv_source import CsvRows
 from harness.readers.peers import Peers, find_peers
-from harness.readers.rank_rows import DataSetRequest, load
+from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
 
 
@@ -38,7 +38,7 @@ def together(size, action):
 
 def read_all(size, **arguments):
     request = DataSetRequest(**arguments)
-    return together(size, lambda peers: load(request, peers))
+    return together(size, lambda peers: load_rank_rows(request, peers))
 
 
 def numbered(rows, features=3):
@@ -143,16 +143,18 @@ def test_netcdf_in_all_its_forms(tmp_path, form):
         file.createVariable("labels", "i4", ("rows",))[:] = np.arange(42) % 3
     # One after the other, not in threads, which the library does not stand; so without classes, which are gathered.
     request = DataSetRequest(name="pnetcdf", train_file=tmp_path / "data.nc", normalize=255.0, one_hot=False)
-    found = [load(request, Peers(rank=rank, size=4)) for rank in range(4)]
+    found = [load_rank_rows(request, Peers(rank=rank, size=4)) for rank in range(4)]
     covered(found, TRAIN, images.astype(np.float32) / np.float32(255))
     assert np.concatenate([parts[TRAIN].labels for parts in found]).tolist() == [row % 3 for row in range(42)]
-    assert load(DataSetRequest(name="netcdf", train_file=tmp_path / "data.nc"), Peers())[TRAIN].labels.shape == (42, 3)
+    assert load_rank_rows(DataSetRequest(name="netcdf", train_file=tmp_path / "data.nc"), Peers())[
+        TRAIN
+    ].labels.shape == (42, 3)
 
 
 @pytest.mark.parametrize(("name", "classes", "shape"), [("MNIST", 10, (28, 28, 1)), ("CIFAR100", 100, (32, 32, 3))])
 def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shape):
     """The stand-ins are used; their number of rows is cut so that the test is quick."""
-    entry = datasets.info(name.lower())
+    entry = datasets.dataset_info(name.lower())
     monkeypatch.setattr("harness.datasets.data_source._stand_in", small_stand_in)
     found = DataSet(name, train_batch_size=7, normalize=255.0, valid_pct=0.25)
     assert found.training_data.shape == (75, *shape) and found.training_data.max() <= 1

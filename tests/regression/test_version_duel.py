@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.cli import main
 from harness.datasets import locate
 from harness.regression.baselines import save_baseline
 from harness.regression.checks import REGRESSION, Check
 from harness.regression.version_checkout import HERE, Version, checkout, why_no_checkout
-from harness.regression.version_duel import VersionDuel, decide
+from harness.regression.version_duel import VersionDuel, run_duel
 from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import SIDES
 from harness.schema.record import encode, read_point
@@ -48,7 +48,7 @@ def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
     old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
     both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
     with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
-        decide(both, say=print)
+        run_duel(both, say=print)
 
 
 def test_launches_that_train_shorter_than_they_start_get_more_epochs(
@@ -91,14 +91,14 @@ def test_a_version_writes_its_point_files_by_its_own_entry_or_by_the_one_for_old
     (tmp_path / "sweep.json").write_bytes(encode(STUDY))
     (tmp_path / "points").mkdir()
     words = [*command, str(INTERFACE), str(tmp_path / "sweep.json"), str(tmp_path / "points")]
-    reply = ask(words, changes=version.environment())
+    reply = run_program(words, changes=version.environment())
     assert reply.code == 0, reply
     written = [read_point(path) for path in sorted((tmp_path / "points").glob("*.json"))]
     assert [point.layout for point in written] == list(LAYOUTS)
 
 
 def test_a_version_that_is_asked_by_another_interface_says_so(tmp_path: Path) -> None:
-    reply = ask([*Version(name="now", sweep=STUDY).entry(), "0", "sweep.json", "points"])
+    reply = run_program([*Version(name="now", sweep=STUDY).entry(), "0", "sweep.json", "points"])
     assert reply.code == 1 and "interface" in reply.last_error
 
 
@@ -136,7 +136,7 @@ def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
         both = VersionDuel(
             old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
         )
-        found = decide(both, say=print)
+        found = run_duel(both, say=print)
     assert not tree.exists() and str(tree) not in git("worktree", "list")
     assert len(found.rows) == 5 and found.spent is not None and found.spent.rounds > 3 * found.spent.blocks
     assert not found.reference.software.dirty

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.cost_samples import EFFICIENCY, STEP
-from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
+from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.sweep import Layout
 
 BLOCK, ROUND = 0.009, 0.05  # standard deviations of log ratios: from start to start, and from round to round
@@ -40,7 +40,7 @@ def simulated(
             for name, curve in curves.items()
             for middle in (np.median, np.mean)
         ]
-        verdicts = {row.verdict for row in judge(samples, PRACTICAL)}
+        verdicts = {row.verdict for row in judge_samples(samples, PRACTICAL)}
         verdict = REGRESSION if REGRESSION in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
         if verdict != INCONCLUSIVE:
             break
@@ -84,7 +84,7 @@ def test_a_slowdown_below_the_practical_size_is_no_regression_and_said_to_be_sma
     sample = BlockSample(
         quantity=STEP, layout=LAYOUTS[0], blocks=np.median(rounds, axis=1), rounds=rounds.ravel(), values=(1.0, 1.02)
     )
-    (row,) = judge([sample], PRACTICAL)
+    (row,) = judge_samples([sample], PRACTICAL)
     assert row.verdict == SMALL
     assert row.interval is not None and 0.01 < row.interval.low < 0.0175 < row.interval.high < 0.025
 
@@ -99,16 +99,16 @@ def test_blocks_that_the_rounds_do_not_bear_out_are_no_regression() -> None:
         rounds=np.tile(rounds, 3),
         values=(1.0, 1.0),
     )
-    assert judge([sample], PRACTICAL)[0].verdict == INCONCLUSIVE
+    assert judge_samples([sample], PRACTICAL)[0].verdict == INCONCLUSIVE
     gain = BlockSample(quantity=STEP, layout=None, blocks=-sample.blocks, rounds=-np.full(60, 0.06), values=(1.0, 1.0))
-    assert judge([gain], PRACTICAL)[0].verdict == IMPROVEMENT
+    assert judge_samples([gain], PRACTICAL)[0].verdict == IMPROVEMENT
 
 
 def test_two_blocks_decide_nothing() -> None:
     sample = BlockSample(
         quantity=STEP, layout=None, blocks=np.array([0.5, 0.5]), rounds=np.full(100, 0.5), values=(1.0, 1.5)
     )
-    (row,) = judge([sample], PRACTICAL)
+    (row,) = judge_samples([sample], PRACTICAL)
     assert (row.verdict, row.interval) == (INCONCLUSIVE, None)
 
 

@@ -15,7 +15,7 @@ from harness.analysis import numbers
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report import sweep_sentences
-from harness.report.publish import render
+from harness.report.publish import render_page
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from tests.labs.factories import (
     launch_frame,
@@ -216,7 +216,7 @@ def test_weak_headline_speaks_of_rates() -> None:
 
 @pytest.mark.slow
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
-    from harness.cli.command_report import report as command
+    from harness.cli.command_report import report_command as command
     from harness.cli.sweep_argument import find_sweep
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]
@@ -277,4 +277,4 @@ def test_templates_refuse_unknown_names() -> None:
     import jinja2
 
     with pytest.raises(jinja2.UndefinedError):
-        render("page.html.j2", subject="x")
+        render_page("page.html.j2", subject="x")

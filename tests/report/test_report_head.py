@@ -12,7 +12,7 @@ from harness.regression.measurement import state_names
 from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
 from harness.report.run_words import layout_words
-from harness.schema.command_lines import sweep_command
+from harness.schema.command_lines import sweep_command_line
 from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
 from harness.schema.setting_words import distinguishing_names, study_name
@@ -42,7 +42,7 @@ SWEEPS = [
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=study_name)
 def test_the_command_on_a_page_gives_the_same_study(sweep: Sweep) -> None:
-    parts = [asked(line) for line in sweep_command(sweep).splitlines()]
+    parts = [asked(line) for line in sweep_command_line(sweep).splitlines()]
     assert {part.name for part in parts} == {sweep.name}
     assert {layout for part in parts for layout in part.layouts} == set(sweep.layouts)
     assert {part.repeats for part in parts} == {sweep.repeats}
@@ -53,7 +53,7 @@ def test_a_script_with_hard_arguments_survives_shell_and_make(tmp_path: Path) ->
     script.write_text("")
     workload = script_workload(script, ["--name", "a $HOME 'b'"], sync="weights:epoch", batch="global")
     sweep = Sweep(workload=workload, layouts=(Layout(nodes=2),))
-    assert asked(sweep_command(sweep)).name == sweep.name
+    assert asked(sweep_command_line(sweep)).name == sweep.name
 
 
 def test_studies_are_called_by_what_differs() -> None:

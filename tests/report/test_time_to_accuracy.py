@@ -98,7 +98,7 @@ def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_p
 
 @pytest.mark.slow
 def test_claims_are_judged_by_what_is_there(policies: tuple[Path, Path], tmp_path: Path) -> None:
-    from harness.cli.command_claims import claims as command
+    from harness.cli.command_claims import claims_command as command
 
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     CliRunner().invoke(command, where, catch_exceptions=False)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.cli.command_report import report
+from harness.cli.command_report import report_command
 from harness.probe import probing
 from harness.probe.measure import ProbeResult
 from harness.probe.probing import parse_settings
@@ -97,7 +97,7 @@ def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -
     for run in [*launches({1: 1.0, 2: 0.26}), make_launch(2, 6, 0.6, invalid=(BUSY,))]:
         write_run(folder, run)
     where = ["--results", str(folder.parent), "--reports", str(tmp_path / "reports")]
-    told = CliRunner().invoke(report, [*where, "--quiet"], catch_exceptions=False)
+    told = CliRunner().invoke(report_command, [*where, "--quiet"], catch_exceptions=False)
     said = " ".join(told.output.split())
     page = plain((tmp_path / "reports" / "busy" / "index.html").read_text())
     for text in (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.processes import ask
+from harness.base.processes import run_program
 from harness.schema.code_identity import check_source, code_identity, source_identity
 from harness.schema.presets import script_workload
 from harness.schema.sweep import Layout
@@ -92,7 +92,7 @@ def test_the_harness_itself_counts_where_a_launch_runs_it(
 
     def identity() -> str:
         code = "from harness.schema.code_identity import harness_identity; print(harness_identity())"
-        return ask([sys.executable, "-c", code], limit_s=60, changes={"PYTHONPATH": str(copy)}).out
+        return run_program([sys.executable, "-c", code], limit_s=60, changes={"PYTHONPATH": str(copy)}).out
 
     before = identity()
     with (copy / "harness" / edited).open("a") as file:

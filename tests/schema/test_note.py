@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.regression.baselines import study_differences
-from harness.schema.command_lines import sweep_command
+from harness.schema.command_lines import sweep_command_line
 from harness.schema.presets import resolve, script_workload
 from harness.schema.setting_words import distinguishing_names, study_name
 from harness.schema.sweep import Layout, Point, Sweep
@@ -71,6 +71,6 @@ def test_the_command_gives_the_note_again_and_the_name_of_the_study_does_not(scr
     workload = script_workload(tmp_path / "train.py", [], sync="gradients", batch="global")
     workload = workload if script else resolve(dataset="mnist", model="dnn")
     sweep = Sweep(workload=replace(workload, note=WORDS), layouts=(Layout(nodes=1),), repeats=6)
-    again = asked(sweep_command(sweep))
+    again = asked(sweep_command_line(sweep))
     assert again.workload.note == WORDS and again.name == sweep.name
     assert study_name(sweep) == study_name(replace(sweep, workload=workload))

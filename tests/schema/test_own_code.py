@@ -39,12 +39,12 @@ def nothing(rate):
 def test_a_data_set_is_one_file(tmp_path, monkeypatch, cache):
     (tmp_path / "toy.py").write_text(TOY)
     monkeypatch.setattr(known, "__path__", [*known.__path__, str(tmp_path)])
-    assert "toy" in datasets.names()
-    workload = resolve(dataset=datasets.choose("toy", None), model=datasets.info("toy").default_model)
+    assert "toy" in datasets.dataset_names()
+    workload = resolve(dataset=datasets.choose_dataset("toy", None), model=datasets.dataset_info("toy").default_model)
     prepared = datasets.prepare(datasets.locate(workload, None))
     assert prepared.train_x.shape == (100, 3)
     with pytest.raises(UserError, match="did you mean 'toy'"):
-        datasets.choose("toi", None)
+        datasets.choose_dataset("toi", None)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def own(tmp_path, monkeypatch):
 
 
 def test_a_network_is_one_file(own):
-    network = models.build("additions.own:network", dataset="toy", features=(3,), classes=2, init="glorot")
+    network = models.build_network("additions.own:network", dataset="toy", features=(3,), classes=2, init="glorot")
     assert network(np.zeros((1, 3), np.float32)).shape == (1, 2)
 
 

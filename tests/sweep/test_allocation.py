@@ -73,8 +73,8 @@ def test_ranks_that_fit_on_no_single_host_of_several_are_refused_with_the_way_to
 
 
 SCRIPT = """
-from harness.comm.world import start
-print(f"RANKS {start().size}", flush=True)
+from harness.comm.world import start_mpi
+print(f"RANKS {start_mpi().size}", flush=True)
 """
 
 

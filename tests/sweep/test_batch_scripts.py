@@ -12,7 +12,9 @@ import pytest
 from harness import __version__
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.schema.presets import script_workload
 from harness.schema.sweep import Layout
+from harness.schema.user_script import PER_RANK
 from harness.sweep import launch_command
 from harness.sweep.job_cost import estimate, remarks
 from harness.sweep.job_plan import JobPlan, queue_name
@@ -22,7 +24,7 @@ from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
 from tests.labs.factories import make_point
-from tests.labs.golden import GOLDEN, compare
+from tests.labs.golden import GOLDEN, compare_golden
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")
 MPIRUN = JobRequest(launcher="mpirun")
@@ -125,10 +127,19 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     return job.script, text.replace(str(tmp_path), "/sweep").replace(str(Path.cwd()), "/home/user")
 
 
+def test_a_container_has_the_folder_of_a_script_whatever_its_arguments_are(tmp_path: Path) -> None:
+    folder = tmp_path / "two words"
+    workload = script_workload(folder / "fit.py", ["--out", "/else/where"], sync="gradients", batch=PER_RANK)
+    scheduler = open_scheduler("slurm", site=SITE, request=CONTAINER)
+    plan = JobPlan(shape=CONTAINER.shape, points=(replace(make_point(), workload=workload, layout=FOUR),))
+    text = write_job(plan, scheduler, folder=tmp_path / "sweep", data_dir=None).script.read_text()
+    assert str(folder) in text and "fit.py --out" not in text
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_golden_script(name: str, tmp_path: Path) -> None:
     script, text = script_of(name, tmp_path)
-    compare(text, GOLDEN / f"{name}.sh")
+    compare_golden(text, GOLDEN / f"{name}.sh")
     shellcheck = Path(sys.prefix) / "bin/shellcheck"
     check = subprocess.run([shellcheck, script], text=True, capture_output=True, check=False)
     assert check.returncode == 0, check.stdout

@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.base.errors import UserError
 from harness.cli.counts import parse_counts
-from harness.comm.gpus import assign, parse_gpus, select_visible, visible_gpus, with_instances
+from harness.comm.gpu_choice import assign, choose_near, node_of_cores
+from harness.comm.gpus import cuda_devices, near_node, parse_gpus, select_visible, visible_gpus, with_instances
 from harness.schema.record import read_run
 from harness.schema.sweep import Layout
 from harness.sweep.plan import Axes, combine
@@ -17,9 +19,9 @@ from harness.sweep.schedulers import local as local_scheduler
 from harness.sweep.schedulers.local import Scheduler
 
 ANSWER = """\
-GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00
-GPU-bbbb2222-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00
-GPU-cccc3333-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, [N/A]
+GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00, 00000000:17:00.0
+GPU-bbbb2222-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00, 00000000:65:00.0
+GPU-cccc3333-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, [N/A], 00000000:B3:00.0
 """
 GPUS = parse_gpus(ANSWER)
 
@@ -66,6 +68,47 @@ def test_ranks_that_see_the_same_gpus_take_one_each_by_local_rank():
 def test_ranks_with_gpus_of_their_own_keep_them():
     pools = [(GPUS[2],), (GPUS[0],)]
     assert [assign(pools, rank, host="node1", shared=False) for rank in range(2)] == [GPUS[2], GPUS[0]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([0, 0, 1], [0, 2, 1]),  # GPU 1 is on node 1, the others on node 0
+        ([1, 0, 0], [1, 0, 2]),
+        ([1, 1, 0], [1, 2, 0]),  # the second rank takes what is left
+        ([None, None, None], [0, 1, 2]),
+        ([3, 1], [0, 1]),
+    ],
+)
+def test_a_rank_takes_a_gpu_near_its_cores(nodes, expected):
+    gpus = [replace(gpu, node=node) for gpu, node in zip(GPUS, (0, 1, 0), strict=True)]
+    assert choose_near(gpus, nodes) == [gpus[number] for number in expected]
+    pools = [tuple(gpus)] * len(nodes)
+    assert [assign(pools, rank, host="n", shared=False, nodes=nodes) for rank in range(len(nodes))] == [
+        gpus[number] for number in expected
+    ]
+
+
+def test_the_system_says_where_cores_and_gpus_are(tmp_path):
+    for node, cores in (("node0", "0-3,8\n"), ("node1", "4-7\n")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(cores)
+    nodes = [node_of_cores(frozenset(cores), tmp_path) for cores in ({1, 8}, {4}, {3, 4}, {9})]
+    assert nodes == [0, 1, None, None]
+    for bus, number in (("0000:b3:00.0", "1\n"), ("0000:17:00.0", "-1\n")):
+        (tmp_path / bus).mkdir()
+        (tmp_path / bus / "numa_node").write_text(number)
+    assert [near_node(gpu.bus, tmp_path) for gpu in GPUS] == [None, None, 1]
+
+
+def test_cuda_sees_all_gpus_of_the_node_but_of_scripts_and_instances():
+    seen = tuple(gpu.uuid for gpu in GPUS)
+    gpu = replace(GPUS[1], seen=seen)
+    assert cuda_devices(gpu, alone=False) == seen
+    assert cuda_devices(gpu, alone=True) == (gpu.uuid,)
+    assert cuda_devices(GPUS[1], alone=False) == (gpu.uuid,)
+    instance = replace(gpu, uuid="MIG-1", seen=("MIG-1", "MIG-2"))
+    assert cuda_devices(instance, alone=False) == ("MIG-1",)
 
 
 def test_fewer_gpus_than_ranks_are_refused_or_shared_on_request():

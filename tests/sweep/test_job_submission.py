@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.sweep import job_submission
-from harness.sweep.execute import cancel
+from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
 from harness.sweep.unsettled_launches import read_running
 from tests.labs.queues import Queue, sweep
@@ -151,7 +151,7 @@ def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
     assert read_status(folder).count("queued") == 4
     queue.end()
     until(1000)
-    assert cancel(folder) == (4, False)
+    assert cancel_launches(folder) == (4, False)
 
 
 def test_a_lost_connection_is_given_up_in_the_end(

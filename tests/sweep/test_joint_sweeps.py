@@ -4,8 +4,8 @@ from pathlib import Path
 
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.joint_sweeps import JoinedSweeps
+from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_command import PlannedLaunches, SweepCommand
 from tests.labs.factories import make_workload
 
 

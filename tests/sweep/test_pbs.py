@@ -16,11 +16,11 @@ from harness.cli import main
 from harness.schema.job_usage import JobUsage
 from harness.schema.record import read_accounts
 from harness.schema.sweep import Layout
-from harness.sweep.execute import cancel, run_sweep, write_scripts
+from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
 from harness.sweep.job_state import State
-from harness.sweep.pbs_answers import read_nodes, read_state, read_table, read_usage
+from harness.sweep.pbs_answers import read_pbs_nodes, read_pbs_usage, read_state, read_table
 from harness.sweep.plan import Axes, build_sweep, combine
-from harness.sweep.schedulers import choose, open_scheduler, pbs
+from harness.sweep.schedulers import choose_scheduler, open_scheduler, pbs
 from harness.sweep.site import JobRequest, Site
 from harness.sweep.status import read_status
 from harness.sweep.submission_errors import UnreadableAnswer
@@ -62,13 +62,13 @@ def test_a_real_servers_ended_jobs_are_what_they_were(job: str, phase: str, sent
 
 def test_what_a_real_servers_jobs_used_and_what_it_does_not_measure_is_not_known() -> None:
     jobs = read_table(recorded("qstat_history.json"), "Jobs")
-    assert read_usage(jobs["1013.head"]) == JobUsage(elapsed_s=3, nodes=2, memory_of="a job")
-    assert read_usage(jobs["1001.head"]) == JobUsage(
+    assert read_pbs_usage(jobs["1013.head"]) == JobUsage(elapsed_s=3, nodes=2, memory_of="a job")
+    assert read_pbs_usage(jobs["1001.head"]) == JobUsage(
         elapsed_s=0, nodes=0, memory_of="a job"
     )  # deleted before its start
-    assert read_usage(jobs["1015.head"]) is None and read_usage(jobs["1016.head"]) is None
+    assert read_pbs_usage(jobs["1015.head"]) is None and read_pbs_usage(jobs["1016.head"]) is None
     measured = {"walltime": "26:00:10", "cput": "100:00:01", "mem": "2048kb", "energy": 0.5}
-    found = read_usage(jobs["1013.head"] | {"resources_used": measured})
+    found = read_pbs_usage(jobs["1013.head"] | {"resources_used": measured})
     assert found == JobUsage(
         elapsed_s=93610, nodes=2, cpu_s=360001, memory_bytes=2**21, memory_of="a job", energy_j=1.8e6
     )
@@ -90,12 +90,12 @@ def test_only_what_the_script_did_not_end_itself_is_forced() -> None:
 
 
 def test_a_real_servers_nodes_and_one_that_is_down() -> None:
-    limit, ill = read_nodes(recorded("pbsnodes.json"))
+    limit, ill = read_pbs_nodes(recorded("pbsnodes.json"))
     assert limit is not None
     assert (limit.nodes, limit.cores_per_node, limit.gpus_per_node, ill) == (2, 4, 2, {})
     down = json.loads(recorded("pbsnodes.json"))
     down["nodes"]["n2"]["state"] = "state-unknown,down"
-    assert read_nodes(json.dumps(down))[1] == {"n2": "node n2 is state-unknown,down"}
+    assert read_pbs_nodes(json.dumps(down))[1] == {"n2": "node n2 is state-unknown,down"}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def submitted(server: Path) -> int:
 
 
 def test_auto_finds_the_server(server: Path) -> None:
-    assert choose("auto", Site())[0] == "pbs"
+    assert choose_scheduler("auto", Site())[0] == "pbs"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     status = read_status(folder)
     assert (status.count("queued"), status.active) == (3, False)
     assert status.entries[0].detail.startswith("job ")
-    assert cancel(folder) == (3, False)
+    assert cancel_launches(folder) == (3, False)
     status = read_status(folder)
     assert (status.count("failed"), status.to_launch) == (3, 3)
     assert status.entries[0].detail.startswith("it had not started; it ended without having run")

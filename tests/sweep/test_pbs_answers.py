@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from harness.sweep.pbs_answers import quote_bare_texts, read_nodes, read_state, read_table, read_text_table, read_usage
+from harness.sweep.pbs_answers import (
+    quote_bare_texts,
+    read_pbs_nodes,
+    read_pbs_usage,
+    read_state,
+    read_table,
+    read_text_table,
+)
 from harness.sweep.submission_errors import UnreadableAnswer
 
 HISTORY = (Path(__file__).parents[1] / "data/pbs/qstat_history.json").read_text()
@@ -80,7 +87,7 @@ def test_the_text_form_says_the_same_as_the_json() -> None:
     assert len(jobs) > 5
     for name, job in jobs.items():
         assert read_state(table[name]) == read_state(job), name
-        assert read_usage(table[name]) == read_usage(job), name
+        assert read_pbs_usage(table[name]) == read_pbs_usage(job), name
         assert table[name]["Job_Name"] == job["Job_Name"]
 
 
@@ -110,6 +117,6 @@ def test_no_job_is_an_answer() -> None:
 
 def test_nodes_whose_json_is_none_are_not_known() -> None:
     with pytest.raises(UnreadableAnswer):
-        read_nodes("pbsnodes: Server has no node list")
+        read_pbs_nodes("pbsnodes: Server has no node list")
     bare = json.dumps({"nodes": {"n1": {"state": "free", "resources_available": {"ncpus": 2}}}})
-    assert read_nodes(quote_bare_texts(bare.replace('"free"', '"free", "comment": 007')))[0] is not None
+    assert read_pbs_nodes(quote_bare_texts(bare.replace('"free"', '"free", "comment": 007')))[0] is not None

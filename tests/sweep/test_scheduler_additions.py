@@ -80,7 +80,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None:
     (added / "centre.toml").write_text('scheduler = "atonce"\n[request]\naccount = "physics"\n')
     site = find_site(str(added / "centre.toml"))
-    name, why = schedulers.choose("auto", site)
+    name, why = schedulers.choose_scheduler("auto", site)
     assert (name, why) == ("atonce", "scheduler: atonce, by site centre")
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
@@ -103,4 +103,4 @@ def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, adde
 
 def test_a_scheduler_that_nobody_added_is_named_with_those_there_are() -> None:
     with pytest.raises(UserError, match=r"unknown SCHEDULER 'atonce'.*known are auto, flux, local, pbs, slurm"):
-        schedulers.choose("atonce", find_site("example"))
+        schedulers.choose_scheduler("atonce", find_site("example"))

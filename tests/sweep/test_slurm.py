@@ -13,11 +13,11 @@ from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest, Site, known_sites, read_site
 from harness.sweep.slurm_answers import (
     expand,
-    read_nodes,
     read_partitions,
     read_queue,
     read_sacct,
-    read_usage,
+    read_slurm_nodes,
+    read_slurm_usage,
 )
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -103,7 +103,7 @@ def test_what_jobs_used_is_the_sum_of_their_steps_and_only_of_jobs_that_have_end
         "9.batch|RUNNING|10|1|00:00:00|5K|",
         "10|NODE_FAIL|5|1|00:00:00||18446744073709551614",
     )
-    found = read_usage("\n".join(lines))
+    found = read_slurm_usage("\n".join(lines))
     assert found == {
         "7_1": JobUsage(
             elapsed_s=90, nodes=2, cpu_s=190.5, memory_bytes=5266672 * 1024, memory_of="a process", energy_j=7.2e6
@@ -161,8 +161,8 @@ def test_partitions_of_several_kinds_of_nodes_are_one() -> None:
 
 def test_node_lists_and_what_is_wrong_with_nodes() -> None:
     assert list(expand("n[1-2,07],m3")) == ["n1", "n2", "n07", "m3"]
-    assert read_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
-    assert read_nodes("") == {}
+    assert read_slurm_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
+    assert read_slurm_nodes("") == {}
 
 
 def test_the_example_of_a_site_file_names_every_field() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.schema.sweep import Layout
-from harness.sweep.job_template import JobLaunch, JobScript, render
+from harness.sweep.job_template import JobLaunch, JobScript, render_script
 from harness.sweep.schedulers.local import Scheduler
 
 pytestmark = pytest.mark.mpi
@@ -27,7 +27,7 @@ def observe(layout: Layout, folder: Path, *, oversubscribe: bool = False) -> lis
     """Return the cores and OMP_NUM_THREADS of every rank that the script of `layout` starts."""
     scheduler = Scheduler(oversubscribe=oversubscribe)
     (folder / "probe.py").write_text(PROBE)
-    text = render(
+    text = render_script(
         scheduler.template,
         JobScript(
             name="",

@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
-from harness.sweep.plan import Axes, combine, divide, format_seconds, launch_order, parse_shares, time_left
+from harness.sweep.plan import Axes, combine, format_seconds, launch_order, parse_shares, split_runnable, time_left
 from tests.labs.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
@@ -62,7 +62,7 @@ def test_the_order_is_shuffled_and_differs_between_blocks_and_studies() -> None:
 @given(NODES, st.integers(1, 64))
 def test_layouts_run_or_are_skipped_with_the_reason(nodes: list[int], cores: int) -> None:
     layouts, _ = combine(Axes(nodes=nodes, ranks_per_node=(2,), threads=(2,)), None)
-    runnable, skipped = divide(layouts, lambda layout: "too big" if layout.cores > cores else None)
+    runnable, skipped = split_runnable(layouts, lambda layout: "too big" if layout.cores > cores else None)
     assert {*runnable, *(entry.layout for entry in skipped)} == set(layouts)
     assert all(layout.cores <= cores for layout in runnable)
     assert all(entry.layout.cores > cores and entry.reason == "too big" for entry in skipped)

@@ -30,7 +30,7 @@ from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_lock import is_locked, locked
+from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_run
@@ -255,7 +255,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     """After an edit, its plan made all launches of before those of other code: no command found any."""
     sweep = lab.sweep()
     lab.run(sweep)
-    monkeypatch.setattr("harness.sweep.sweep_command.current", lambda asked: replace(asked, code="an-edit"))
+    monkeypatch.setattr("harness.sweep.planned_launches.current", lambda asked: replace(asked, code="an-edit"))
     write_scripts(sweep, data_dir=None, results=lab.results)
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
@@ -276,7 +276,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
     sweep = lab.sweep()
     folder = lab.results / sweep.name
-    with locked(folder):
+    with hold_sweep(folder):
         assert is_locked(folder)
         with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
             lab.run(sweep)

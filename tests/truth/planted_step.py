@@ -30,7 +30,7 @@ ONE, TWO = "one rank", "two ranks"
 
 RANK_PROGRAM = """
 import os, random, sys, time
-from harness.base.turns import join
+from harness.base.turns import join_turns
 
 rank, ranks = int(sys.argv[1]), int(sys.argv[2])
 step_seconds, noise, seed = float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
@@ -44,7 +44,7 @@ def spin(seconds):
 
 
 os.sched_setaffinity(0, {int(cores[rank])})
-turns = join(rank, ranks)
+turns = join_turns(rank, ranks)
 while True:
     turn = turns._turn
     factor = random.Random(f"{seed} {ranks} {turn}").lognormvariate(0, noise)

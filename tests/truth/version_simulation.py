@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.cost_samples import STEP
-from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge
+from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.sweep import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
@@ -79,7 +79,7 @@ def _check(simulated: list[tuple[BlockSample, ...]], rng: np.random.Generator) -
     """Return the verdict of one check whose blocks are drawn of the simulated ones."""
     drawn = [simulated[number] for number in rng.integers(len(simulated), size=LOOKS[-1])]
     for count in LOOKS:
-        verdicts = {row.verdict for row in judge(_joined(drawn[:count]), PRACTICAL) if row.decides}
+        verdicts = {row.verdict for row in judge_samples(_joined(drawn[:count]), PRACTICAL) if row.decides}
         if REGRESSION in verdicts:
             return REGRESSION
         if INCONCLUSIVE not in verdicts:

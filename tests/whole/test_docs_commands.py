@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import run
+from harness.__main__ import run_command_line
 from harness.cli.command_make import command_line, read_overrides
 from tests.labs.caches import own_cache
 from tests.labs.doc_pages import EVERYTHING, FENCE, PAGES, ROOT, examples, mentions, planned, words
@@ -56,6 +56,8 @@ ADDED = {
 }
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
+    "report SWEEP --format": f"report {RECORDS.name} --format",
+    "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
     "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
@@ -109,15 +111,15 @@ def execute(command: str) -> tuple[str, int]:
     if begins(command, OTHER_PROGRAMS):
         return "resolved", 0  # tests/whole/test_docs.py holds that it is there
     if begins(command, LONG):
-        return "help", run([arguments(command)[0], "--help"])
+        return "help", run_command_line([arguments(command)[0], "--help"])
     if command == "harness run":
-        return "help", run(["run", "--help"])
+        return "help", run_command_line(["run", "--help"])
     if command.startswith("harness run -n 2"):
         return "run", run_ranks(2, "-m", "harness.transparent", *words(command)[4:]).returncode
     for there, smaller in INSTEAD.items():
         command = command.replace(there, smaller)
     found = arguments(command)
-    return "dry" if "--dry-run" in found else "run", run(found)
+    return "dry" if "--dry-run" in found else "run", run_command_line(found)
 
 
 @pytest.mark.e2e

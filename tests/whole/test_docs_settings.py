@@ -8,7 +8,7 @@ import click
 from harness.cli import main
 from harness.cli.command_make import settings_of
 from harness.schema.option import GROUPS
-from tests.labs.golden import compare
+from tests.labs.golden import compare_golden
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 BEGIN, END = "<!-- settings: from tests/whole/test_docs_settings.py -->\n", "<!-- settings: end -->"
@@ -42,5 +42,5 @@ def row(name: str, option: click.Option) -> str:
 def test_the_tables_of_settings_are_the_options() -> None:
     page = PAGE.read_text()
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    compare(page[:begin] + tables() + page[end:], PAGE)
+    compare_golden(page[:begin] + tables() + page[end:], PAGE)
     assert len(re.findall(r"^\| `", tables(), re.MULTILINE)) > 50

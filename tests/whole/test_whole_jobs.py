@@ -68,7 +68,8 @@ def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
 
 def test_a_rank_that_is_killed_is_told_behind_what_mpirun_says(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
-    script.write_text("import os\nfrom harness.comm.world import start\nif start().rank: os.kill(os.getpid(), 9)\n")
+    dies = "if start_mpi().rank: os.kill(os.getpid(), 9)"
+    script.write_text(f"import os\nfrom harness.comm.world import start_mpi\n{dies}\n")
     finished = harness(tmp_path, "run", "-n", 2, script, python=sys.executable)
     assert finished.returncode == 137
     told = " ".join((finished.stdout + finished.stderr).split())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.__main__ import run as command
+from harness.__main__ import run_command_line as command
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.record import read_run

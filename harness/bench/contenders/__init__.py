@@ -1,7 +1,7 @@
 """Who trains what: the `Task`, the `CONTENDERS`, and a script for each that has one of its own.
 
 To add a contender, write its script in this folder and one entry of `CONTENDERS`. A script takes turns by a few lines:
-`harness.base.turns.join` before its first step, `step` in every one.
+`harness.base.turns.join_turns` before its first step, `step` in every one.
 """
 
 import shutil

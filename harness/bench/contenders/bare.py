@@ -19,7 +19,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from turns import join  # standard library only
+from turns import join_turns  # standard library only
 
 
 def compile_steps(
@@ -69,7 +69,7 @@ def main() -> None:
     model = keras.models.model_from_json((folder / "network.json").read_text())
     gradients = np.zeros(sum(variable.shape.num_elements() for variable in model.trainable_variables), np.float32)
     train = compile_steps(model, inputs, targets, rate)
-    turns = join(world.rank, world.size)
+    turns = join_turns(world.rank, world.size)
     done = 0
     total = 0.0
     while True:

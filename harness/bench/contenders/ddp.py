@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed, nn
-from turns import join  # standard library only
+from turns import join_turns  # standard library only
 
 _ACTIVATIONS: dict[str, list[type[nn.Module]]] = {"sigmoid": [nn.Sigmoid], "relu": [nn.ReLU], "linear": []}
 
@@ -74,7 +74,7 @@ def main() -> None:
     layers = json.loads((folder / "layers.json").read_text())
     network = nn.parallel.DistributedDataParallel(build(layers, inputs[:1]))
     optimizer = torch.optim.SGD(network.parameters(), lr=rate)
-    turns = join(rank, size)
+    turns = join_turns(rank, size)
     first_epoch = True
     while True:
         losses = []

@@ -23,7 +23,7 @@ import horovod
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
-from turns import join  # standard library only
+from turns import join_turns  # standard library only
 
 
 def build(layers: "list[dict[str, Any]]", shape: "tuple[int, ...]") -> tf.keras.Model:
@@ -77,7 +77,7 @@ def main() -> None:
             total += loss
         return total
 
-    turns = join(hvd.rank(), hvd.size())
+    turns = join_turns(hvd.rank(), hvd.size())
     done = 0
     total = 0.0
     while True:

@@ -3,14 +3,14 @@
 from typing import Any
 
 from harness.base import turns
-from harness.bench.contenders.script import build_network, one_thread, read_task, standardised
+from harness.bench.contenders.script import bench_network, one_thread, read_task, standardised
 
 
 def main() -> None:
     """Train as the command line asks, until the block ends."""
     task = read_task()
     # Under `harness run` its optimizer's step passes the turns on.
-    my_turns = turns.join(0, 1) if turns.current() is None else None
+    my_turns = turns.join_turns(0, 1) if turns.current_turns() is None else None
     one_thread()
     import keras
 
@@ -22,7 +22,7 @@ def main() -> None:
                 print(f"epoch 1  train loss {float(logs['loss']):.4f}", flush=True)
 
     x, y = standardised(task)
-    model = build_network(task)
+    model = bench_network(task)
     model.compile(
         optimizer=keras.optimizers.SGD(task.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

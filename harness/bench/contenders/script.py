@@ -43,13 +43,15 @@ def read_rank() -> int:
     return int(next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ))
 
 
-def build_network(task: Task) -> "keras.Model":
+def bench_network(task: Task) -> "keras.Model":
     """Return the same network that the harness trains, with logits as output."""
     import keras
 
     keras.utils.set_random_seed(task.seed)
-    info = datasets.info(task.dataset)
-    return models.build(task.model, dataset=task.dataset, features=info.features, classes=info.classes, init="glorot")
+    info = datasets.dataset_info(task.dataset)
+    return models.build_network(
+        task.model, dataset=task.dataset, features=info.features, classes=info.classes, init="glorot"
+    )
 
 
 def one_thread() -> None:
@@ -129,7 +131,7 @@ def write_input_files(task: Task, folder: Path) -> None:
     rows, labels = standardised(task)
     np.save(folder / "rows.npy", rows)
     np.save(folder / "labels.npy", labels)
-    network = build_network(task)
+    network = bench_network(task)
     (folder / "network.json").write_text(network.to_json())
     (folder / "layers.json").write_text(json.dumps([describe_layer(layer) for layer in network.layers]))
 

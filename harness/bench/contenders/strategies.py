@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.base.turns import join
+from harness.base.turns import join_turns
 from harness.bench.contenders import Task
 from harness.bench.contenders.script import (
-    build_network,
+    bench_network,
     one_thread,
     read_addresses,
     read_rank,
@@ -56,7 +56,7 @@ def mirrored() -> None:
         strategy.distribute_datasets_from_function(lambda _: shuffled_batches(x, y, len(x), task.batch_per_rank))
     )
     with strategy.scope():
-        model = build_network(task)
+        model = bench_network(task)
     on_replica = replica_step(strategy, task, model, task.batch_per_rank * workers)
 
     @tf.function
@@ -65,7 +65,7 @@ def mirrored() -> None:
         return strategy.run(on_replica, args=next(batches))
 
     steps = task.rows // (task.batch_per_rank * workers)
-    turns = join(rank, workers)
+    turns = join_turns(rank, workers)
     losses: list[float] = []
     while True:
         loss = step(batches)
@@ -119,9 +119,9 @@ def _coordinate(
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     batches = iter(coordinator.create_per_worker_dataset(_rows_of(task, folder)))
     with strategy.scope():
-        model = build_network(task)
+        model = bench_network(task)
     make_steps = _compile_steps(strategy, task, model)
-    turns = join(0, 1)
+    turns = join_turns(0, 1)
     epoch = task.rows // task.batch_per_rank // workers  # steps of every worker
     done = 0
     total = 0.0

@@ -14,12 +14,12 @@ def _registered() -> dict[str, Dataset]:
     return {dataset.name: dataset for module in modules for dataset in module.DATASETS}
 
 
-def names() -> tuple[str, ...]:
+def dataset_names() -> tuple[str, ...]:
     """Return the names of the data sets that the harness knows, in alphabetical order."""
     return tuple(sorted(_registered()))
 
 
-def info(name: str) -> Dataset:
+def dataset_info(name: str) -> Dataset:
     """Return data set `name`; of a user's ``file`` the shape is only known once it is read.
 
     Raises:
@@ -33,7 +33,7 @@ def info(name: str) -> Dataset:
     return datasets[name]
 
 
-def choose(name: str | None, data_file: str | None) -> str:
+def choose_dataset(name: str | None, data_file: str | None) -> str:
     """Return the data set's name from what the user gave: a set's name or a file of the user's own.
 
     Raises:
@@ -49,7 +49,7 @@ def choose(name: str | None, data_file: str | None) -> str:
             raise UserError(f"--data {path} is not there: check the path")
         return FILE
     if name is None:
-        raise UserError(f"no data set given: add DATASET= one of {', '.join(names())}, or --data FILE")
+        raise UserError(f"no data set given: add DATASET= one of {', '.join(dataset_names())}, or --data FILE")
     if name == FILE:
         raise UserError("DATASET=file names no file: give it with --data FILE")
-    return info(name).name
+    return dataset_info(name).name

@@ -82,7 +82,7 @@ def _breakdown(view: SweepView, period: str, parts: Sequence[BarPart], title: st
             numbers="; ".join(spoken),
         ),
         title=f"Where {period}'s time goes",
-        caption=f"{text} {drawn}{captions.conditions(view.scaling, view.runs, bars=False)}",
+        caption=f"{text} {drawn}{captions.conditions_caption(view.scaling, view.runs, bars=False)}",
         table=view.parts,
     )
 

@@ -47,7 +47,7 @@ def _curves(view: SweepView, column: str, against: str) -> PageFigure:
         caption=(
             f"{quantity.capitalize()} of {view.subject} against {_AGAINST[against]}, after each epoch: median of the "
             "launches, shaded from the least to the greatest. "
-            f"{drawn}{captions.conditions(view.scaling, view.runs, bars=False)}"
+            f"{drawn}{captions.conditions_caption(view.scaling, view.runs, bars=False)}"
         ),
         table=view.curves,
     )

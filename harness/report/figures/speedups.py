@@ -63,7 +63,7 @@ def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: s
     return PageFigure(
         picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
         title=title,
-        caption=f"{text} {markers} {captions.conditions(view.scaling, view.runs)}",
+        caption=f"{text} {markers} {captions.conditions_caption(view.scaling, view.runs)}",
         table=series_table(view.scaling, view.ratios, column, view.beyond),
     )
 
@@ -255,7 +255,7 @@ def laws(view: SweepView) -> Iterator[PageFigure]:
     caption = (
         f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
         f"laws (lines, not measured), and the medians. The lines end with the measured counts. "
-        f"{limit}{captions.conditions(scaling, view.runs)}"
+        f"{limit}{captions.conditions_caption(scaling, view.runs)}"
     )
     title = f"Laws fitted to the speedup of {view.subject}"
     ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)

@@ -19,7 +19,7 @@ from harness.schema.job_usage import JobUsage
 from harness.schema.sweep import Layout
 from harness.sweep.job_state import State
 from harness.sweep.scheduler_commands import CommandRunner
-from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, seconds, size_bytes, walltime
+from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 
 if TYPE_CHECKING:
     from harness.sweep.launch_command import LaunchCommand
@@ -305,7 +305,7 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
         if most is not None and needed > most:
             return f"needs {needed} {what}, {where} has {most}"
     asked = request.limit_s(layout.nodes)
-    if limit.walltime is not None and asked > seconds(limit.walltime):
+    if limit.walltime is not None and asked > walltime_seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
 
@@ -337,7 +337,7 @@ def open_scheduler(
     return scheduler_class(name)(oversubscribe=oversubscribe, site=site, request=request)
 
 
-def choose(name: str, site: Site) -> tuple[str, str]:
+def choose_scheduler(name: str, site: Site) -> tuple[str, str]:
     """Return the scheduler for `name`, which may be ``auto``, and one sentence that says why it was chosen.
 
     The site's own choice comes first, then what answers on this machine; with neither it is this machine.
@@ -359,7 +359,7 @@ def choose(name: str, site: Site) -> tuple[str, str]:
 
 def check_site(site: Site) -> Iterator[SiteFinding]:
     """Yield what the scheduler here says to the statements of `site`; raise a UserError if it does not answer."""
-    name, why = choose("auto", site)
+    name, why = choose_scheduler("auto", site)
     yield SiteFinding(text=f"site {site.name}: {why}")
     request = scheduler_class(name).suitable(site.request)
     yield from open_scheduler(name, site=site, request=request).findings()

@@ -18,11 +18,11 @@ from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.pbs_answers import (
     quote_bare_texts,
-    read_nodes,
+    read_pbs_nodes,
+    read_pbs_usage,
     read_state,
     read_table,
     read_text_table,
-    read_usage,
 )
 from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
@@ -216,7 +216,7 @@ class Scheduler(schedulers.Scheduler):
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what the server's job history knows."""
-        used = {name: read_usage(job) for name, job in self._table(jobs).items()}
+        used = {name: read_pbs_usage(job) for name, job in self._table(jobs).items()}
         if not self._history:
             return "qstat: the server keeps no job history"
         return {name: usage for name, usage in used.items() if usage is not None}
@@ -319,11 +319,11 @@ class Scheduler(schedulers.Scheduler):
         """Return what the server's nodes have and which are not well; nothing where that cannot be read."""
         answer = self.commands.ask(("pbsnodes", "-a", "-F", "json")).out
         try:
-            return read_nodes(answer)
+            return read_pbs_nodes(answer)
         except UnreadableAnswer:
             pass
         try:
-            return read_nodes(quote_bare_texts(answer))
+            return read_pbs_nodes(quote_bare_texts(answer))
         except UnreadableAnswer as error:
             _LOG.warning("nothing is known of the nodes: pbsnodes: %s", error)
             return None, {}

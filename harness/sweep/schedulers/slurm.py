@@ -26,11 +26,11 @@ from harness.sweep.slurm_answers import (
     USAGE_FIELDS,
     expand,
     read_node_gpus,
-    read_nodes,
     read_partitions,
     read_queue,
     read_sacct,
-    read_usage,
+    read_slurm_nodes,
+    read_slurm_usage,
     widest,
 )
 from harness.sweep.submission_errors import (
@@ -257,7 +257,7 @@ class Scheduler(schedulers.Scheduler):
             answer = self.commands.ask(words)
             if answer.code:
                 return f"sacct: {message(answer)}"
-            usages |= read_usage(answer.out)
+            usages |= read_slurm_usage(answer.out)
         return usages
 
     @classmethod
@@ -308,7 +308,7 @@ class Scheduler(schedulers.Scheduler):
         lost = {job for job, state in states.items() if state.word == "NODE_FAIL"}
         if not lost and not waits:
             return states
-        reasons = read_nodes(self.commands.run(("sinfo", "--noheader", "-N", "-o", NODE_FIELDS)))
+        reasons = read_slurm_nodes(self.commands.run(("sinfo", "--noheader", "-N", "-o", NODE_FIELDS)))
         for job in lost | waits:
             nodes = expand(states[job].nodes) if job in lost else reasons
             why = dict.fromkeys(reasons[node] for node in nodes if node in reasons)

@@ -133,12 +133,12 @@ for v, t in data.repeat():
 found, model = [float(last < 0.4)], keras.Sequential([keras.Input((1,))])
 """
     + _END,
-    "signal": "import os, signal, threading\nfrom harness.comm.world import start\n"
+    "signal": "import os, signal, threading\nfrom harness.comm.world import start_mpi\n"
     + _STEP
     + """
 ended = []
 signal.signal(signal.SIGUSR1, lambda number, frame: ended.append(number))
-world = start()
+world = start_mpi()
 for i, (v, t) in enumerate(data.repeat()):
     if i == 25 and world.rank == world.size - 1: os.kill(os.getpid(), signal.SIGUSR1)
     if ended: break

@@ -14,7 +14,7 @@ from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
-from harness.sweep.plan import current, divide, launch_order
+from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
@@ -170,7 +170,7 @@ class SweepCommand(PlannedLaunches):
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
         self.folder = results / self.sweep.name
         self.name = f"sweep {self.sweep.name}"
-        self.runnable, self.skipped = divide(sweep.layouts, self.scheduler.refusal)
+        self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
             first = self.skipped[0]
             fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"
