@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
-_MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_CLONE_NEWNS = 0x0002_0000
+_CLONE_NEWUSER = 0x1000_0000
+_MS_BIND = 1 << 12
+_MS_REC = 1 << 14
+_MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -46,7 +49,8 @@ def enter_namespace() -> bool:
     Raises:
         OSError: the kernel, or the container, does not allow it.
     """
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     try:
         _call("unshare", _CLONE_NEWNS)
         needs_user_namespace = False

@@ -120,8 +120,13 @@ def rank_places(script: Path, logs: Path) -> TreePlaces:
     if any(folder.is_relative_to(logs) for folder in deep):
         raise OSError(f"the folder of the ranks' output, '{logs}', is not apart from the script's")
     shared = [logs, *_folders_of_harness(), *_folders_of_mpi(shallow)]
-    apart = [folder for folder in shared if not any(place.is_relative_to(folder) for place in (*deep, *shallow))]
+    apart = [folder for folder in shared if not _has_any(folder, (*deep, *shallow))]
     return TreePlaces(deep=deep, shallow=shallow, shared=apart)
+
+
+def _has_any(folder: Path, places: Sequence[Path]) -> bool:
+    """Tell whether any of `places` is `folder` or below it."""
+    return any(place.is_relative_to(folder) for place in places)
 
 
 def _folders_of_harness() -> list[Path]:
@@ -138,5 +143,4 @@ def _folders_of_mpi(temporary: Sequence[Path]) -> list[Path]:
     """Return the folders in which the MPI library's processes meet: what its variables name below `temporary` ones."""
     named = {value for name, value in os.environ.items() if name.startswith(_MPI) and value.startswith("/")}
     folders = sorted({Path(value).resolve() for value in named if Path(value).is_dir()})
-    below = [folder for folder in folders if any(folder.is_relative_to(place) for place in temporary)]
-    return [folder for folder in below if folder not in temporary]
+    return [folder for folder in folders if folder not in temporary and not set(temporary).isdisjoint(folder.parents)]

@@ -205,7 +205,8 @@ class PrivateTree:
 
     def _overlay(self, folder: Path, outside: Path, number: int) -> None:
         """Lay an overlay on `folder`; its files are in the scratch folder, called `outside` here."""
-        upper, work = outside / "written" / str(number), outside / "work" / str(number)
+        upper = outside / "written" / str(number)
+        work = outside / "work" / str(number)
         os.makedirs(upper)  # noqa: PTH103
         os.makedirs(work)  # noqa: PTH103
         state = folder.stat()
