@@ -1,7 +1,7 @@
 """Baselines: measurements kept as files in ``results/baselines/`` to be reviewed, and what compares with them."""
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,9 +12,8 @@ from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
 from harness.regression.measurement import Measurement, measurements
 from harness.schema.record import decode, encode
-from harness.schema.setting_words import value_words
+from harness.schema.setting_words import setting_differences
 from harness.schema.sweep_folder import sweep_folders
-from harness.schema.workload import Workload
 
 BASELINE_SCHEMA = 2
 
@@ -186,7 +185,8 @@ def machine_line(machine: Machine) -> str:
 
 def study_differences(first: Measurement, second: Measurement) -> tuple[str, ...]:
     """Return every setting of the study in which the two differ, as ``field: value against value``."""
-    names = [field.name for field in fields(Workload) if field.compare]
-    pairs = [(name.replace("_", " "), getattr(first.workload, name), getattr(second.workload, name)) for name in names]
-    pairs += [("scaling", first.scaling, second.scaling), ("data", first.data_id, second.data_id)]
-    return tuple(f"{name}: {value_words(a)} against {value_words(b)}" for name, a, b in pairs if a != b)
+    differences = list(setting_differences(first.workload, second.workload))
+    for name, before, after in (("scaling", first.scaling, second.scaling), ("data", first.data_id, second.data_id)):
+        if before != after:
+            differences.append((name, before, after))
+    return tuple(f"{name}: {before} against {after}" for name, before, after in differences)

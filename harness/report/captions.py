@@ -70,9 +70,9 @@ def drawn(layouts: int, most: int) -> str:
     return f"{most} of {numbers.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
 
 
-def foreseen(beyond: Sequence[Extrapolation]) -> str:
+def foreseen(extrapolations: Sequence[Extrapolation]) -> str:
     """Return the sentences of a caption about predicted points."""
     return (
         "Hollow markers, dotted: predicted, not measured, from the step's measured parts; shaded: what 95 % of the "
-        f"draws over all that is uncertain say. {beyond[0].rests[0]}"
+        f"draws over all that is uncertain say. {extrapolations[0].rests[0]}"
     )

@@ -135,7 +135,7 @@ def _figures(names: Sequence[str], curves: Sequence[PredictedCurve]) -> list[Pag
     return [speedups]
 
 
-def beyond_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
+def extrapolation_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
     """Return a predicted series: speedup with its band, and the parts of a step."""
     rows: list[tuple[str | Cell, ...]] = []
     for point in series.points:
@@ -176,7 +176,7 @@ def beyond_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
     )
 
 
-def beyond_scores(scores: Sequence[ExtrapolationScore]) -> Table:
+def extrapolation_scores(scores: Sequence[ExtrapolationScore]) -> Table:
     """Return what was predicted beyond the machine beside what was measured since."""
     inside = sum(score.covered for score in scores)
     return Table(

@@ -15,7 +15,7 @@ from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
-from harness.report.predict_page import beyond_scores, beyond_table, reference_table
+from harness.report.predict_page import extrapolation_scores, extrapolation_table, reference_table
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
 
@@ -30,7 +30,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     """Return what was measured: scaling, time, laws, prediction, learning."""
     figures = draw_figures(view)
     scaling = [_scaling_table(view), *figures["scaling"]]
-    predicted = [beyond_table(series, view.names) for series in view.beyond]
+    predicted = [extrapolation_table(series, view.names) for series in view.extrapolations]
     laws = [*_laws(view), *figures["laws"]]
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
@@ -47,7 +47,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
 def _scaling_table(view: SweepView) -> Element:
     scaling = view.scaling
     note = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {method_text.method(scaling)}"
-    return sweep_tables.scaling_table(scaling, view.names, note, view.beyond)
+    return sweep_tables.scaling_table(scaling, view.names, note, view.extrapolations)
 
 
 def _time_tables(loaded: Loaded, view: SweepView) -> list[Element]:
@@ -84,7 +84,7 @@ def _scored_predictions(loaded: Loaded, view: SweepView) -> list[Element]:
     first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
     starts = {str(layout): start for layout, start in first.items()}
     since = score_extrapolation(loaded, view.scaling, starts)
-    return [beyond_scores(since)] if since else []
+    return [extrapolation_scores(since)] if since else []
 
 
 def condition_sections(

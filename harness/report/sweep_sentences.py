@@ -51,11 +51,11 @@ def last_point(scaling: Scaling) -> PointScaling | None:
     return next((point for point in reversed(scaling.others) if point.speedup is not None), None)
 
 
-def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation] = ()) -> str:
+def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extrapolation] = ()) -> str:
     """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     last = last_point(scaling)
     if last is None:
-        return _headline_without_speedup(scaling, workload, beyond)
+        return _headline_without_speedup(scaling, workload, extrapolations)
     assert last.speedup is not None and last.efficiency is not None
     computes_only = workload.sync == "none"
     sentence = f"{_speedup(last, scaling, workload)}, {_certainty(last, scaling)}"
@@ -66,18 +66,18 @@ def headline(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolatio
         sentence = f"No speedup to rely on, the base is slow for a reason of its own: {sentence}"
     elif interval and interval.high > _WIDE * interval.low:
         sentence = f"No speedup to rely on, its repetitions differ too much: {sentence}"
-    if beyond:
-        sentence += f", measured; {_furthest(beyond, scaling)}"
+    if extrapolations:
+        sentence += f", measured; {_furthest(extrapolations, scaling)}"
     return f"{sentence}; an upper limit, no training." if computes_only else f"{sentence}."
 
 
-def _headline_without_speedup(scaling: Scaling, workload: Workload, beyond: Sequence[Extrapolation]) -> str:
+def _headline_without_speedup(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extrapolation]) -> str:
     """Return how long the only comparable point takes, what is predicted from it, or why there is no speedup."""
     base = scaling.base
     measured = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
     measured += f" in {numbers.seconds(base.seconds)}"
-    if beyond:
-        return f"{measured}, measured; {_furthest(beyond, scaling)}."
+    if extrapolations:
+        return f"{measured}, measured; {_furthest(extrapolations, scaling)}."
     missing = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
     return f"{measured}; no other {missing}, so there is no speedup."
 
@@ -149,11 +149,11 @@ def ran_words(point: PointScaling) -> str:
     return f"{point.ran_speedup:.2f}{interval}"
 
 
-def _furthest(beyond: Sequence[Extrapolation], scaling: Scaling) -> str:
+def _furthest(extrapolations: Sequence[Extrapolation], scaling: Scaling) -> str:
     """Return the most ranks that each series predicts, in words: ``8 ranks on a node like this: about 4.9 (...)``."""
     over = " times as fast" if last_point(scaling) is None else ""
     words = []
-    for series in beyond:
+    for series in extrapolations:
         last = series.points[-1]
         words.append(f"{numbers.ranks(last.ranks)} {series.where}: about {predicted_words(last)}{over}")
     return f"{'; '.join(words)}, predicted"

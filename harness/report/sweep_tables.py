@@ -20,7 +20,7 @@ from harness.why.overheads import PointOverheads
 Names = Mapping[str, str]
 
 
-def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extrapolation] = ()) -> Table:
+def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequence[Extrapolation] = ()) -> Table:
     """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
@@ -40,28 +40,28 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, beyond: Sequence[Extra
                 *([numbers.significant(point.ran_speedup)] if in_turns else []),
                 numbers.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
-                *[numbers.NONE] * len(beyond),
+                *[numbers.NONE] * len(extrapolations),
             )
         )
     measured = 6 if in_turns else 5  # columns that a predicted point leaves empty
-    for count, points in _by_ranks(beyond):
+    for count, points in _by_ranks(extrapolations):
         words = (predicted_words(point) if point else numbers.NONE for point in points)
         rows.append((str(count), *[numbers.NONE] * measured, "0", *words))
     as_it_ran = ("Speedup as it ran",) if in_turns else ()
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
-    predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in beyond)
+    predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in extrapolations)
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
 
-def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Extrapolation] = ()) -> Table:
+def scaling_table(scaling: Scaling, names: Names, note: str, extrapolations: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     has_remarks = any(point.flags for point in scaling.points)
     in_turns = scaling.base.ran_seconds is not None
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
-        row = _scaling_row(point, scaling, names[point.layout], len(beyond))
+        row = _scaling_row(point, scaling, names[point.layout], len(extrapolations))
         rows.append([*row, "; ".join(point.flags)] if has_remarks else row)
-    for ranks, points in _by_ranks(beyond):
+    for ranks, points in _by_ranks(extrapolations):
         layout = next(point.layout for point in points if point)
         row = [str(ranks), names[layout], Cell(text="0", note="predicted", value=0), NOT_MEASURED, NOT_MEASURED]
         row += [predicted_cell(point) if point else NOT_MEASURED for point in points]
@@ -75,7 +75,7 @@ def scaling_table(scaling: Scaling, names: Names, note: str, beyond: Sequence[Ex
             "Launches",
             f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
             "Efficiency",
-            *(f"Predicted\n{series.where}" for series in beyond),
+            *(f"Predicted\n{series.where}" for series in extrapolations),
             "Epoch time",
             *(("As it ran:\nepoch time", "As it ran:\nspeedup") if in_turns else ()),
             "Step time",
@@ -129,12 +129,12 @@ def _as_it_ran(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
     return seconds, ratio_cell(point.ran_speedup, point.ran_speedup_interval)
 
 
-def _by_ranks(beyond: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
+def _by_ranks(extrapolations: Sequence[Extrapolation]) -> list[tuple[int, list[ExtrapolatedPoint | None]]]:
     """Return what each series says of every predicted rank count."""
     points: dict[int, list[ExtrapolatedPoint | None]] = {}
-    for number, series in enumerate(beyond):
+    for number, series in enumerate(extrapolations):
         for point in series.points:
-            points.setdefault(point.ranks, [None] * len(beyond))[number] = point
+            points.setdefault(point.ranks, [None] * len(extrapolations))[number] = point
     return sorted(points.items())
 
 

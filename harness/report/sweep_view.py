@@ -39,7 +39,7 @@ def view_of(
         scaling=scaling,
         fits=fit_laws(scaling, launches),
         reference=network_reference(loaded, scaling),
-        beyond=predicted,
+        extrapolations=predicted,
         costs=overheads(scaling, launches, PARTS),
         goal=goal,
         targets=targets,

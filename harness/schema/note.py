@@ -22,6 +22,12 @@ class NoteCode(StrEnum):
     OTHER_WORK = "other-work"
     FILES_RECOGNISED = "files-recognised"
     FOLDER_SHOWS_CHANGES = "folder-shows-changes"
+    RESUMED = "resumed"
+    OTHER_CODE = "other-code"
+    OTHER_RANKS = "other-ranks"
+    CHECKPOINT_NOT_READ = "checkpoint-not-read"
+    CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
+    ATTEMPTS_NOT_WRITTEN = "attempts-not-written"
     OWN_LOOP = "own-loop"
     STAGED = "staged"
     SUMS_NOT_TIMED = "sums-not-timed"
@@ -42,6 +48,14 @@ _SENTENCES = {
     NoteCode.WIRE_ERROR: "{wire} on the wire: sums of gradients were at most {percent:.2g} % off float32's (batches "
     "compared: {batches})",
     NoteCode.NOT_SYNCHRONISED: "ranks were not synchronised: weights differ on purpose",
+    NoteCode.RESUMED: "goes on from epoch {epoch}, {steps} steps into it, of a launch which {ended} {redone} steps "
+    "later, at {when} UTC",
+    NoteCode.OTHER_CODE: "the checkpoint is of a different code version: weights may differ in their last bits from "
+    "those of a launch in one piece",
+    NoteCode.OTHER_RANKS: "{ranks} ranks trained until then: their epochs are not in this record",
+    NoteCode.CHECKPOINT_NOT_READ: "{reason}",
+    NoteCode.CHECKPOINT_NOT_WRITTEN: "no checkpoint of epoch {epoch}, step {step}: {reason}",
+    NoteCode.ATTEMPTS_NOT_WRITTEN: "{reason}",
     NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
     NoteCode.FILES_RECOGNISED: "ranks above 0 have no file tree of their own here ({reason}): what they write by "

@@ -61,6 +61,16 @@ def study_name(sweep: Sweep) -> str:
     return ", ".join(filter(None, parts))
 
 
+def setting_differences(first: Workload, second: Workload) -> tuple[tuple[str, str, str], ...]:
+    """Return name, first and second value, in words, of every setting that counts and in which the two differ."""
+    differences: list[tuple[str, str, str]] = []
+    for field, asked in options(Workload):
+        values = (getattr(first, field.name), getattr(second, field.name))
+        if field.compare and values[0] != values[1]:
+            differences.append((_title_inside(field.name, asked), value_words(values[0]), value_words(values[1])))
+    return tuple(differences)
+
+
 def distinguishing_names(workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Return a name for each of `workloads` that says only what differs among them: ``weights:epoch``, ``epochs 5``.
 

@@ -1,7 +1,7 @@
 """The state of a launch as a checkpoint's arrays, and back: variables of all ranks, steps of each."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.base.turns import clock
 from harness.comm.replicas import hash_weights
 from harness.comm.world import World, needs_sync
+from harness.schema.setting_words import setting_differences
 from harness.train.checkpoint_file import Arrays, Header
 from harness.train.partial_epoch import PartialEpoch
 from harness.train.replica import Replica
@@ -156,19 +157,18 @@ def check_same_launch(header: Header, replica: Replica, where: object) -> None:
     """
     point = replica.point
     shards = replica.data.shards
-    here = replace(header, point=point, global_batch=shards.batch, steps_per_epoch=shards.full_steps)
-    skipped = {"batch_per_rank", "global_batch", "checkpoint"}
-    names = [setting.name for setting in fields(point.workload) if setting.compare and setting.name not in skipped]
-    for before, now, compared in (
-        (header.point.workload, point.workload, names),
-        (header, here, ["global_batch", "steps_per_epoch"]),
-        (header.point, point, ["seed", "data_id"]),
-    ):
-        for name in compared:
-            old = getattr(before, name)
-            new = getattr(now, name)
-            if old != new:
-                raise UserError(
-                    f"the checkpoints in '{where}' are of another launch ({name.replace('_', ' ')} {old}, here {new}): "
-                    "delete that folder, or choose another --record"
-                )
+    before = header.point
+    free = {name: getattr(point.workload, name) for name in ("batch_per_rank", "global_batch", "checkpoint")}
+    differences: list[tuple[str, object, object]] = [
+        *setting_differences(replace(before.workload, **free), point.workload),
+        ("global batch", header.global_batch, shards.batch),
+        ("steps per epoch", header.steps_per_epoch, shards.full_steps),
+        ("seed", before.seed, point.seed),
+        ("data", before.data_id, point.data_id),
+    ]
+    for name, old, new in differences:
+        if old != new:
+            raise UserError(
+                f"the checkpoints in '{where}' are of another launch ({name} {old}, here {new}): "
+                "delete that folder, or choose another --record"
+            )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
+from harness.schema.note import Note, NoteCode
 from harness.schema.record import Segment, encode
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.sync import find_policy
@@ -43,7 +44,7 @@ class Checkpointing:
         self._folder = LaunchFolder(record).checkpoints if record and not self._interval.never else None
         if record and LaunchFolder(record).is_recorded and self._world.rank == 0:
             LaunchFolder(record).forget_checkpoints()  # of a launch that was killed when its record was written
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._attempts: tuple[Segment, ...] = ()
         self._written = time.monotonic()
         self._noted = 0.0
@@ -75,7 +76,7 @@ class Checkpointing:
         arrays = Arrays()
 
         def find() -> Header | None:
-            newest = newest_checkpoint(folder, self._say)
+            newest = newest_checkpoint(folder, lambda reason: self._note(NoteCode.CHECKPOINT_NOT_READ, reason=reason))
             if newest is None:
                 return None
             header, values = newest
@@ -86,10 +87,7 @@ class Checkpointing:
         header = self._world.on_root(find)
         if header is not None:
             if header.point.code != self._replica.point.code:
-                self._say(
-                    "the checkpoint is of a different code version: weights may differ in their last bits from those "
-                    "of a launch in one piece"
-                )
+                self._note(NoteCode.OTHER_CODE)
             restore_variables(self._replica, arrays, header.point.layout.ranks)
             progress = self._hand_out(header, arrays)
         if self._world.rank == 0:
@@ -143,7 +141,7 @@ class Checkpointing:
             try:
                 write_atomic(self._folder / ATTEMPTS, encode(self._attempts))
             except UserError as error:
-                self._say(str(error))
+                self._note(NoteCode.ATTEMPTS_NOT_WRITTEN, reason=str(error))
         if not stopped:
             return
         self._finish_writing()
@@ -187,7 +185,7 @@ class Checkpointing:
                 rank_arrays[int(rank)][name] = value
         if ranks != world.size:
             parts = world.comm.bcast([steps_from_arrays(values)[1] for values in rank_arrays or ()], root=0)
-            self._say(f"{ranks} ranks trained until then: their epochs are not in this record")
+            self._note(NoteCode.OTHER_RANKS, ranks=ranks)
             return Progress(part=part_of_others(parts, self._replica), before=header.epoch)
         self._history = [steps_from_arrays(values)[0] for values in rank_arrays or ()] or self._history
         self._sent = header.epoch
@@ -230,7 +228,9 @@ class Checkpointing:
             self._unwritten = ""
         except UserError as error:
             self._unwritten = str(error)
-            self._say(f"no checkpoint of epoch {header.epoch + 1}, step {header.step}: {error}")
+            self._note(
+                NoteCode.CHECKPOINT_NOT_WRITTEN, epoch=header.epoch + 1, step=header.step, reason=self._unwritten
+            )
 
     def _finish_writing(self) -> None:
         if self._writer is not None:
@@ -250,13 +250,18 @@ class Checkpointing:
         last = before[-1]
         redone = (last.end[0] - place[0]) * self._replica.data.shards.full_steps + last.end[1] - place[1]
         self._attempts = (*before, replace(attempt, begin=place, end=place, redone=max(0, redone)))
-        how = f"which {last.stopped} had stopped" if last.stopped else "which had been killed or had failed"
-        self._say(
-            f"goes on from epoch {place[0] + 1}, {place[1]} steps into it, of a launch {how} "
-            f"{max(0, redone)} steps later, at {last.ended:%Y-%m-%d %H:%M:%S} UTC"
+        self._note(
+            NoteCode.RESUMED,
+            epoch=place[0] + 1,
+            steps=place[1],
+            ended=f"{last.stopped} had stopped" if last.stopped else "had been killed or had failed",
+            redone=max(0, redone),
+            when=f"{last.ended:%Y-%m-%d %H:%M:%S}",
         )
 
-    def _say(self, text: str) -> None:
-        if self._world.rank == 0 and text not in self.notes:
-            print(text, flush=True)
-            self.notes.append(text)
+    def _note(self, code: NoteCode, **values: str | int) -> None:
+        """Keep a note for the record and print its sentence, on rank 0, each once."""
+        note = Note(code=code, values=values)
+        if self._world.rank == 0 and note not in self.notes:
+            print(note, flush=True)
+            self.notes.append(note)

@@ -94,7 +94,7 @@ class TrainingOutcome:
     place: RankPlace
     clock: HostClock
     segments: tuple[Segment, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     core_ns: tuple[float, ...] = ()

@@ -1,7 +1,7 @@
 """Whether the rows of a batch are independent: only then do the gradients of its parts make up that of the whole.
 
-A loss of pairs of rows, one that is divided by what a mask keeps, or batches whose first dimension is time, do not: the
-ranks then compute the whole batch, each of them, which is right and no faster.
+They are not in a loss of pairs of rows, in a loss that is divided by how many values a mask keeps, or in batches whose
+first dimension is time. Then each rank computes the whole batch, which is right and no faster.
 """
 
 import contextlib
@@ -44,46 +44,46 @@ def trial_batches(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
     return batch, some(batch, 0, first), some(batch, first, rows - first), batch
 
 
-def mixes(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool:
-    """Tell from the gradients of a batch of `rows`, of its two parts and of the batch again whether it mixes its rows.
+def mixes(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool:
+    """Tell from the `gradients` of a batch of `rows`, of its two parts and of the batch again if it mixes its rows.
 
-    Where they change by themselves too much to tell, the witness is to judge.
+    False where the two gradients of the same batch differ too much to tell: the witness is to judge.
     """
     half = tf.keras.config.dtype_policy().compute_dtype in ("float16", "bfloat16")
-    gap, length = _apart(seen, rows, summed=summed)
-    noise = float(np.linalg.norm(seen[0] - seen[3]))
+    gap, length = _gap(gradients, rows, summed=summed)
+    noise = float(np.linalg.norm(gradients[0] - gradients[3]))
     return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
 
 
-def is_sum(seen: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | None:
-    """Tell from what `mixes` takes whether it is a sum over the rows of a batch, not a mean; None if it mixes them."""
-    summed = _apart(seen, rows, summed=True)[0] < _apart(seen, rows, summed=False)[0]
-    return None if mixes(seen, rows, summed=summed) else summed
+def is_sum(gradients: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | None:
+    """Tell whether what `mixes` takes is a sum over the rows of a batch, not a mean; None if it mixes them."""
+    summed = _gap(gradients, rows, summed=True)[0] < _gap(gradients, rows, summed=False)[0]
+    return None if mixes(gradients, rows, summed=summed) else summed
 
 
-def _apart(seen: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> tuple[float, float]:
-    """Return how far the batch's is from what its parts make up, and the greater length of the two."""
-    whole, one, two, again = seen
+def _gap(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> tuple[float, float]:
+    """Return how far the batch's gradient is from the one made of its parts, and the greater length of the two."""
+    whole, first, second, again = gradients
     weight = first_part(rows) / rows
-    parts = one + two if summed else weight * one + (1 - weight) * two
-    length = max(float(np.linalg.norm(each)) for each in (whole, parts))
+    parts = first + second if summed else weight * first + (1 - weight) * second
+    length = max(float(np.linalg.norm(whole)), float(np.linalg.norm(parts)))
     return float(np.linalg.norm(parts - (whole + again) / 2)), length
 
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
     """Make random floats that are drawn eagerly in the block the same for every row and every draw."""
-    functions = tf.config.functions_run_eagerly()
-    held = [(room, name, getattr(room, name)) for room, names in _FLOATS.items() for name in names]
-    for room, name, original in held:
-        setattr(room, name, _fixed(original))
+    ran_eagerly = tf.config.functions_run_eagerly()
+    originals = [(module, name, getattr(module, name)) for module, names in _FLOATS.items() for name in names]
+    for module, name, original in originals:
+        setattr(module, name, _fixed(original))
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(functions)
-        for room, name, original in held:
-            setattr(room, name, original)
+        tf.config.run_functions_eagerly(ran_eagerly)
+        for module, name, original in originals:
+            setattr(module, name, original)
 
 
 def _fixed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,24 +98,26 @@ def _fixed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(kw_only=True)
-class Shadow:
-    """Four steps of a hand-written loop that do not count on the rank that makes them, beside those that do on rank 0.
+class CouplingTrial:
+    """Four steps of a hand-written loop that do not count on the ranks above 0, while rank 0's steps count.
 
-    It takes the `batch` of the first, two parts of it and the batch again, all with the weights of the first. The first
-    gradient that the script takes in each is kept.
+    They take the `batch` of the first step, two parts of it and the batch again, all with the weights of the first
+    step. The first gradient that the script takes in each step is kept in `gradients`, and its owner in `owners`.
+    `untrained`: variables that no optimizer changes; they are put back too. `is_steady`: random numbers are the same
+    for every row now.
     """
 
     batch: Any
     rows: int
-    kept: Sequence[Any]
+    untrained: Sequence[Any]
     steps: int = 0
-    steady: bool = False
-    seen: list["np.ndarray[Any, Any]"] = field(default_factory=list)
+    is_steady: bool = False
+    gradients: list["np.ndarray[Any, Any]"] = field(default_factory=list)
     owners: list[object] = field(default_factory=list)
-    _then: dict[int, tuple[Any, tf.Tensor]] = field(default_factory=dict)
-    _now: list[tuple[Any, tf.Tensor]] = field(default_factory=list)
-    _taken: bool = False
-    _steady: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _first_values: dict[int, tuple[Any, tf.Tensor]] = field(default_factory=dict)
+    _current_values: list[tuple[Any, tf.Tensor]] = field(default_factory=list)
+    _has_gradient: bool = False
+    _random: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def done(self) -> bool:
@@ -124,22 +126,23 @@ class Shadow:
 
     def begin(self) -> Any:
         """Return what the next step takes, with the variables as they were in the first."""
-        self._taken, self.steady = False, True
-        self._steady.enter_context(steady())
+        self._has_gradient = False
+        self.is_steady = True
+        self._random.enter_context(steady())
         if self.steps == 0:
-            self._remember(self.kept)
-        self._now = [(variable, _copy(variable)) for variable, _ in self._then.values()]
-        for variable, value in self._then.values():
+            self._remember(self.untrained)
+        self._current_values = [(variable, _copy(variable)) for variable, _ in self._first_values.values()]
+        for variable, value in self._first_values.values():
             variable.assign(value)
         return trial_batches(self.batch, self.rows)[self.steps]
 
     def take(self, owner: object, tape: Any, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
-        """Keep the gradient of a step, its first; the variables are then again what they are on rank 0."""
-        if self._taken:
+        """Keep the first gradient of a step; the variables are then again what they are on rank 0."""
+        if self._has_gradient:
             return
-        self._taken = True
+        self._has_gradient = True
         self.owners.append(owner)
-        self.seen.append(vector(gradients))
+        self.gradients.append(vector(gradients))
         self._remember([*variables, *tape.watched_variables()])
         self.restore()
 
@@ -147,23 +150,26 @@ class Shadow:
         """End the step."""
         self.steps += 1
         self.restore()
-        self._steady.close()
+        self._random.close()
 
     def restore(self) -> None:
         """Give the variables the values back that they have on rank 0."""
-        for variable, value in self._now:
+        for variable, value in self._current_values:
             variable.assign(value)
-        self._now = []
+        self._current_values = []
 
     def _remember(self, variables: Sequence[Any]) -> None:
-        self._then |= {id(v): (v, _copy(v)) for v in variables if id(v) not in self._then}
+        for variable in variables:
+            if id(variable) not in self._first_values:
+                self._first_values[id(variable)] = (variable, _copy(variable))
 
     def verdict(self, is_sum: Callable[[object], bool]) -> bool:
         """Tell whether rows are known to be mixed."""
         owners = {id(owner) for owner in self.owners}
-        if self.rows < 2 or len(self.seen) < 4 or len(owners) > 1 or len({len(each) for each in self.seen}) > 1:
+        lengths = {len(gradient) for gradient in self.gradients}
+        if self.rows < 2 or len(self.gradients) < 4 or len(owners) > 1 or len(lengths) > 1:
             return False
-        return mixes(self.seen, self.rows, summed=is_sum(self.owners[0]))
+        return mixes(self.gradients, self.rows, summed=is_sum(self.owners[0]))
 
 
 def _copy(variable: Any) -> tf.Tensor:

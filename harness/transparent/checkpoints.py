@@ -37,7 +37,7 @@ class Checkpoints:
 
         replace(BackupAndRestore, "on_train_begin", ("self", "logs"), self._restore_backup)
         replace(BackupAndRestore, "_save_model", ("self",), self._save_backup)
-        if self._runtime.witness.beside:
+        if self._runtime.witness.is_witness:
             self._watch_reads()
 
     def _watch_reads(self) -> None:
@@ -72,5 +72,5 @@ class Checkpoints:
 
     def _save_backup(self, original: Callable[..., Any], callback: Any) -> None:
         if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved
-            self._runtime.average(callback.model.weights)
+            self._runtime.(callback.model.weights)
         original(callback)

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from harness.transparent.batch_coupling import MIXED
+from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import has_rows, length
-from harness.transparent.runtime import Runtime, initialised
+from harness.transparent.runtime import Runtime
 from harness.transparent.step_probe import probe_function, undrawn
 from harness.transparent.training_states import TrainingEvent, TrainingState, advance
 
@@ -83,14 +84,14 @@ class CompiledSteps:
         lengths = rows_in((args, kwargs))
         if len(lengths) != 1 or not step.function._list_all_concrete_functions():
             return False
-        if not runtime.sync.shares_gradients or runtime.witness.beside:
+        if not runtime.sync.shares_gradients or runtime.witness.is_witness:
             step.note(TrainingEvent.NOT_SHARED)
             return True
         step.note(TrainingEvent.TRAINED)
         why = f"the step takes exactly {min(lengths)} rows" if step.is_fixed else self._mixing(step, args, kwargs)
         step.note(TrainingEvent.MIXED if why else TrainingEvent.INDEPENDENT)
         if why:
-            runtime.whole(why)
+            runtime.compute_whole(why)
         return True
 
     def _mixing(self, step: CompiledStep, args: Any, kwargs: Any) -> str:
@@ -98,8 +99,8 @@ class CompiledSteps:
         runtime = self._runtime
         trial = runtime.collectives.trial
         gather = partial(runtime.collectives.gather, label="trial of the gradients")
-        seeds = [state for state in runtime.seeds if initialised([state])]
-        with runtime.quietly(), undrawn([*runtime.kept, *seeds]), trial.of(step):
+        seeds = [state for state in runtime.variables.seeds if initialised([state])]
+        with runtime.quietly(), undrawn([*runtime.variables.untrained, *seeds]), trial.of(step):
             independent = probe_function(trial, step.function, args, kwargs, min(rows_in((args, kwargs))), gather)
         return "" if independent else MIXED
 

@@ -19,7 +19,7 @@ from harness.transparent.patch import put, replace
 from harness.transparent.runtime import Runtime, in_dataset
 from harness.transparent.witness import DRAWN
 
-_ROOMS = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
+_MODULES = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
 _DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
 _BY_PLACE = tuple(f"stateless_random_{kind}_v2" for kind in ("uniform", "normal", "uniform_int", "uniform_full_int"))
 _FOR_ALL = (
@@ -29,7 +29,7 @@ _FOR_ALL = (
     "truncated_normal",
     "stateless_truncated_normal_v2",
 )
-_OTHERS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_random_get_alg")  # orders, and no draws
+_NO_DRAWS = ("random_shuffle", "stateless_random_get_key_counter", "stateless_random_get_alg")
 _BYTES = 16  # of one step of Philox's counter
 DIVIDED = "harness_drawn"
 """In the names of operations that draw for all rows."""
@@ -38,40 +38,41 @@ DIVIDED = "harness_drawn"
 class Part(NamedTuple):
     """Which numbers of a draw for all ranks' rows are this rank's; int64 scalars.
 
-    The first of them, how many, all ranks', and how many each row of the batch has, 0 if the draw is not one of rows.
+    The number of the first of them, how many there are, and how many all ranks have. `per_row`: how many each row of
+    the batch has, 0 if the draw is not one of rows.
     """
 
     first: Any
     count: Any
     total: Any
-    each: Any
+    per_row: Any
 
 
 class ScriptDraws:
-    """Replaces what draws: what has no place for a row's number is told to the witness."""
+    """Replaces TensorFlow's operations that draw; where a draw does not follow from a row's place, the witness ends."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     def install(self) -> None:
         """Put the replacements in place; one process alone needs none."""
-        if self._runtime.witness.beside:
+        if self._runtime.witness.is_witness:
             return
-        for room in (importlib.import_module(f"tensorflow.python.ops.{name}") for name in _ROOMS):
-            for name, original in list(vars(room).items()):
+        for module in (importlib.import_module(f"tensorflow.python.ops.{name}") for name in _MODULES):
+            for name, original in list(vars(module).items()):
                 if not callable(original) or not name.startswith(_DRAWS) or "eager_" in name:
                     continue
                 if name in _BY_PLACE:
-                    put(room, name, partial(self._by_place, original))
+                    put(module, name, partial(self._by_place, original))
                 elif name in _FOR_ALL:
-                    put(room, name, partial(self._for_all, original))
-                elif not name.startswith(_OTHERS):
-                    put(room, name, partial(self._otherwise, original))
-        replace(tf.random.Generator, "__init__", ("self",), self._made)
-        replace(SeedGenerator, "__init__", ("self",), self._made)
+                    put(module, name, partial(self._for_all, original))
+                elif not name.startswith(_NO_DRAWS):
+                    put(module, name, partial(self._end_witness, original))
+        replace(tf.random.Generator, "__init__", ("self",), self._make)
+        replace(SeedGenerator, "__init__", ("self",), self._make)
         replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)
 
-    def _otherwise(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _end_witness(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._trains():
             self._runtime.witness.end(DRAWN)
         return original(*args, **kwargs)
@@ -97,18 +98,23 @@ class ScriptDraws:
 
     def _for_all(self, original: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
         """Draw what all ranks' rows have of such numbers, and return this rank's."""
-        graph, trial = tf.compat.v1.get_default_graph(), self._runtime.collectives.trial
-        if self._trains() and (in_dataset(graph) or trial.active or trial.shadow is not None):
-            self._runtime.witness.end(DRAWN)  # by threads in any order, or eagerly what is else drawn in a graph
+        in_data = in_dataset(tf.compat.v1.get_default_graph())  # where threads draw in any order
+        # A step of the trial draws eagerly what other steps draw in a graph.
+        if self._trains() and (in_data or self._runtime.collectives.trial.goes_on):
+            self._runtime.witness.end(DRAWN)
             return original(shape, *args, **kwargs)
         part = self._part(shape)
         if part is None:
             return original(shape, *args, **kwargs)
         return _rows_of_all(original, part, shape, *args, **kwargs)
 
-    def _made(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
+    def _make(self, original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> None:
+        """Make a generator; a probe puts its state back."""
         original(generator, *args, **kwargs)
-        (self._runtime.seeds.append if isinstance(generator, SeedGenerator) else self._runtime.keep)(generator.state)
+        if isinstance(generator, SeedGenerator):
+            self._runtime.variables.seeds.append(generator.state)
+        else:
+            self._runtime.variables.add_untrained(generator.state)
 
     def _advance(self, original: Callable[..., Any], generator: Any, shape: Any) -> Any:
         """Advance a generator's state by what all ranks' rows draw."""
@@ -118,34 +124,34 @@ class ScriptDraws:
     def _part(self, shape: Any) -> Part | None:
         """Return which part of a draw of this `shape` is this rank's, along its first dimension; None if all of it is.
 
-        Each row of the batch has equally many.
+        Each row of the batch gets equally many numbers.
         """
         graph = tf.compat.v1.get_default_graph()
         session = not tf.compat.v1.executing_eagerly_outside_functions()
-        known = constant_value_as_shape(tf.convert_to_tensor(shape))
-        lead = known.as_list()[0] if known.rank else None  # None: known when it is drawn
-        outside = bool(lead) or graph.building_function if session else lead == 0 or not self._trains()
-        if known.rank == 0 or outside:
+        static_shape = constant_value_as_shape(tf.convert_to_tensor(shape))
+        length = static_shape.as_list()[0] if static_shape.rank else None  # None: known when it is drawn
+        in_step = not (bool(length) or graph.building_function) if session else length != 0 and self._trains()
+        if static_shape.rank == 0 or not in_step:
             return None
         place = self._runtime.rows.place()
-        if place.shown == 0:
+        if place.static_rows == 0:
             return None
-        if known.rank is None:
+        if static_shape.rank is None:
             self._runtime.witness.end(DRAWN)
             return None
-        if lead and place.shown and lead != place.shown and lead % place.shown == 0:
+        if length and place.static_rows and length != place.static_rows and length % place.static_rows == 0:
             self._runtime.witness.end(DRAWN)  # rows of rows, or a number that no batch has given
-        if lead not in (None, place.shown):
+        if length not in (None, place.static_rows):
             return None
-        first, rows, total = (tf.cast(each, tf.int64) for each in place[:3])
+        first, rows, total = (tf.cast(number, tf.int64) for number in place[:3])
         drawn = tf.cast(shape, tf.int64)[0]
-        each = tf.where(tf.equal(drawn % rows, 0) & (total > 0), drawn // rows, 0)
-        return Part(first * each, drawn, tf.where(each > 0, total * each, drawn), each)
+        per_row = tf.where(tf.equal(drawn % rows, 0) & (total > 0), drawn // rows, 0)
+        return Part(first * per_row, drawn, tf.where(per_row > 0, total * per_row, drawn), per_row)
 
     def _trains(self) -> bool:
         """Tell whether a step draws, or a data set; first weights are alike on all ranks."""
         if tf.executing_eagerly():
-            trains = self._runtime.feeding is not None or self._runtime.in_trainer
+            trains = self._runtime.loop is not None or self._runtime.in_trainer
         else:
             trains = tf.compat.v1.get_default_graph().building_function
         frame: Any = sys._getframe(2)
@@ -157,15 +163,15 @@ class ScriptDraws:
 def _rows_of_all(original: Callable[..., Any], part: Part, shape: Any, *args: Any, **kwargs: Any) -> Any:
     """Draw for all ranks' rows, and return this rank's."""
     with tf.name_scope(DIVIDED):
-        batches = tf.maximum(part.each, 1) if _stacked(shape) else tf.constant(1, tf.int64)
-        first, count, total = (each // batches for each in part[:3])
-        own = tf.reshape(tf.range(batches)[:, None] * total + tf.range(first, first + count), [-1])
-        drawn = tf.gather(original(_of_all(part, shape), *args, **kwargs), own)
+        batches = tf.maximum(part.per_row, 1) if _stacked(shape) else tf.constant(1, tf.int64)
+        first, count, total = (number // batches for number in part[:3])
+        indices = tf.reshape(tf.range(batches)[:, None] * total + tf.range(first, first + count), [-1])
+        drawn = tf.gather(original(_of_all(part, shape), *args, **kwargs), indices)
         return tf.ensure_shape(drawn, constant_value_as_shape(tf.convert_to_tensor(shape)))
 
 
 def _stacked(shape: Any) -> bool:
-    """Tell whether a draw is for batches one behind another (a GAN's made and real rows), not for parts of each row."""
+    """Tell whether a draw is for several batches in a row (generated and real rows, say), not for parts of each row."""
     op = None if tf.executing_eagerly() else tf.convert_to_tensor(shape).op
     while op is not None and op.type != "Shape":  # of what has it
         op = op.inputs[0].op if op.inputs else None

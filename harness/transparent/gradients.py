@@ -1,7 +1,7 @@
 """Where gradients are averaged: as a tape yields them, or on their way into an optimizer; and weights after a step.
 
-What a script does to the gradients of its tape (clipping, say, or a step towards the steepest ascent) it then does to
-those of all ranks, as one process would. Keras's own training step takes them from a tape too.
+What a script does to the gradients of its tape, clipping for instance, it then does to those of all ranks, as one
+process would. Keras's own training step takes its gradients from a tape too.
 """
 
 import functools
@@ -20,12 +20,13 @@ from harness.comm.turn_pass import pass_turn
 from harness.transparent.gradient_probe import GradientProbe
 from harness.transparent.patch import replace, wrapped
 from harness.transparent.preflight import compare, model_facts
+from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import own_variable
-from harness.transparent.runtime import Runtime, initialised, switched_on
+from harness.transparent.runtime import Runtime, switched_on
 
 
 class GradientAverager:
-    """Averages what the settings say, weighted by rows."""
+    """Averages gradients, or weights, as the sync policy says; the ranks are weighted by their rows."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -49,13 +50,13 @@ class GradientAverager:
         replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
 
     def _is_weight(self, source: Any) -> bool:
-        """Tell whether the gradient of a `source` is of all rows, and not one of each."""
-        return _is_variable(source) and not self._runtime.is_of_rows(source)
+        """Tell whether the gradient of a `source` is one of all rows, and not one for each row."""
+        return _is_variable(source) and not self._runtime.variables.is_of_rows(source)
 
     def _jacobian(
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Take gradients of single rows: what the script makes of them is averaged on its way to the weights."""
+        """Take gradients of single rows; what the script makes of them is averaged on its way to the weights."""
         variables = [source for source in tf.nest.flatten(sources) if self._is_weight(source)]
         if variables and not self._runtime.quiet:
             self.begin(variables)
@@ -67,25 +68,27 @@ class GradientAverager:
     def _gradient(
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        found = original(tape, target, sources, *args, **kwargs)
-        runtime, trial = self._runtime, self._runtime.collectives.trial
-        flat, wanted = tf.nest.flatten(found), tf.nest.flatten(sources)
-        chosen = [i for i, source in enumerate(wanted) if self._is_weight(source) and flat[i] is not None]
+        """Take gradients from a tape: those of weights are averaged over the ranks."""
+        gradients = original(tape, target, sources, *args, **kwargs)
         if self._by_row.get():
-            return found
+            return gradients
+        runtime = self._runtime
+        trial = runtime.collectives.trial
+        flat = tf.nest.flatten(gradients)
+        flat_sources = tf.nest.flatten(sources)
+        chosen = [i for i, source in enumerate(flat_sources) if self._is_weight(source) and flat[i] is not None]
         if trial.probe is not None and chosen:
-            trial.probe.taped |= {id(wanted[i]) for i in chosen}
-            return tf.nest.pack_sequence_as(sources, trial.probe.taken(trial.owner(wanted[chosen[0]]), flat))
+            trial.probe.taped |= {id(flat_sources[i]) for i in chosen}
+            owner = trial.owner(flat_sources[chosen[0]])
+            return tf.nest.pack_sequence_as(sources, trial.probe.taken(owner, flat))
         if runtime.quiet or not runtime.sync.shares_gradients or not chosen:
-            return found
-        variables = [wanted[i] for i in chosen]
-        runtime.stepped(variables[0])
+            return gradients
+        variables = [flat_sources[i] for i in chosen]
+        runtime.count_step(variables[0])
         self.begin(variables)
-        if trial.shadow is not None and runtime.world.rank:
-            trial.shadow.take(trial.owner(variables[0]), tape, variables, [flat[i] for i in chosen])
-        printable = tf.executing_eagerly() and not (tape._persistent or (trial.goes_on and runtime.calls))
-        number = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
-        losses = [target] if printable and number else []  # which an eager loop may print or add up
+        if trial.coupling is not None and runtime.world.rank:
+            trial.coupling.take(trial.owner(variables[0]), tape, variables, [flat[i] for i in chosen])
+        losses = [target] if self._may_be_printed(tape, target) else []
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
             _overwrite(target, means.pop())
@@ -94,16 +97,22 @@ class GradientAverager:
         self.averaged(variables)
         return tf.nest.pack_sequence_as(sources, flat)
 
-    def begin(self, variables: Sequence[Any]) -> None:
-        """Give `variables`, which the script may well update by hand, rank 0's values, and remember them for the proof.
+    def _may_be_printed(self, tape: Any, target: Any) -> bool:
+        """Tell whether `target` is a loss that an eager loop may print or add up."""
+        is_number = isinstance(target, tf.Tensor) and target.shape.rank == 0 and target.dtype.is_floating
+        in_called_step = self._runtime.collectives.trial.goes_on and self._runtime.calls
+        return bool(is_number and tf.executing_eagerly() and not (tape._persistent or in_called_step))
 
-        Those without values yet are new in the first trace of a `tf.function`, which is traced once more.
+    def begin(self, variables: Sequence[Any]) -> None:
+        """Give `variables`, which the script may update by hand, rank 0's values, and remember them for the comparison.
+
+        Variables without values are new in the first trace of a `tf.function`, which is traced once more.
         """
         fresh = [variable for variable in variables if not _contains(self._begun, variable)]
         if fresh and initialised(fresh):
             compare(self._runtime, model_facts(None, fresh))
-            self._runtime.start_equal(fresh, "initial weights")
-            self._runtime.remember(fresh)
+            self._runtime.variables.start_equal(fresh, "initial weights")
+            self._runtime.variables.remember(fresh)
             self._begun |= {id(variable): weakref.ref(variable) for variable in fresh}
 
     def _apply(
@@ -113,7 +122,9 @@ class GradientAverager:
         grads: Sequence[Any],
         trainable_variables: Sequence[Any] | None = None,
     ) -> Any:
-        runtime, grads = self._runtime, list(grads)
+        """Apply gradients: those that no tape has averaged are averaged before."""
+        runtime = self._runtime
+        grads = list(grads)
         probe = runtime.collectives.trial.probe
         if probe is not None:
             self._note_applied(probe, optimizer, grads, trainable_variables)
@@ -121,9 +132,9 @@ class GradientAverager:
         if runtime.quiet or not grads:
             return original(optimizer, grads, trainable_variables)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        runtime.stepped(variables[0])
+        runtime.count_step(variables[0])
         # Variables made in the first trace of a tf.function have no values yet: it is traced once more.
-        if initialised(variables) and runtime.starts(optimizer):
+        if initialised(variables) and runtime.is_new(optimizer):
             compare(runtime, model_facts(optimizer, variables))
             self.begin(variables)
         averaged = self.gradients(grads, variables)
@@ -135,21 +146,21 @@ class GradientAverager:
     def _note_applied(
         self, probe: GradientProbe, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any] | None
     ) -> None:
-        """Take note of what a probed step applies of its own making, of the gradients of single rows say."""
+        """Note what a probed step applies that no tape has yielded, such as a mean of gradients of single rows."""
         applied = list(optimizer._trainable_variables if variables is None else variables)
-        made = [
+        untaped = [
             (gradient, variable)
             for gradient, variable in zip(gradients, applied, strict=False)
             if gradient is not None and id(variable) not in probe.taped
         ]
-        if made:
-            owner = self._runtime.collectives.trial.owner(made[0][1])
-            probe.gradients.append((owner, [gradient for gradient, _ in made]))
+        if untaped:
+            owner = self._runtime.collectives.trial.owner(untaped[0][1])
+            probe.gradients.append((owner, [gradient for gradient, _ in untaped]))
 
-    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
-        """Return the gradients to apply, as the sync policy has it. None stays None.
+    def gradients(self, gradients: Sequence[Any], variables: Sequence[Any], *, of_rank: bool = False) -> list[Any]:
+        """Return the gradients to apply, as the sync policy says. None stays None.
 
-        What has come from a tape is of all ranks already, unless they are known to be of the rank's `own` rows.
+        What has come from a tape is of all ranks already; with `of_rank` all `gradients` are of this rank's rows.
         """
         self._runtime.synchronised = True
         policy = self._runtime.sync
@@ -159,22 +170,23 @@ class GradientAverager:
         present = [
             i
             for i, gradient in enumerate(gradients)
-            if gradient is not None and (own or not _contains(self._taped, variables[i]))
+            if gradient is not None and (of_rank or not _contains(self._taped, variables[i]))
         ]
         if not present:
             return list(gradients)
         means = self._means([gradients[i] for i in present], [variables[i] for i in present])
-        found = dict(zip(present, means, strict=True))
-        return [found.get(i, gradient) for i, gradient in enumerate(gradients)]
+        averaged = dict(zip(present, means, strict=True))
+        return [averaged.get(i, gradient) for i, gradient in enumerate(gradients)]
 
     def averaged(self, variables: Sequence[Any]) -> None:
-        """Take note that the gradients of `variables` which the script has are of all ranks already."""
+        """Note that the script's gradients of `variables` are of all ranks already."""
         for variable in variables:
             self._taped[id(variable)] = weakref.ref(variable)
 
     def _means(self, gradients: Sequence[Any], variables: Sequence[Any], *more: tf.Tensor) -> list[Any]:
         """Return means over the ranks of gradients and of `more` tensors. Sparse gradients stay sparse."""
-        runtime, collectives = self._runtime, self._runtime.collectives
+        runtime = self._runtime
+        collectives = runtime.collectives
         owner = collectives.trial.owner(variables[0])
         pass_turn(gradients)
         dense = [i for i, gradient in enumerate(gradients) if not isinstance(gradient, tf.IndexedSlices)]
@@ -183,9 +195,9 @@ class GradientAverager:
         mean = functools.partial(collectives.differentiable_mean if taped else collectives.mean, owner=owner)
         collectives.batch_rows = None
         means = self._runtime.sync.gradients([*values, *more], mean) if values or more else []
-        found = dict(zip(dense, means, strict=False))
+        dense_means = dict(zip(dense, means, strict=False))
         results = [
-            found[i] if i in found else collectives.slices(gradient, "sparse gradient", owner)
+            dense_means[i] if i in dense_means else collectives.slices(gradient, "sparse gradient", owner)
             for i, gradient in enumerate(gradients)
         ]
         if not runtime.fused:
@@ -204,7 +216,7 @@ class GradientAverager:
         tf.cond(due, lambda: self._average(variables), lambda: tf.constant(0))
 
     def _average(self, variables: Sequence[Any]) -> tf.Tensor:
-        with self._runtime.rows.given(None):
+        with self._runtime.rows.batch_of(None):
             values = [tf.convert_to_tensor(variable) for variable in variables]
             weights = self._runtime.sync.weights(values, self._runtime.collectives.mean)
         for variable, value in zip(variables, weights, strict=True):
@@ -212,14 +224,14 @@ class GradientAverager:
         return tf.constant(0)
 
 
-def _contains(known: dict[int, weakref.ref[Any]], variable: Any) -> bool:
-    """Tell whether `variable` is among the `known` ones; most cannot be keys."""
-    reference = known.get(id(variable))
+def _contains(references: dict[int, weakref.ref[Any]], variable: Any) -> bool:
+    """Tell whether `variable` is among those of `references`, which are by id: most variables cannot be keys."""
+    reference = references.get(id(variable))
     return reference is not None and reference() is variable
 
 
 def _shaped(gradient: tf.Tensor, shape: Any) -> tf.Tensor:
-    """Return `gradient`, known to be of its variable's `shape`."""
+    """Return `gradient` with its variable's `shape` as its static shape."""
     return gradient if gradient.shape.is_fully_defined() else tf.ensure_shape(gradient, shape)
 
 
@@ -238,9 +250,9 @@ def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:
 
 
 def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
-    """Give an eager scalar another value in its place in its device's memory, for whoever holds it.
+    """Write another value into the memory of an eager scalar, for whoever holds it.
 
-    An eager step has made its loss before its gradient is asked for; what the script then prints or adds up is the same
+    An eager step has made its loss before it asks for the gradient. What the script then prints or adds up is the same
     tensor, and there is no other way to have it hold the loss of all ranks' rows.
     """
     with tf.device(number.device):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.base.errors import UserError
 from harness.base.turns import current_turns
 from harness.transparent.children import child_seed
-from harness.transparent.patch import ImportHook, OwnMaster, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
 
 if TYPE_CHECKING:
     from harness.transparent.fused_fit import Fusion
@@ -31,51 +31,53 @@ def same_randomness(agree: Callable[[Any], Any], seed: int) -> "list[AgreedSeedi
     random.seed(seed)
     np.random.seed(seed)
     owners = ((random, "seed"), (np.random, "seed"), (np.random, "default_rng"))
-    found = [AgreedSeeding(agree, seed, getattr(owner, name)) for owner, name in owners]
-    for (owner, name), seeding in zip(owners, found, strict=True):
+    seedings = [AgreedSeeding(agree, seed, getattr(owner, name)) for owner, name in owners]
+    for (owner, name), seeding in zip(owners, seedings, strict=True):
         setattr(owner, name, seeding)
-    return found
+    return seedings
 
 
 class AgreedSeeding:
-    """A function that takes a seed, with rank 0's in the place of every rank's own (of the time, say).
+    """A function that takes a seed, which gets rank 0's seed on every rank: seeds may be made of the time.
 
-    None, which asks the operating system for one, is replaced by one that follows from `seed`.
+    None, which asks the operating system for a seed, is replaced by a number that follows from `seed`.
     """
 
     def __init__(self, agree: Callable[[Any], Any], seed: int, original: Callable[..., Any]) -> None:
-        self._agree, self._original = agree, original
+        self._agree = agree
+        self._original = original
         self._fresh = random.Random(seed)
-        self._given = False
+        self._script_has_seeded = False
         self._seed = seed
         self._in_child = False
 
     def enter_child(self) -> None:
-        """Agree with nobody any more: this is a child process of a rank."""
+        """Exchange nothing any more: this is a child process of a rank."""
         self._in_child = True
         self._fresh = random.Random(child_seed(self._seed))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Seed."""
-        given = [*args, *kwargs.values()]
-        if OwnMaster.now:
+        """Seed the generator, or return a new one."""
+        arguments = [*args, *kwargs.values()]
+        if HorovodScript.active:
             return self._original(*args, **kwargs)
-        if not given or given[0] is None:
+        if not arguments or arguments[0] is None:
             return self._original(self._fresh.randrange(2**32))
-        self._given = True
+        self._script_has_seeded = True
         if self._in_child:
             return self._original(*args, **kwargs)
-        if isinstance(given[0], (int, float, str, bytes)) and threading.current_thread() is threading.main_thread():
-            return self._original(self._agree(given[0]), *given[1:])
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if isinstance(arguments[0], (int, float, str, bytes)) and in_main_thread:
+            return self._original(self._agree(arguments[0]), *arguments[1:])
         return self._original(*args, **kwargs)
 
     def undo(self) -> None:
-        """Seed otherwise on every rank, unless the script has given a seed: it relies on different shuffles."""
-        if not self._given:
+        """Seed differently on every rank, unless the script has given a seed: it relies on different shuffles."""
+        if not self._script_has_seeded:
             self._original(random.SystemRandom().randrange(2**31))
 
 
-_PREFETCHED = 16  # steps at the begin of a turn: batches that a pipeline of the script's has made ready meanwhile
+_PREFETCHED = 16  # steps at the beginning of a turn whose batches the script's pipeline may have made ready before it
 
 
 def install(
@@ -131,7 +133,7 @@ def install(
 
 
 def _take_turns_alone() -> None:
-    """Have a rank without others, whose gradients are not averaged, pass its turn in every optimizer's step."""
+    """Have the only rank of a launch, whose gradients are not averaged, pass its turn in every optimizer's step."""
     import tensorflow as tf
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -178,11 +180,11 @@ def _replace_all(runtime: "Runtime") -> None:
 
 
 def _fusion(runtime: "Runtime") -> "Fusion | None":
-    """Return what fuses steps; None where nobody asks for it, and in the witness, which makes few."""
+    """Return what fuses steps; None where it is not asked for, and in the witness, which makes few steps."""
     from harness.transparent.fused_fit import FusingRanks, Fusion
 
     mode = runtime.settings.fuse
-    if mode == "off" or runtime.witness.beside:
+    if mode == "off" or runtime.witness.is_witness:
         return None
     several = runtime.ranks > 1
     ranks = FusingRanks(
@@ -198,7 +200,7 @@ def _fusion(runtime: "Runtime") -> "Fusion | None":
 
 
 def fuse_alone(settings: "RunSettings") -> None:
-    """Fuse the steps of a script that runs as if alone, on one rank."""
+    """Fuse the steps of a script that runs on one rank, without replacements."""
     import contextlib
 
     import keras

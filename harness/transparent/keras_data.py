@@ -26,22 +26,22 @@ from harness.transparent.runtime import Runtime
 def divide_adapters(runtime: Runtime) -> None:
     """Wrap the adapter that Keras makes of arrays, `tf.data`, generators or `PyDataset`, and scale the steps.
 
-    `get_data_adapter` is the one place where `fit` and `evaluate` learn of their data. With a batch per rank, the
-    global batch is as many times larger, so that an epoch of a given number of steps has that many fewer of them.
+    `get_data_adapter` is the only place where `fit` and `evaluate` get their data. With a batch per rank the global
+    batch is as many times larger as there are ranks, and an epoch of a given number of steps has fewer of them by the
+    same factor.
     """
     size = runtime.ranks
     grows = runtime.settings.batch == "per-rank"
 
     def get_data_adapter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         adapter = original(*args, **kwargs)
-        if runtime.quiet or (runtime.witness.beside and not grows):  # as alone, so that Keras traces no step anew
+        if runtime.quiet or (runtime.witness.is_witness and not grows):  # as alone, so that Keras traces no step anew
             return adapter
-        if runtime.own.present:
+        if runtime.own_rows.present:
             return _own_adapter(adapter, runtime, kwargs.get("steps_per_epoch"))
         if runtime.undivided.get():
-            return PartAdapter(
-                adapter, untuned(_counted(adapter.get_tf_dataset(), int(runtime.world.rank == 0))), adapter.num_batches
-            )
+            batches = _counted(adapter.get_tf_dataset(), int(runtime.world.rank == 0))
+            return PartAdapter(adapter, untuned(batches), adapter.num_batches)
         return _part_of(adapter, runtime, size if grows else 1)
 
     def init(original: Callable[..., Any], iterator: Any, *args: Any, **kwargs: Any) -> None:
@@ -85,7 +85,8 @@ class PartAdapter(DataAdapter):
     def __init__(self, source: Any, dataset: tf.data.Dataset | None, batches: int | None, factor: int = 1) -> None:
         self.source = source
         self._dataset = dataset
-        self._batches, self.harness_factor = batches, factor
+        self._batches = batches
+        self.harness_factor = factor
 
     @property
     def num_batches(self) -> int | None:
@@ -102,16 +103,18 @@ class PartAdapter(DataAdapter):
 
 
 class ArrayPartAdapter(PartAdapter):
-    """Hands out one rank's part of `batch` rows of arrays at a time, in Keras's own order; all of it to one alone.
+    """Hands out one rank's part of `batch` rows of arrays at a time, in Keras's own order.
 
-    The row numbers of each batch are divided before any row is copied.
+    The row numbers of each batch are divided before any row is copied. A single rank gets all of them.
     """
 
     def __init__(
         self, source: ArrayDataAdapter, batch: int, rank: int, size: int, *, even: bool, factor: int = 1
     ) -> None:
         super().__init__(source, None, -(-source._num_samples // batch), factor)
-        self._batch, self._rank, self._size = batch, rank, size
+        self._batch = batch
+        self._rank = rank
+        self._size = size
         self._even = even
         self._sources = array_sources(source)
         self.arrays: FusedArrays | None = None
@@ -123,7 +126,7 @@ class ArrayPartAdapter(PartAdapter):
         return cls(source, batch, 0, 1, even=source._num_samples % batch == 0)
 
     def share_order(self) -> bool:
-        """Have the order of an epoch known to a compiled loop too; tell whether that can be."""
+        """Share the order of an epoch's rows with a compiled loop; tell whether that is possible."""
         orders = row_orders(self.source._num_samples, self._batch, self.source._shuffle)
         if orders is None or not all_dense(self._sources):
             return False
@@ -142,13 +145,15 @@ class ArrayPartAdapter(PartAdapter):
     def _own(self, element: Any) -> Any:
         """Return this rank's part of the row numbers of a batch."""
         indices = tree.flatten(element)[0]
-        shown = tf.ensure_shape if self._even else tf.compat.v1.placeholder_with_default
-        numbers = shown(indices, [self._batch if self._even else None])
+        if self._even:
+            numbers = tf.ensure_shape(indices, [self._batch])
+        else:
+            numbers = tf.compat.v1.placeholder_with_default(indices, [None])  # hides the length from the graph
         return divide(numbers, self._rank, self._size) if self._size > 1 else numbers
 
 
 def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the rows of the arrays `sources` that the elements of `parts` number: indices, or shares of them."""
+    """Return the rows of the arrays `sources` whose numbers are the elements of `parts`, or shares of them."""
 
     def pick(part: Any, data: Any) -> Any:
         indices = part.data if isinstance(part, BatchShare) else part
@@ -173,7 +178,8 @@ def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return `dataset` without tf.data's tuner where the script does not ask for it.
 
-    The threads it starts take turns with the training on a rank's only core. `AUTOTUNE` then is the number of cores.
+    The tuner's threads would take turns with the training on a rank's only core. Without it `AUTOTUNE` is the number of
+    cores.
     """
     options = tf.data.Options()
     if dataset.options().autotune.enabled is None:
@@ -221,7 +227,7 @@ def _rows_of(batch: Any) -> int | None:
 
 
 def _counted(batches: tf.data.Dataset, counts: int, place: int = 0) -> tf.data.Dataset:
-    """Return `batches` that every rank has whole: each row counts for so many, and `place` such batches are before."""
+    """Return `batches` that every rank has whole; each row counts as `counts` rows, after `place` batches of others."""
 
     def share(data: Any) -> BatchShare:
         rows = tf.cast(length(leading(data)), tf.int64)
@@ -231,21 +237,21 @@ def _counted(batches: tf.data.Dataset, counts: int, place: int = 0) -> tf.data.D
 
 
 def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) -> Any:
-    """Return an adapter of this rank's own batches, as many as the rank with the most has: the last are of no rows.
+    """Return an adapter of this rank's own batches, as many as the rank with the most has; spare ones have no rows.
 
     Raises:
-        UserError: their number is not known and the script does not give it.
+        UserError: the number of batches is unknown and the script does not give it.
     """
-    own = adapter.num_batches
-    counts = runtime.collectives.gather(own, "comparison of steps")
+    rank_batches = adapter.num_batches
+    counts = runtime.collectives.gather(rank_batches, "comparison of steps")
     if None in counts and steps_per_epoch is None:
         raise UserError("the number of batches of every rank's own rows is not known: give fit steps_per_epoch")
-    known = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
-    most = max(counts) if known else own
+    is_counted = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
+    most = max(counts) if is_counted else rank_batches
     batches = adapter.get_tf_dataset()
 
     parts = _counted(batches, 1, runtime.world.rank)
-    if known and most > own:
+    if is_counted and most > rank_batches:
         spare = _counted(batches.take(1), 0, runtime.world.rank)
-        parts = parts.concatenate(spare.repeat(most - own))
+        parts = parts.concatenate(spare.repeat(most - rank_batches))
     return PartAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

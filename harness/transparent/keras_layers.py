@@ -1,4 +1,4 @@
-"""Keras layers and losses that look beyond a rank's own rows."""
+"""Keras layers and losses that depend on the rows of all ranks."""
 
 import inspect
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _MIXING = {"Dice", "dice", "Tversky", "tversky", "Circle", "circle"}  # Keras's 
 
 
 class Layers:
-    """Replaces batch normalisation's moments and losses; sees what else layers hold."""
+    """Replaces the moments of batch normalisation, and losses; notes the variables that layers make."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -42,48 +42,52 @@ class Layers:
         self._runtime.witness.coarse |= args[0].compute_dtype in ("float16", "bfloat16")
         self._runtime.generation += variable.trainable
         if not variable.trainable:
-            self._runtime.keep(variable)
+            self._runtime.variables.add_untrained(variable)
         return variable
 
     def _moments(
         self, original: Callable[..., Any], layer: Any, inputs: tf.Tensor, mask: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        runtime, trial = self._runtime, self._runtime.collectives.trial
-        # Of a step that is only to show if rows are independent, statistics of all rows are left out.
-        unseen = trial.probe is not None or (trial.shadow is not None and trial.shadow.steady)
-        seen = 0 * inputs if unseen else inputs  # nor does anything flow back to them
+        """Return mean and variance over the rows of all ranks."""
+        runtime = self._runtime
+        trial = runtime.collectives.trial
+        # A step that is only to show whether rows are independent uses no statistics of all rows.
+        left_out = trial.probe is not None or (trial.coupling is not None and trial.coupling.is_steady)
+        values = 0 * inputs if left_out else inputs  # nor does any gradient flow back to them
         if runtime.quiet or not runtime.sync.shares_gradients:
-            mean, variance = original(layer, seen, mask)
+            mean, variance = original(layer, values, mask)
         else:
             means = partial(runtime.collectives.differentiable_mean, label="batch normalisation")
-            mean, variance = batch_moments(layer, original, means, seen, mask)
-        return (0 * mean, 0 * variance + 1) if unseen else (mean, variance)
+            mean, variance = batch_moments(layer, original, means, values, mask)
+        return (0 * mean, 0 * variance + 1) if left_out else (mean, variance)
 
     def _subclassed(self, kind: Any) -> None:
-        """Treat a loss of the script's own alike that has a `__call__` in the place of `call`."""
+        """Replace the `__call__` of a loss of the script's own that has one in place of `call`."""
         if "__call__" in vars(kind):
             put(kind, "__call__", wrapped(kind.__call__, self._loss))
 
     def _loss(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute a loss, from the rows of all ranks where it is no mean over rows."""
         runtime = self._runtime
-        _, *given = inspect.signature(original).bind(loss, *args, **kwargs).args  # targets, predictions, weights
-        if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, given[1:]):
-            return original(loss, *given)
+        arguments = inspect.signature(original).bind(loss, *args, **kwargs).args[1:]  # targets, predictions, weights
+        if self._in_loss.get() or not runtime.sync.shares_gradients or of_rows(loss, arguments[1:]):
+            return original(loss, *arguments)
         if runtime.collectives.trial.probe is not None:
-            return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in tree.flatten(given[1])])
+            predictions = tree.flatten(arguments[1])
+            return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in predictions])
         if runtime.quiet:
-            return original(loss, *given)
+            return original(loss, *arguments)
         runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")
         with switched_on(self._in_loss):
-            return original(loss, *rows_of_all_ranks(runtime, given, "loss"))
+            return original(loss, *rows_of_all_ranks(runtime, list(arguments), "loss"))
 
 
 def of_rows(loss: Any, y_pred: Any) -> bool:
-    """Tell whether the rank's own rows are enough: the loss of all rows is the mean of the ranks' weighted by rows."""
+    """Tell whether the loss of all rows is the mean of the ranks' losses weighted by rows."""
     if isinstance(loss, CompileLoss):
-        return True  # each of its losses is asked
+        return True  # each of its losses is looked at by itself
     if loss.reduction in (None, "none"):
-        return True  # what the script makes of the values, the trial finds out
+        return True  # the trial finds out what the script makes of the values
     function = loss.fn if isinstance(loss, LossFunctionWrapper) else None
     names = {type(loss).__name__, getattr(function, "__name__", "")}
     if loss.reduction not in ("sum_over_batch_size", "mean") or names & _MIXING or along_rows(loss):
@@ -100,7 +104,7 @@ def along_rows(thing: Any) -> bool:
 
 
 def mixes_rows(metric: Any) -> bool:
-    """Tell whether one of Keras's own metrics takes the mean of what is not of single rows, as a correlation is."""
+    """Tell whether one of Keras's own metrics is no mean over rows, such as a correlation."""
     function = getattr(metric, "_fn", None)
     names = {type(metric).__name__, getattr(function, "__name__", "")}
     return bool(names & (_MIXING | _CORRELATIONS)) or along_rows(metric)
@@ -112,23 +116,20 @@ def is_keras_object(thing: Any) -> bool:
 
 
 def rows_of_all_ranks(runtime: Runtime, structure: Any, label: str) -> Any:
-    """Return `structure` with the rows of all ranks in the place of the own; masks go with their tensors.
+    """Return `structure` with the rows of all ranks in place of this rank's; masks go with their tensors.
 
-    Scalars, and tensors of another length than the first (the predictions, say), are left alone.
+    Scalars, and tensors of another length than the first, stay as they are.
     """
     leaves = tree.flatten(structure)
-    given = [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
-    known = next((leaf.shape[0] for leaf in given if leaf is not None and leaf.shape.rank), None)
-    chosen = [
-        i
-        for i, leaf in enumerate(given)
-        if leaf is not None and leaf.shape.rank and (known is None or leaf.shape[0] in (None, known))
-    ]
+    tensors = [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
+    with_rows = {i: tensor for i, tensor in enumerate(tensors) if tensor is not None and tensor.shape.rank}
+    length = next((tensor.shape[0] for tensor in with_rows.values()), None)
+    chosen = [i for i, tensor in with_rows.items() if length is None or tensor.shape[0] in (None, length)]
     if not chosen:
         return structure
     masks = {i: get_keras_mask(leaves[i]) for i in chosen}
     masked = [i for i in chosen if masks[i] is not None]
-    rows = runtime.collectives.whole([*(given[i] for i in chosen), *(masks[i] for i in masked)], label)
+    rows = runtime.collectives.gather_rows([*(tensors[i] for i in chosen), *(masks[i] for i in masked)], label)
     for i, tensor in zip(chosen, rows, strict=False):
         leaves[i] = tensor
     for i, mask in zip(masked, rows[len(chosen) :], strict=True):

@@ -1,4 +1,4 @@
-"""Keras metrics: each rank counts its own rows, and a result is of the rows of all ranks."""
+"""Keras metrics: each rank counts its own rows, and a result is one of all ranks' rows."""
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -21,9 +21,9 @@ from harness.transparent.step_probe import handle_of
 
 
 class Metrics:
-    """Adds up the states of Keras's own metrics over the ranks where a result is asked for: they are sums and counts.
+    """Adds up the states of Keras's own metrics over the ranks when a result is asked for: they are sums and counts.
 
-    A metric that the script has written may hold anything: it is updated with the rows of all ranks, on each of them.
+    A metric that the script has written may hold anything: each rank updates it with the rows of all ranks.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -32,13 +32,13 @@ class Metrics:
         self._inside: ContextVar[bool] = ContextVar("inside a metric", default=False)
 
     def install(self) -> None:
-        """Wrap `update_state` and `result` of every metric class, those to come as well, and the trainer's summary."""
+        """Wrap `update_state` and `result` of every metric class, also of later ones, and the trainer's summary."""
         self._wrap_class(Metric)
-        known = list(Metric.__subclasses__())
-        while known:
-            metric = known.pop()
+        classes = list(Metric.__subclasses__())
+        while classes:
+            metric = classes.pop()
             self._wrap_class(metric)
-            known += metric.__subclasses__()
+            classes += metric.__subclasses__()
         define = Metric.__init_subclass__
 
         def init_subclass(cls: type, /, **kwargs: Any) -> None:
@@ -55,30 +55,36 @@ class Metrics:
             replace(metric, "update_state", ("self",), self._update)
 
     def _result(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
-        runtime, inside = self._runtime, self._inside.get()
+        """Return a metric's result over the rows of all ranks."""
+        runtime = self._runtime
+        is_inner = self._inside.get()
         compute = partial(original, metric, *args, **kwargs)
-        found = self._within(compute) if is_own(metric) or inside else self._summed(metric.variables, compute)
+        if needs_all_rows(metric) or is_inner:
+            result = self._within(compute)
+        else:
+            result = self._summed(metric.variables, compute)
         if runtime.collectives.trial.probe is not None:
-            runtime.collectives.trial.probe.results += tf.nest.flatten(found)
-        told = tf.executing_eagerly() and not (inside or runtime.in_trainer or runtime.quiet)
-        return runtime.witness.numbers(metric.name, found) if told else found
+            runtime.collectives.trial.probe.results += tf.nest.flatten(result)
+        is_of_loop = tf.executing_eagerly() and not (is_inner or runtime.in_trainer or runtime.quiet)
+        return runtime.witness.numbers(metric.name, result) if is_of_loop else result
 
     def _grouped(self, original: Callable[..., Any], trainer: Any) -> Any:
+        """Return the results of all metrics of a model, with one exchange for all of their states."""
         if self._runtime.lean:
             return {}
         variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
-        found = self._summed(list(variables.values()), lambda: original(trainer))
+        results = self._summed(list(variables.values()), lambda: original(trainer))
         if self._runtime.collectives.trial.probe is not None:
-            self._runtime.collectives.trial.probe.results += tf.nest.flatten(found)
-        return found
+            self._runtime.collectives.trial.probe.results += tf.nest.flatten(results)
+        return results
 
     def _within(self, compute: Callable[[], Any]) -> Any:
-        """Return what `compute` makes, metrics inside of the one at hand being left alone."""
+        """Return what `compute` returns; metrics inside the current one are left alone."""
         with switched_on(self._inside):
             return compute()
 
     def _summed(self, variables: Sequence[Any], compute: Callable[[], Any]) -> Any:
-        """Return what `compute` makes of the states' sums over the ranks."""
+        """Return what `compute` makes of the sums of the states `variables` over the ranks."""
         if self._runtime.quiet or not variables or backend.in_stateless_scope():
             return compute()
         # Counts in integers are exact in float64.
@@ -92,49 +98,55 @@ class Metrics:
             return self._scalars.mark(self._within(compute))
 
     def _update(self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any) -> Any:
-        runtime, probe = self._runtime, self._runtime.collectives.trial.probe
+        """Update a metric with this rank's rows, or with those of all ranks."""
+        runtime = self._runtime
+        probe = runtime.collectives.trial.probe
         if probe is not None:
             probe.counted |= {id(handle_of(variable)) for variable in metric.variables}
             if len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
                 probe.numbers[id(metric)] = metric, args[0]
-        # One of the script's own may hold its state in others, or in no variable of Keras's at all.
-        if runtime.quiet or self._inside.get() or not (metric._variables or is_own(metric)):
+        # One of the script's own may hold its state in other metrics, or in no variable of Keras's at all.
+        if runtime.quiet or self._inside.get() or not (metric._variables or needs_all_rows(metric)):
             return original(metric, *args, **kwargs)
         rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
-        with runtime.rows.of(rows):
-            if is_own(metric):
+        with runtime.rows.numbers_of(rows):
+            if needs_all_rows(metric):
                 runtime.note(f"metric '{metric.name}' is computed from the rows of all ranks")
-                args, kwargs = self._whole(metric, args, kwargs)
+                args, kwargs = self._all_rows(metric, args, kwargs)
                 return self._within(lambda: original(metric, *args, **kwargs))
             if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):
                 return self._within(lambda: original(metric, *args, **kwargs))
-            weighted = kwargs.get("sample_weight") is not None
-            if weighted and runtime.collectives.trial.is_sum(metric):  # a rank's part of the loss, with its rows
-                count = runtime.rows.now()
-                whole = runtime.collectives.sum([count], "numbers of rows")[0]
-                args = (tf.cast(args[0], tf.float32) * tf.math.divide_no_nan(whole, count), *args[1:])
-            numbers = None if weighted else self._numbers(metric, args)
-            # A lone number is that of all ranks' rows: it counts once, on rank 0.
-            counts = runtime.rows.now() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
-            return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
+            return self._update_weighted(original, metric, args, kwargs)
 
-    def _whole(self, metric: Any, args: Any, kwargs: Any) -> Any:
-        """Return what a metric of the script's own is given, of all ranks: rows put together, lone numbers as means."""
+    def _update_weighted(self, original: Callable[..., Any], metric: Any, args: Any, kwargs: Any) -> Any:
+        """Update one of Keras's metrics where the ranks' rows, or the numbers made of them, count differently."""
+        runtime = self._runtime
+        has_weights = kwargs.get("sample_weight") is not None
+        if has_weights and runtime.collectives.trial.is_sum(metric):  # a rank's part of the loss, with its rows
+            count = runtime.rows.weight()
+            total = runtime.collectives.sum([count], "numbers of rows")[0]
+            args = (tf.cast(args[0], tf.float32) * tf.math.divide_no_nan(total, count), *args[1:])
+        numbers = None if has_weights else self._numbers(metric, args)
+        # A single number is one of all ranks' rows: it counts once, on rank 0.
+        counts = runtime.rows.weight() > 0 if numbers is None else tf.constant(runtime.world.rank == 0)
+        return self._counted(metric, counts, lambda: original(metric, *(numbers or args), **kwargs))
+
+    def _all_rows(self, metric: Any, args: Any, kwargs: Any) -> Any:
+        """Return the arguments of a metric of the script's own for all ranks: all rows, and means of single numbers."""
         args, kwargs = rows_of_all_ranks(self._runtime, (args, kwargs), "metric")
         leaves = tree.flatten((args, kwargs))
-        lone = [
-            i for i, leaf in enumerate(leaves) if tf.is_tensor(leaf) and leaf.shape.rank == 0 and leaf.dtype.is_floating
-        ]
-        means = self._runtime.collectives.mean([leaves[i] for i in lone], "reported numbers", owner=metric)
-        for i, mean in zip(lone, means, strict=True):
+        scalars = [i for i, leaf in enumerate(leaves) if tf.is_tensor(leaf) and leaf.shape.rank == 0]
+        chosen = [i for i in scalars if leaves[i].dtype.is_floating]
+        means = self._runtime.collectives.mean([leaves[i] for i in chosen], "reported numbers", owner=metric)
+        for i, mean in zip(chosen, means, strict=True):
             leaves[i] = mean
         return tree.pack_sequence_as((args, kwargs), leaves)
 
     def _numbers(self, metric: Any, args: Any) -> list[tf.Tensor] | None:
-        """Return the lone number that a mean or a sum is given, a batch's loss say, of all ranks' rows; None otherwise.
+        """Return the single number that a mean or a sum is given, such as a batch's loss, of all ranks' rows, or None.
 
-        One that comes with a weight, as Keras's trainer gives it the loss of the rank's rows with their number, is
-        summed like any other.
+        A number with a weight is summed like any other: Keras's trainer gives the loss of the rank's rows together with
+        their number.
         """
         if type(metric) not in (keras.metrics.Mean, keras.metrics.Sum) or len(args) != 1:
             return None
@@ -144,28 +156,28 @@ class Metrics:
         return self._runtime.collectives.mean([value], "reported numbers", owner=metric)
 
     def _counted(self, metric: Any, counts: tf.Tensor, update: Callable[[], Any]) -> Any:
-        """Update a metric, but leave it as it was on ranks where what it is given does not count."""
-        own = metric._variables
-        before = [tf.identity(variable.value) for variable in own]
+        """Update a metric, but leave it unchanged on ranks where its arguments do not count."""
+        variables = metric._variables
+        values_before = [tf.identity(variable.value) for variable in variables]
         outcome = self._within(update)
-        for variable, value in zip(own, before, strict=False):
+        for variable, value in zip(variables, values_before, strict=False):
             variable.assign(tf.where(counts, variable.value, value))
         return outcome
 
 
-def is_own(metric: Any) -> bool:
-    """Tell whether a metric, or the function it takes the mean of, is the script's own, or mixes rows."""
+def needs_all_rows(metric: Any) -> bool:
+    """Tell whether a metric, or the function of which it takes the mean, is the script's own or mixes rows."""
     if not is_keras_object(type(metric)) or mixes_rows(metric):
         return True
     return isinstance(metric, keras.metrics.MeanMetricWrapper) and not is_keras_object(metric._fn)
 
 
 def _summed_states(metric: Any) -> list[Any]:
-    """Return the variables of `metric` and of those inside of it that are sums over the ranks' own rows."""
+    """Return the variables of `metric`, and of the metrics inside it, that are sums over the ranks' rows."""
     inner = getattr(metric, "metrics", None)  # compiled metrics hold many
     if isinstance(inner, list) and inner:
         return [variable for part in inner for variable in _summed_states(part)]
-    return [] if is_own(metric) else list(metric.variables)
+    return [] if needs_all_rows(metric) else list(metric.variables)
 
 
 def _rows(arguments: Any) -> int | None:

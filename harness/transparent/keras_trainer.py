@@ -22,8 +22,9 @@ from harness.transparent.fused_fit import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import replace
 from harness.transparent.preflight import compare, model_facts
+from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import BatchShare, divide, leading, length
-from harness.transparent.runtime import Runtime, initialised, switched_on
+from harness.transparent.runtime import Runtime, switched_on
 from harness.transparent.step_probe import probe_trainer, undrawn
 
 
@@ -94,7 +95,7 @@ class Trainers:
             return cast(Callable[..., Any], original(trainer, step))
 
         own = type(trainer).test_step is not TensorFlowTrainer.test_step
-        probed = runtime.sync.shares_gradients and not runtime.witness.beside and not self._asks_for_rows(trainer)
+        probed = runtime.sync.shares_gradients and not runtime.witness.is_witness and not self._asks_for_rows(trainer)
         function = self._probed(training, compiled) if probed and (trains or own) else compiled()
         return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
@@ -104,17 +105,17 @@ class Trainers:
         rows = place = None
         if isinstance(data, BatchShare):
             data, rows, place = data
-        elif runtime.own.present or trainer in self._whole:
+        elif runtime.own_rows.present or trainer in self._whole:
             rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
-            place = None if runtime.own.present else (0, 0)
+            place = None if runtime.own_rows.present else (0, 0)
         shown = length(leading(data))
         trial = runtime.collectives.trial
         if trainer in trial.mixing:
-            with runtime.rows.given(rows), runtime.trainer():
+            with runtime.rows.batch_of(rows), runtime.trainer():
                 data = rows_of_all_ranks(runtime, data, "batch")
             rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
             shown = 0
-        with runtime.rows.given(rows, shown, place), runtime.trainer(), trial.of(training):
+        with runtime.rows.batch_of(rows, shown, place), runtime.trainer(), trial.of(training):
             return self._scalars.average(training.written(data), training, training.written.__name__)
 
     def _probed(self, training: "TrainerStep", compiled: Callable[[], Any]) -> Callable[..., Any]:
@@ -149,14 +150,14 @@ class Trainers:
         runtime, trainer = self._runtime, training.trainer
         trial = runtime.collectives.trial
         was_mixing = trainer in trial.mixing
-        seeds = [state for state in runtime.seeds if initialised([state])]
-        with runtime.quietly(), runtime.trainer(), undrawn([*runtime.kept, *seeds]), trial.of(training):
+        seeds = [state for state in runtime.variables.seeds if initialised([state])]
+        with runtime.quietly(), runtime.trainer(), undrawn([*runtime.variables.untrained, *seeds]), trial.of(training):
             gather = partial(runtime.collectives.gather, label="trial")
             part = data.data if isinstance(data, BatchShare) else data
             independent = probe_trainer(trial, trainer, training.written, part, gather)
         if not independent:
             trial.mixing.add(trainer)
-            runtime.whole(MIXED)
+            runtime.compute_whole(MIXED)
         elif training.written.__name__ == "train_step":
             trial.mixing.discard(trainer)
         return was_mixing != (trainer in trial.mixing)
@@ -172,12 +173,12 @@ class Trainers:
         self._end_trial()
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
-            runtime.start_equal(trainer.variables, "initial weights")
+            runtime.variables.start_equal(trainer.variables, "initial weights")
         given = inspect.signature(original).bind(trainer, *args, **kwargs)
         given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
         with runtime.trainer(), self._divided_or_whole(trainer), self._of(given.arguments):
             history = original(*given.args, **given.kwargs)
-        runtime.remember(trainer.weights)
+        runtime.variables.remember(trainer.weights)
         runtime.verify()
         return history
 
@@ -201,7 +202,7 @@ class Trainers:
         why = self._asks_for_rows(trainer)
         if not why:
             return contextlib.nullcontext()
-        self._runtime.whole(why)
+        self._runtime.compute_whole(why)
         return switched_on(self._runtime.undivided)
 
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
@@ -228,7 +229,7 @@ class Trainers:
     ) -> Any:
         """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
         runtime = self._runtime
-        part = () if runtime.feeding is None else tf.nest.flatten(runtime.feeding.part)
+        part = () if runtime.loop is None else tf.nest.flatten(runtime.loop.part)
         if any(given is own for given in tree.flatten((x, y)) for own in part if own is not None):
             raise UserError(
                 "the script gives train_on_batch or test_on_batch a batch of a loop that makes steps of its own too, "
@@ -237,15 +238,15 @@ class Trainers:
         x, y, sample_weight = tree.map_structure(
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
         )
-        if not runtime.own.present and trainer not in self._whole:
+        if not runtime.own_rows.present and trainer not in self._whole:
             if why := self._asks_for_rows(trainer, int(length(leading(x)))):
-                runtime.whole(why)
+                runtime.compute_whole(why)
                 self._whole.add(trainer)
                 trainer.make_train_function(force=True)  # the one before was traced for parts
                 trainer.make_test_function(force=True)
             else:
                 x, y, sample_weight = divide((x, y, sample_weight), runtime.world.rank, runtime.world.size).data
-        with runtime.trainer(), runtime.rows.given(None):
+        with runtime.trainer(), runtime.rows.batch_of(None):
             return original(trainer, x, y, sample_weight, **kwargs)
 
 
@@ -308,7 +309,7 @@ class Agreement(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
-        self._runtime.average(self.model.weights)
+        self._runtime.variables.average(self.model.weights)
         self._runtime.signals.meet()
         self._agree_to_stop()
         optimizer = self.model.optimizer
@@ -317,7 +318,7 @@ class Agreement(keras.callbacks.Callback):
             rate.assign(self._runtime.collectives.gather(rate.numpy(), "learning rate")[0])
         every = self._runtime.settings.verify
         if every and (epoch + 1) % every == 0:
-            self._runtime.remember(self.model.weights)
+            self._runtime.variables.remember(self.model.weights)
             self._runtime.verify()
 
     def _agree_to_stop(self) -> None:

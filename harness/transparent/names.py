@@ -1,7 +1,7 @@
-"""A script's own modules win over what the ranks have imported: one called `harness` too.
+"""A script's own modules take precedence over modules of the same name that the ranks have imported.
 
-Such a script's ranks import the harness's own modules from the same files under another name, `PRIVATE`: what they
-import from each other is renamed as they are read.
+Where a script has a module `harness` of its own, its ranks import this package from the same files under the name
+`PRIVATE`. Imports between the package's modules are renamed when the files are read.
 """
 
 import ast
@@ -29,13 +29,14 @@ def has_own(folder: Path, name: str = NAME) -> bool:
 
 
 def give_way(folder: Path) -> None:
-    """Forget modules that are imported already where a script in `folder` has some of its own of that name."""
-    own = {path.stem for path in (*folder.glob("*.py"), *(path.parent for path in folder.glob("*/__init__.py")))}
-    for name in own - {NAME, PRIVATE, "__main__"} - sys.stdlib_module_names:
+    """Forget imported modules where a script in `folder` has modules of its own of the same name."""
+    packages = [path.parent for path in folder.glob("*/__init__.py")]
+    script_names = {path.stem for path in (*folder.glob("*.py"), *packages)}
+    for name in script_names - {NAME, PRIVATE, "__main__"} - sys.stdlib_module_names:
         origin = getattr(sys.modules.get(name), "__file__", None)
         if origin and not Path(origin).resolve().is_relative_to(folder.resolve()):
-            for full in [full for full in sys.modules if full == name or full.startswith(f"{name}.")]:
-                del sys.modules[full]
+            for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+                del sys.modules[module]
 
 
 class PrivateFinder(importlib.abc.MetaPathFinder):
@@ -44,7 +45,7 @@ class PrivateFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of one of them."""
+        """Return the spec of a module of the package, None for all others."""
         top, _, rest = fullname.partition(".")
         if top != PRIVATE:
             return None
@@ -60,7 +61,7 @@ class PrivateFinder(importlib.abc.MetaPathFinder):
 
 class _RenamingLoader(SourceFileLoader):
     def path_stats(self, path: Any) -> Any:
-        """Keep and take no compiled file: those beside the source are of the other name."""
+        """Use no compiled file: the existing ones belong to the other name."""
         raise OSError("no compiled file")
 
     def source_to_code(  # type: ignore[override]  # typeshed has a static method here

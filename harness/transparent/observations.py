@@ -1,4 +1,4 @@
-"""What a witness compares: gradients as lengths and projections, and numbers."""
+"""What rank 0 and the witness compare: gradients, as lengths and projections, and numbers."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-_FOLD, _DIRECTIONS = 65521, 4
+_FOLD = 65521
+_DIRECTIONS = 4
 _SMALL = 5e-2  # of the length of all gradients of a step: below it a single one's may be nothing but rounding
 _LEAST = 0.05  # size of a number that a difference is a share of
 
@@ -26,12 +27,15 @@ class Observation(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, tuple[str, ...]]:
-        """What it is compared by: the next that has the same."""
+        """What identifies it: it is compared with the next observation that has the same key."""
         return self.kind, self.training, self.names
 
 
 def measures(values: Any, indices: Any = None) -> npt.NDArray[np.float64]:
-    """Return length and some projections of a gradient's `values`; of a sparse one's, in any order of `indices`."""
+    """Return the length and some projections of a gradient's `values`, float64 [5].
+
+    Those of a sparse gradient do not depend on the order of its `indices`.
+    """
     flat = np.asarray(values, np.float32).ravel()
     length = float(np.linalg.norm(flat))
     if indices is not None:
@@ -49,17 +53,18 @@ def _directions() -> npt.NDArray[np.float64]:
     return np.random.RandomState(0).choice([-1.0, 1.0], (_DIRECTIONS, _FOLD))
 
 
-def compared(seen: Observation, other: Observation, least: float = 0.0) -> tuple[float, str]:
-    """Return the greatest difference as a share of the size of what differs, and its name.
+def compared(first: Observation, second: Observation, least: float = 0.0) -> tuple[float, str]:
+    """Return the greatest difference of two observations as a share of the size of what differs, and its name.
 
-    A gradient has `least` for its size at least.
+    The size of a gradient is taken to be `least` or more.
     """
-    both = np.stack([seen.measures, other.measures])
+    both = np.stack([first.measures, second.measures])
     with np.errstate(invalid="ignore"):
         gap = np.abs(both[0] - both[1]).max(1)
     gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
     size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
-    size = np.maximum(size, _LEAST) if seen.kind == "number" else size + max(_SMALL * np.linalg.norm(size), least)
+    least_size = max(_SMALL * np.linalg.norm(size), least)
+    size = np.maximum(size, _LEAST) if first.kind == "number" else size + least_size
     shares = np.nan_to_num(gap / np.maximum(size, np.finfo(np.float32).tiny), nan=np.inf)
     worst = int(np.argmax(shares))
-    return float(shares[worst]), seen.names[worst]
+    return float(shares[worst]), first.names[worst]

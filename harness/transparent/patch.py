@@ -26,8 +26,8 @@ def is_script(file: str) -> bool:
 
 def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:
     """Return file and line of the script's own calls that have led to `frame`, innermost first."""
-    lines = ((each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame))
-    return tuple(line for line in lines if is_script(line[0]))
+    places = ((caller.f_code.co_filename, line) for caller, line in traceback.walk_stack(frame))
+    return tuple(place for place in places if is_script(place[0]))
 
 
 def script_place(frame: Any = None) -> str:
@@ -37,9 +37,9 @@ def script_place(frame: Any = None) -> str:
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds modules `names` as usual, and runs `action` when the outer of their imports is done.
+    """Finds modules `names` as usual, and runs `action` when the outermost of their imports has ended.
 
-    TensorFlow and Keras import each other, so the action waits for whichever the script asked for.
+    TensorFlow and Keras import each other, so the action waits for the one that the script has asked for.
     """
 
     def __init__(self, action: Callable[[], None], names: Sequence[str] = ("tensorflow", "keras")) -> None:
@@ -48,7 +48,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self._depth = 0
 
     def install(self) -> None:
-        """Come before all other finders; act at once where all are there already."""
+        """Come before all other finders; act at once where all modules are imported already."""
         if all(name in sys.modules for name in self._names):
             self._action()
         else:
@@ -74,7 +74,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self._depth += 1
 
     def left(self) -> None:
-        """Note that one of them has loaded; after the outer one, act once and step aside."""
+        """Note that one of them has loaded; after the outermost, act once and go."""
         self._depth -= 1
         if self._depth == 0 and self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -98,10 +98,10 @@ class _NotifyingLoader(importlib.abc.Loader):
         return getattr(self._loader, name)  # get_source, get_filename ...: whatever else is asked of a loader
 
 
-class OwnMaster:
-    """Whether the script is its own master, as one that calls Horovod's `init` is: what was replaced stands back."""
+class HorovodScript:
+    """Whether the script sees to its ranks itself, by Horovod's `init`: then replacements call the originals."""
 
-    now = False
+    active = False
 
 
 _originals: list[tuple[object, str, Any]] = []
@@ -114,7 +114,7 @@ def put(owner: object, name: str, value: Any) -> None:
 
 
 def put_back() -> None:
-    """Let everything be as it was before it was replaced: in a child process."""
+    """Undo all replacements: in a child process."""
     while _originals:
         setattr(*_originals.pop())
 
@@ -122,9 +122,10 @@ def put_back() -> None:
 def replace(
     owner: object, name: str, parameters: tuple[str, ...], wrapper: Callable[..., Any], *, stays: bool = False
 ) -> None:
-    """Have ``owner.name(...)`` call ``wrapper(original, ...)``; one that `stays` does so for every script's.
+    """Have ``owner.name(...)`` call ``wrapper(original, ...)``.
 
-    `parameters` are the names of the original's first parameters, in order: what the replacement counts on.
+    `parameters` are the names of the original's first parameters, in order, on which the replacement relies. A
+    replacement that `stays` is also used where the script sees to its ranks itself (`HorovodScript`).
 
     Raises:
         RunError: the installed release has no such function, or it takes other parameters.
@@ -133,10 +134,10 @@ def replace(
     where = f"{getattr(owner, '__module__', None) or getattr(owner, '__name__', owner)}.{name}"
     if original is None:
         raise RunError(f"this release of Keras or TensorFlow has no {where}: install the versions in requirements.lock")
-    found = tuple(inspect.signature(original).parameters)[: len(parameters)]
-    if found != parameters:
+    installed = tuple(inspect.signature(original).parameters)[: len(parameters)]
+    if installed != parameters:
         raise RunError(
-            f"{where} of this release takes {', '.join(found)} instead of {', '.join(parameters)}: "
+            f"{where} of this release takes {', '.join(installed)} instead of {', '.join(parameters)}: "
             "install the versions in requirements.lock"
         )
     put(owner, name, wrapped(original, wrapper, stays=stays))
@@ -147,7 +148,7 @@ def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays:
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
-        if OwnMaster.now and not stays:
+        if HorovodScript.active and not stays:
             return original(*args, **kwargs)
         return wrapper(original, *args, **kwargs)
 
@@ -155,7 +156,7 @@ def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays:
 
 
 class OwnRows:
-    """Whether the script has made a `DataSet`: from then on, what it feeds is its rank's own, and not divided again."""
+    """Whether the script has made a `DataSet`: from then on its batches are the rank's own and are not divided."""
 
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Before the first step the ranks compare what they are about to train: a mismatch ends the run, not a hang."""
+"""Before the first step the ranks compare what they are about to train: a mismatch ends the run at once."""
 
 import hashlib
 import sys
@@ -41,36 +41,41 @@ def check_ranks(runtime: Runtime, script: Path) -> None:
 
 
 def check_rows(runtime: Runtime, source: Any) -> None:
-    """Compare the first rows of the arrays in `source`, a structure of them or a `tf.data.Dataset` made of some.
+    """Compare the first rows of the arrays in `source`, a structure of arrays or a `tf.data.Dataset` made of some.
 
-    Ranks that train on other rows than each other agree on a model all the same. Rounding may differ between hosts.
+    Ranks that train on different data would agree on a model all the same. Rounding may differ between hosts.
 
     Raises:
         UserError: a rank has other rows, on every rank.
     """
     arrays = _sources(source) if isinstance(source, tf.data.Dataset) else tree.flatten(source)
-    known = [
-        each
-        for each in arrays
-        if isinstance(each, np.ndarray) or (isinstance(each, tf.Tensor) and each.dtype != tf.variant)
-    ]
-    measures = [_measure(np.asarray(array[:_COMPARED])) for array in known if len(array.shape) > 0]
-    for rank, other in enumerate(gathered := runtime.collectives.gather(measures, "comparison of rows")):
-        if len(other) != len(gathered[0]) or not np.allclose(other, gathered[0], rtol=1e-4, atol=0):
+    measures = [_measure(np.asarray(array[:_COMPARED])) for array in arrays if _is_array(array)]
+    gathered = runtime.collectives.gather(measures, "comparison of rows")
+    for rank, rank_measures in enumerate(gathered):
+        same_count = len(rank_measures) == len(gathered[0])
+        if not same_count or not np.allclose(rank_measures, gathered[0], rtol=1e-4, atol=0):
             raise UserError(
                 f"rank {rank} has other rows of data than rank 0: give whatever draws or orders them a seed, as in "
                 "np.random.RandomState(0)"
             )
 
 
+def _is_array(value: Any) -> bool:
+    """Tell whether `value` is an array or a tensor with rows."""
+    is_tensor = isinstance(value, tf.Tensor) and value.dtype != tf.variant
+    return (isinstance(value, np.ndarray) or is_tensor) and len(value.shape) > 0
+
+
 def _sources(dataset: Any) -> list[Any]:
-    """Return the tensors that `dataset` is made of, as far as it is."""
-    own = list(getattr(dataset, "_tensors", []))
-    return own + [tensor for each in dataset._inputs() for tensor in _sources(each)]
+    """Return the tensors that `dataset` is made of, as far as it is made of tensors."""
+    tensors = list(getattr(dataset, "_tensors", []))
+    for source in dataset._inputs():
+        tensors += _sources(source)
+    return tensors
 
 
 def _measure(rows: "np.ndarray[Any, Any]") -> float:
-    """Return a number that other rows, or another order of them, would hardly have too."""
+    """Return a number that almost certainly differs for other rows, or for another order of them."""
     if rows.dtype.kind not in "biuf":
         return float(zlib.crc32(repr(rows.tolist()).encode()))
     values = np.nan_to_num(rows.astype(np.float64).ravel())
@@ -86,7 +91,8 @@ def model_facts(optimizer: Any, variables: Sequence[Any]) -> dict[str, str]:
         facts |= {f"optimizer {name}": str(value) for name, value in config.items() if name != "name"}
     facts["variables"] = str(len(variables))
     for number, variable in enumerate(variables):
-        name, shape = getattr(variable, "path", variable.name), variable.shape
+        name = getattr(variable, "path", variable.name)
+        shape = variable.shape
         dimensions = tuple(shape.as_list() if isinstance(shape, tf.TensorShape) else shape)
         facts[f"variable {number}"] = f"{name} {dimensions} {tf.as_dtype(variable.dtype).name}"
     return facts
@@ -96,16 +102,16 @@ def compare(runtime: Runtime, facts: Mapping[str, str]) -> None:
     """Gather every rank's `facts` and end the run where they differ.
 
     Raises:
-        SharedError: a RunError on every rank, with the first fact that is not the same on all, and a rank that differs.
+        SharedError: a RunError on every rank, with the first fact that differs and a rank where it does.
     """
     gathered = runtime.collectives.gather(facts, "comparison before the first step")
-    for name in dict.fromkeys(name for each in gathered for name in each):
-        values = [each.get(name, "none") for each in gathered]
-        odd = next((rank for rank, value in enumerate(values) if value != values[0]), None)
-        if odd is not None:
+    for name in dict.fromkeys(name for rank_facts in gathered for name in rank_facts):
+        values = [rank_facts.get(name, "none") for rank_facts in gathered]
+        rank = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if rank is not None:
             raise SharedError(
                 RunError(
                     f"the ranks are about to train different things: {name} is {values[0][:_WIDTH]} on rank 0 and "
-                    f"{values[odd][:_WIDTH]} on rank {odd}"
+                    f"{values[rank][:_WIDTH]} on rank {rank}"
                 )
             )

@@ -22,7 +22,7 @@ from harness.base.files import cache_folder
 from harness.base.scratch import HeldFolder
 from harness.base.user import home_folder
 from harness.transparent.checkpoints import compare_backups
-from harness.transparent.patch import OwnMaster, replace, wrapped
+from harness.transparent.patch import HorovodScript, replace, wrapped
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -71,7 +71,7 @@ class PrivateFiles:
 
     def private(self, path: Any) -> Path | None:
         """Return where this rank keeps a file that the script may write; None for a file that is what it is."""
-        if not isinstance(path, (str, bytes, os.PathLike)) or OwnMaster.now:
+        if not isinstance(path, (str, bytes, os.PathLike)) or HorovodScript.active:
             return None  # a file descriptor, or a script that sees to its ranks' files itself
         full = _full(path)
         if full.is_relative_to(self._private) or full.is_relative_to(self._logs):
@@ -140,7 +140,7 @@ class PrivateFiles:
                 raise  # otherwise rank 0 was faster
 
     def _delete(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
-        if self.private(path) is None and ("dir_fd" not in kwargs or OwnMaster.now):
+        if self.private(path) is None and ("dir_fd" not in kwargs or HorovodScript.active):
             original(path, *args, **kwargs)
         elif isinstance(path, (str, bytes, os.PathLike)):
             self._written.pop(_full(path), None)
@@ -167,7 +167,7 @@ class Savers:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._first = runtime.world.rank == 0 and not runtime.witness.beside
+        self._first = runtime.world.rank == 0 and not runtime.witness.is_witness
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -250,7 +250,7 @@ class Savers:
 
     def _save_backup(self, original: Callable[..., Any], callback: Any) -> None:
         if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved
-            self._runtime.average(callback.model.weights)
+            self._runtime.variables.average(callback.model.weights)
         if self._first:
             original(callback)
 

@@ -25,13 +25,14 @@ class BatchShare(NamedTuple):
 class Place(NamedTuple):
     """Where this rank's rows are in the batch of all ranks: the number of the first, how many, and the batch's rows.
 
-    Integers or scalar tensors, 0 where the batch is not divided. `shown` is `rows` if it is known now, else None.
+    Integers or scalar tensors, 0 where the batch is not divided. `static_rows` is `rows` if it is known when the graph
+    is built, else None.
     """
 
     first: Any = 0
     rows: Any = 0
     total: Any = 0
-    shown: int | None = 0
+    static_rows: int | None = 0
 
 
 def bounds(total: Any, rank: int, size: int) -> tuple[Any, Any]:
@@ -80,9 +81,9 @@ def in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def length(tensor: Any) -> Any:
     """Return the number of rows: an int where it is known, else an int64 scalar."""
-    known = tensor.shape.as_list()[0] if tensor.shape.rank is not None else None  # TensorFlow 1 has Dimension objects
-    if known is not None:
-        return int(known)
+    static_rows = tensor.shape.as_list()[0] if tensor.shape.rank is not None else None  # not the Dimensions of TF 1
+    if static_rows is not None:
+        return int(static_rows)
     if isinstance(tensor, tf.SparseTensor):
         return tensor.dense_shape[0]
     if isinstance(tensor, tf.RaggedTensor):
@@ -95,10 +96,12 @@ def divide(structure: Any, rank: int, size: int) -> BatchShare:
     total = length(leading(structure))
     begin, count = bounds(total, rank, size)
     if isinstance(total, int):
-        shown, start = max(count, 1), min(begin, total - 1)
+        present_rows = max(count, 1)
+        start = min(begin, total - 1)
     else:
-        shown, start = tf.maximum(count, tf.ones_like(count)), tf.minimum(begin, total - 1)
-    data = some(structure, start, shown)
+        present_rows = tf.maximum(count, tf.ones_like(count))
+        start = tf.minimum(begin, total - 1)
+    data = some(structure, start, present_rows)
     if isinstance(total, int) and total % size == 0:
         return BatchShare(data)
     return BatchShare(data, tf.cast(count, tf.float32), tf.cast(tf.stack([start, total]), tf.int64))
@@ -120,100 +123,125 @@ def _rows(leaf: Any, start: Any, count: Any) -> Any:
     return leaf[start : start + count]
 
 
-_PLACEHOLDER, PLACE = "harness_rows", "harness_place"
+_PLACEHOLDER = "harness_rows"
+PLACE = "harness_place"
+
+
+class StepRows(NamedTuple):
+    """The rows of a batch while a step of Keras's is built or run.
+
+    `weight`: a float32 scalar, the rows that this rank stands for, None where all ranks have equally many. `present`:
+    the rows that its tensors have, an integer or a scalar tensor, 0 if unknown. `place`: the number of its first row in
+    the batch of all ranks, and that batch's rows: two integers or an int64 tensor [2].
+    """
+
+    weight: tf.Tensor | None
+    present: Any
+    place: Any
 
 
 class Rows:
-    """The rows of the batch at hand.
+    """The rows of the current batch.
 
-    Inside a Keras step they are given with the batch. Hand-written loops have a variable instead, which says
-    ``whole`` until a batch has been divided: rank 0 stands for all its rows and the others for none, so that
-    what every rank computes alike counts once.
+    A step of Keras gets them together with the batch (`batch_of`). Hand-written loops have a variable instead. Until a
+    batch has been divided it says that rank 0 stands for all rows and the others for none: what every rank computes
+    alike counts once.
     """
 
-    def __init__(self, rank: int, size: int, own: OwnRows) -> None:
-        self._rank, self._size = rank, size
-        self._own = own
-        self._given: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("rows, shown, place", default=None)
+    def __init__(self, rank: int, size: int, own_rows: OwnRows) -> None:
+        self._rank = rank
+        self._size = size
+        self._own_rows = own_rows
+        self._step_rows: ContextVar[StepRows | None] = ContextVar("rows of a step", default=None)
         self._variable: tf.Variable | None = None
-        self.shown = 0  # rows that a hand-written loop has taken last
+        self.present_rows = 0  # rows of the batch that a hand-written loop has taken last
 
     @property
     def even(self) -> bool:
         """Whether all ranks are known to have the same number of rows, above 0."""
-        given = self._given.get()
-        return given is not None and given[0] is None
+        step_rows = self._step_rows.get()
+        return step_rows is not None and step_rows.weight is None
 
     @contextlib.contextmanager
-    def given(self, rows: tf.Tensor | None, shown: Any = 0, place: Any = None) -> Iterator[None]:
-        """Within the block the batch has `rows` (float32 scalar); None for equally many on all ranks.
+    def batch_of(self, weight: tf.Tensor | None, present: Any = 0, place: Any = None) -> Iterator[None]:
+        """Within the block the current batch has these rows, see `StepRows`.
 
-        It shows so many, 0 if nobody knows; `place` as `BatchShare` has it.
+        Without a `place` all ranks have equally many rows, in the order of the ranks.
         """
-        token = self._given.set((rows, shown, (shown * self._rank, shown * self._size) if place is None else place))
+        if place is None:
+            place = (present * self._rank, present * self._size)
+        token = self._step_rows.set(StepRows(weight, present, place))
         try:
             yield
         finally:
-            self._given.reset(token)
+            self._step_rows.reset(token)
 
     def count(self) -> tf.Tensor:
-        """Return how many rows of the current batch this rank has, a float32 scalar; 0 where nobody knows."""
-        given = self._given.get()
-        return tf.cast(given[1], tf.float32) if given is not None and given[0] is None else self.now()
+        """Return how many rows of the current batch this rank has, a float32 scalar; 0 where that is unknown."""
+        step_rows = self._step_rows.get()
+        if step_rows is not None and step_rows.weight is None:
+            return tf.cast(step_rows.present, tf.float32)
+        return self.weight()
 
     def place(self) -> Place:
-        """Return where the rows of the batch at hand are in that of all ranks."""
-        given = self._given.get()
-        if given is not None:
-            _, shown, place = given
-            return Place(place[0], shown, place[1], shown if isinstance(shown, int) else None)
+        """Return where the rows of the current batch are in the batch of all ranks."""
+        step_rows = self._step_rows.get()
+        if step_rows is not None:
+            first, total = step_rows.place
+            present = step_rows.present
+            return Place(first, present, total, present if isinstance(present, int) else None)
         if not tf.compat.v1.executing_eagerly_outside_functions():
             first, total = tf.unstack(placeholder(tf.compat.v1.get_default_graph(), [0, 0], PLACE))
-            return Place(first, tf.maximum(self.now(), 1), total, None)
-        if not self.shown:
+            return Place(first, tf.maximum(self.weight(), 1), total, None)
+        if not self.present_rows:
             return Place()
         rows, first, total = tf.unstack(self._shared().read_value())
-        return Place(first, tf.maximum(rows, 1), total, self.shown)
+        return Place(first, tf.maximum(rows, 1), total, self.present_rows)
 
-    def now(self) -> tf.Tensor:
-        """Return the rows of the current batch, a float32 scalar, for use in the graph being built."""
-        given = self._given.get()
-        if given is not None:
-            return tf.constant(1.0) if given[0] is None else given[0]
+    def weight(self) -> tf.Tensor:
+        """Return the rows that this rank stands for in a mean, a float32 scalar, for the graph that is being built.
+
+        1 where all ranks have equally many.
+        """
+        step_rows = self._step_rows.get()
+        if step_rows is not None:
+            return tf.constant(1.0) if step_rows.weight is None else step_rows.weight
         if not tf.compat.v1.executing_eagerly_outside_functions():
             return placeholder(tf.compat.v1.get_default_graph(), self.default)
         return self._shared().read_value()[0]
 
     def set(self, rows: int, place: Any = (0, 0)) -> None:
         """Note that this rank has `rows` rows at `place` of the batch that a hand-written loop takes."""
-        self._shared().assign([float(each) for each in (rows, *place)])
+        self._shared().assign([float(number) for number in (rows, *place)])
 
     @contextlib.contextmanager
-    def of(self, rows: int | None) -> Iterator[None]:
-        """Within the block, eagerly, numbers are of arrays of `rows` rows: divided only if the batch at hand is.
+    def numbers_of(self, rows: int | None) -> Iterator[None]:
+        """Within the block, eagerly, numbers are of arrays of `rows` rows: divided only if the current batch is.
 
-        None where it cannot be told.
+        None where the number is unknown.
         """
-        now = self._variable
-        if rows is None or now is None or self._given.get() is not None or rows == max(1, int(now[0])):
+        variable = self._variable
+        in_step = self._step_rows.get() is not None
+        if rows is None or variable is None or in_step or rows == max(1, int(variable[0])):
             yield
             return
-        with self.given(tf.constant(self.default)):
+        with self.batch_of(tf.constant(self.default)):
             yield
 
     @contextlib.contextmanager
     def counted_once(self, total: int) -> Iterator[None]:
-        """Within the block, eagerly, every rank has all of a batch of `total` rows: they are rank 0's."""
-        shown, held = self.shown, self._shared().numpy()
+        """Within the block, eagerly, every rank has all of a batch of `total` rows: they count as rank 0's."""
+        present_rows = self.present_rows
+        values = self._shared().numpy()
         self.set(total * (self._rank == 0))
-        self.shown = total
+        self.present_rows = total
         try:
             yield
         finally:
-            self.shown = shown
-            self._shared().assign(held)
+            self.present_rows = present_rows
+            self._shared().assign(values)
 
-    def whole(self) -> None:
+    def set_undivided(self) -> None:
         """Note that the next batch is not divided."""
         if self._variable is not None:
             self.set(int(self.default))
@@ -221,10 +249,10 @@ class Rows:
     @property
     def default(self) -> float:
         """What this rank's rows count where nothing was divided: rank 0's for all, or every rank's own alike."""
-        return float(self._rank == 0 or self._own.present)
+        return float(self._rank == 0 or self._own_rows.present)
 
     def _shared(self) -> tf.Variable:
-        """Return how many rows this rank has and their place, as a loop has noted it."""
+        """Return the variable of float32 [3]: how many rows this rank has, and their place, as a loop has noted it."""
         if self._variable is None:
             self._variable = own_variable([self.default, 0.0, 0.0], "harness_rows")
         return self._variable

@@ -23,13 +23,13 @@ from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
-from harness.comm.placement import observe
+from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
-from harness.schema.record import SCHEMA, EpochRecord, RunRecord, WeightsRecord
+from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
 from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
@@ -74,7 +74,9 @@ class EpochClock(keras.callbacks.Callback):
         """Start the epoch's clock."""
         self._take()
         self._usage = CpuUsage.now()
-        self._steps, self._seconds, self._evaluation = 0, None, 0.0
+        self._steps = 0
+        self._seconds = None
+        self._evaluation = 0.0
         self._begin = clock()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -118,10 +120,11 @@ class EpochClock(keras.callbacks.Callback):
 
 @dataclass(kw_only=True)
 class FitObservations:
-    """What the script's calls of `fit` did; `rows`, `batch`, `sizes` (parameters, bytes) and `length` are of the last.
+    """What the script's calls of `fit` did.
 
-    `core_ns` is `core_distance` before the script's first line that trains. `loop_epochs` returns what was timed of
-    steps outside of `fit`.
+    `rows`, `batch`, `sizes` (parameters, bytes) and `length` (of all weights as one vector) are of the last call.
+    `core_ns` is `core_distance` before the script's first line that trains. `awaiting`: a call has begun and has not
+    asked for its training rows yet. `loop_epochs` returns what was timed of steps outside of `fit`.
     """
 
     epochs: list[ScriptEpoch] = field(default_factory=list)
@@ -141,25 +144,25 @@ class FitObservations:
         replace(data_adapters, "get_data_adapter", ("x", "y"), self._adapter, stays=True)
 
     def _fit(self, runtime: Runtime, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(original).bind(*args, **kwargs)
-        clock = EpochClock(lambda: runtime.collectives.reductions)
-        known = given.arguments.get("callbacks")
-        given.arguments["callbacks"] = [clock, *(keras.tree.flatten(known) if known else [])]
+        call = inspect.signature(original).bind(*args, **kwargs)
+        epoch_clock = EpochClock(lambda: runtime.collectives.reductions)
+        callbacks = call.arguments.get("callbacks")
+        call.arguments["callbacks"] = [epoch_clock, *(keras.tree.flatten(callbacks) if callbacks else [])]
         self.awaiting = True
         self.fitting = True
-        history = original(*given.args, **given.kwargs)
+        history = original(*call.args, **call.kwargs)
         self.fitting = False
-        self.epochs += clock.epochs
-        model = given.arguments["self"]
+        self.epochs += epoch_clock.epochs
+        model = call.arguments["self"]
         weights = [variable.numpy() for variable in model.trainable_variables]
-        self.sizes = (sum(each.size for each in weights), sum(each.nbytes for each in weights))
-        self.length = math.hypot(*(float(np.linalg.norm(each.astype(np.float64))) for each in weights))
-        runtime.remember(model.weights)
+        self.sizes = (sum(weight.size for weight in weights), sum(weight.nbytes for weight in weights))
+        self.length = math.hypot(*(float(np.linalg.norm(weight.astype(np.float64))) for weight in weights))
+        runtime.variables.remember(model.weights)
         return history
 
     def _adapter(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         adapter = original(*args, **kwargs)
-        if self.awaiting:  # the first that a fit asks for is of its training rows
+        if self.awaiting:  # the first adapter that a fit asks for is the one of its training rows
             self.awaiting = False
             self.batch = rows_per_batch(adapter) or 0
             self.rows = getattr(adapter, "_num_samples", 0) or self.batch * (adapter.num_batches or 0)
@@ -186,6 +189,24 @@ class ScriptObservations:
     own_rate: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Launch:
+    """What the ranks have gathered, as rank 0 writes it.
+
+    `ranks`: one record a rank. `steps`: for each rank, the rows of steps.parquet by epoch. `times`: for each rank and
+    epoch, seconds of the epoch and seconds in synchronisation calls. `places`: each rank's place and its host's number
+    of processors. `loads`: other work by host. `core_ns`: `core_distance` before and after.
+    """
+
+    ranks: tuple[RankRecord, ...]
+    clocks: tuple[HostClock, ...]
+    steps: tuple[list[Columns], ...]
+    times: tuple[list[tuple[float, float]], ...]
+    places: list[tuple[RankPlace, int]]
+    loads: dict[str, float]
+    core_ns: tuple[float, float]
+
+
 def write_record(world: World, point: Point, seen: ScriptObservations, folder: Path) -> None:
     """Gather what all ranks have seen and write the record into `folder`; all ranks together.
 
@@ -202,13 +223,29 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             )
         )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
-    place, usage = observe(), (timed[0].begin, timed[-1].end)
+    launch = _gather(world, point, seen, timed)
+
+    def write() -> None:
+        assert launch is not None
+        record = _record(point, seen, timed, launch)
+        rank_epochs = on_one_clock(launch.steps, launch.clocks)
+        write_run(folder, record, [epoch for epochs in rank_epochs for epoch in epochs])
+
+    world.on_root(write)
+
+
+def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]) -> _Launch | None:
+    """Measure clocks, loads and distances of cores, and gather what all ranks have seen; None above rank 0."""
+    place = observe()
+    usage = (timed[0].begin, timed[-1].end)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
-    hosts = [where.host for where, _ in places]
+    hosts = [placement.host for placement, _ in places]
     loads = other_loads(world.comm, hosts, *usage)
-    offset, core_ns = read_offset(world, hosts), (seen.fit.core_ns, core_distance(world))
+    offset = read_offset(world, hosts)
+    core_ns = (seen.fit.core_ns, core_distance(world))
     clock = HostClock(begin=offset, end=offset)
-    own = rank_record(
+    median_s = float(np.median([epoch.seconds for epoch in timed]))
+    rank = rank_record(
         place,
         clock,
         usage,
@@ -220,65 +257,74 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
         import_s=seen.import_s,
         load_s=0.0,
         distribute_s=0.0,
-        compile_s=max(0.0, seen.fit.epochs[0].seconds - float(np.median([epoch.seconds for epoch in timed]))),
+        compile_s=max(0.0, seen.fit.epochs[0].seconds - median_s),
         evaluate_s=sum(epoch.evaluate_s for epoch in seen.fit.epochs),
     )
     columns = [_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
-    parts = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
-    gathered = world.comm.gather((own, clock, columns, parts), root=0)
+    times = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
+    gathered = world.comm.gather((rank, clock, columns, times), root=0)
+    if gathered is None:
+        return None
+    ranks, clocks, steps, rank_times = zip(*gathered, strict=True)
+    return _Launch(
+        ranks=ranks, clocks=clocks, steps=steps, times=rank_times, places=places, loads=loads, core_ns=core_ns
+    )
+
+
+def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch], launch: _Launch) -> RunRecord:
+    """Return the record of a launch; `timed` are rank 0's epochs."""
+    invalid, notes = disturbances(point.layout, launch.places, launch.ranks, launch.loads)
+    host = launch.places[0][0].host
+    epochs = []
+    for number, epoch in enumerate(timed):
+        times = [rank_times[number] for rank_times in launch.times]
+        epochs.append(_epoch(number, epoch, times, timed[0].start))
+    return RunRecord(
+        schema=SCHEMA,
+        point=point,
+        started=seen.started,
+        ended=datetime.now(UTC),
+        global_batch=seen.global_batch,
+        steps_per_epoch=timed[0].steps,
+        data=_data(point, seen),
+        provenance=launch_provenance(
+            seen.reduction,
+            gpu=seen.gpu,
+            gpus=[rank.gpu for rank in launch.ranks if rank.host == host],
+            load_before=seen.load_before,
+            other_load=max(launch.loads.values()),
+        ),
+        ranks=launch.ranks,
+        epochs=tuple(epochs),
+        weights=WeightsRecord(
+            parameters=seen.fit.sizes[0],
+            bytes=seen.fit.sizes[1],
+            sha256=seen.sha256,
+            identical=bool(seen.sha256),
+            length=finite(seen.fit.length),
+        ),
+        invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
+        block=os.environ.get(BLOCK, ""),
+        core_ns=launch.core_ns,
+        fused_steps=seen.fused,
+        own_rate=seen.own_rate,
+        notes=(*notes, *seen.notes),
+    )
+
+
+def _data(point: Point, seen: ScriptObservations) -> DataRecord:
     script = point.workload.script
     assert script is not None
-
-    def write() -> None:
-        assert gathered is not None
-        ranks, clocks, steps, times = zip(*gathered, strict=True)
-        invalid, met = disturbances(point.layout, places, ranks, loads)
-        record = RunRecord(
-            schema=SCHEMA,
-            point=point,
-            started=seen.started,
-            ended=datetime.now(UTC),
-            global_batch=seen.global_batch,
-            steps_per_epoch=timed[0].steps,
-            data=DataRecord(
-                name=point.workload.name,
-                kind="real",
-                sha256=script_id(script.path),
-                train_rows=seen.rows,
-                test_rows=0,
-                features=(),
-                classes=0,
-                note="the script brings its own data; the hash is of the script",
-            ),
-            provenance=launch_provenance(
-                seen.reduction,
-                gpu=seen.gpu,
-                gpus=[rank.gpu for rank in ranks if rank.host == place.host],
-                load_before=seen.load_before,
-                other_load=max(loads.values()),
-            ),
-            ranks=ranks,
-            epochs=tuple(
-                _epoch(number, epoch, [own[number] for own in times], timed[0].start)
-                for number, epoch in enumerate(timed)
-            ),
-            weights=WeightsRecord(
-                parameters=seen.fit.sizes[0],
-                bytes=seen.fit.sizes[1],
-                sha256=seen.sha256,
-                identical=bool(seen.sha256),
-                length=finite(seen.fit.length),
-            ),
-            invalid=invalid + (() if len(seen.fit.epochs) > 1 else (_ONE_EPOCH,)),
-            block=os.environ.get(BLOCK, ""),
-            core_ns=core_ns,
-            fused_steps=seen.fused,
-            own_rate=seen.own_rate,
-            notes=(*met, *seen.notes),
-        )
-        write_run(folder, record, [epoch for part in on_one_clock(steps, clocks) for epoch in part])
-
-    world.on_root(write)
+    return DataRecord(
+        name=point.workload.name,
+        kind="real",
+        sha256=script_id(script.path),
+        train_rows=seen.rows,
+        test_rows=0,
+        features=(),
+        classes=0,
+        note="the script brings its own data; the hash is of the script",
+    )
 
 
 def _epoch(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:

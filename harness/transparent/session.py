@@ -7,7 +7,7 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -33,10 +33,11 @@ from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
-from harness.transparent.observed_rank import start
+from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import ImportHook, OwnMaster, OwnRows, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names
 from harness.transparent.rank_files import PrivateFiles
+from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
 from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
@@ -83,14 +84,14 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.beside and self._watched():
+        if not self.witness.is_witness and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
         self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
-        several = self.world.size > 1 or self.witness.beside
+        several = self.world.size > 1 or self.witness.is_witness
         if several:
             self._seedings = same_randomness(self._agree, self._seed)
         self._clocks = AgreedClocks(self.world)
@@ -104,7 +105,7 @@ class Session:
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
-        with _rank_output(self.world.rank, self.settings.logs) as self._speak:
+        with rank_output(self.world.rank, self.settings.logs) as self._speak:
             if several:
                 self._part_files()
             if several:
@@ -119,18 +120,18 @@ class Session:
                     raise RunError(f"the script ended with exit code {end.code}") from end
                 if end.code:
                     raise RunError(str(end.code)) from end
-            if not self.witness.beside:
+            if not self.witness.is_witness:
                 self._finish()
         self._watch.stop()
 
     def _part_files(self) -> None:
         """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs."""
-        writes_apart = self.world.rank > 0 or self.witness.beside
+        writes_apart = self.world.rank > 0 or self.witness.is_witness
         files = None
         if writes_apart and not self._sees_ranks():
             files = enter(self.script, self.settings.logs, keep=self._kept_name())
         ranks_files = self.world.comm.allgather(files)
-        if not self.witness.beside:
+        if not self.witness.is_witness:
             ranks_files = ranks_files[1:]  # rank 0 writes the real ones
         self.witness.await_own_files()
         self._private = not self._sees_ranks() and all(
@@ -138,11 +139,11 @@ class Session:
         )
         if writes_apart and not self._private:
             PrivateFiles(self.settings.logs).install()
-        if self.world.rank == 0 and not self.witness.beside and not self._sees_ranks():
+        if self.world.rank == 0 and not self.witness.is_witness and not self._sees_ranks():
             self._tell_of_files([files for files in ranks_files if files is not None])
 
     def _kept_name(self) -> str:
-        keeps = self.settings.keep_rank_files and not self.witness.beside
+        keeps = self.settings.keep_rank_files and not self.witness.is_witness
         return f"rank-{self.world.rank}" if keeps else ""
 
     def _tell_of_files(self, ranks_files: Sequence[RankFiles]) -> None:
@@ -165,11 +166,11 @@ class Session:
         """Keep child processes out of what the ranks do."""
         leave = [seeding.enter_child for seeding in self._seedings]
         ChildProcesses([*leave, self._clocks.put_back, self.signals.leave_ranks]).begin()
-        if self.world.rank == 0 and not self.witness.beside:
+        if self.world.rank == 0 and not self.witness.is_witness:
             refuse_training_in_children(self.world, self.script.name, self.settings.logs, self._has_trained)
 
     def _has_trained(self) -> bool:
-        return OwnMaster.now or (self._found is not None and self._found[0].synchronised)
+        return HorovodScript.active or (self._found is not None and self._found[0].synchronised)
 
     def _watched(self) -> bool:
         """Tell whether there is to be a witness."""
@@ -186,12 +187,13 @@ class Session:
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
-        settings, places = self.settings, self.world.comm.allgather(observe())
+        settings = self.settings
+        places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
-            else start(
+            else start_witness(
                 self.world,
                 (settings, self.point),
                 self.script,
@@ -234,10 +236,10 @@ class Session:
         def begin() -> None:
             import tensorflow as tf
 
-            if OwnMaster.now:
+            if HorovodScript.active:
                 return
             self.witness.end()
-            OwnMaster.now = self._own.present = True
+            HorovodScript.active = self._own.present = True
             self.rank_variables.show()
             leave_own_files()
             for seeding in self._seedings:
@@ -245,9 +247,12 @@ class Session:
             if isinstance(tf.random.set_seed, AgreedSeeding):
                 tf.random.set_seed.undo()
 
-        host.watch, host.begin, host.answers = self._watch, begin, True
+        host.watch = self._watch
+        host.begin = begin
+        host.answers = True
         host.sums = lambda: None if self._found is None else self._found[0].collectives
-        host.follow, host.folder = self._follow, self.settings.logs / "hang"
+        host.follow = self._follow
+        host.folder = self.settings.logs / "hang"
         host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
 
@@ -262,7 +267,7 @@ class Session:
         """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
         self.world = world
         if self._found is not None:
-            self._found[0].world = self._found[0].collectives.world = world
+            self._found[0].go_on_with(world)
         if world.rank == 0:
             self._speak()
 
@@ -283,7 +288,7 @@ class Session:
         trained = self._found is not None and self._found[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
-        if self.world.size > 1 and not any(seen) and not OwnMaster.now:
+        if self.world.size > 1 and not any(seen) and not HorovodScript.active:
             raise SharedError(
                 UserError(
                     f"{self.script.name} made no optimizer step that could be synchronised: train with a Keras or "
@@ -294,7 +299,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
         runtime, measured = self._found
-        sha256 = (self._compare(runtime) if OwnMaster.now else runtime.verify()) or ""
+        sha256 = (self._compare(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
@@ -308,8 +313,8 @@ class Session:
         """Return `verify`'s hash of what a Horovod script has trained on all ranks; that it differs is the script's."""
         from harness.horovod.averaging import trained
 
-        runtime.forget()
-        runtime.remember(list(trained.values()))
+        runtime.variables.forget()
+        runtime.variables.remember(list(trained.values()))
         try:
             return runtime.verify()
         except SharedError as shared:
@@ -324,7 +329,7 @@ class Session:
         if not any(self.world.comm.allgather(bool(measured.epochs))):
             self._measure_loop(runtime, measured)
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
-        unwatched = [_UNWATCHED] * (self.world.size > 1 and not OwnMaster.now)
+        unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
         factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
@@ -352,7 +357,7 @@ class Session:
 
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
-        return self.world.size if self.settings.batch == "per-rank" or OwnMaster.now else 1
+        return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
 
     def _measure_loop(self, runtime: "Runtime", measured: "FitObservations") -> None:
         """Have the steps that the script made outside of `fit` be its epochs; all ranks together.
@@ -373,7 +378,7 @@ class Session:
         measured.batch = workload.batch_per_rank or workload.global_batch or 0
         steps = measured.epochs[-1].steps if measured.epochs else 0
         measured.rows = measured.batch * steps * (1 if self._own.present else factor)
-        values = [np.asarray(variable.numpy()) for variable in runtime.remembered]
+        values = [np.asarray(variable.numpy()) for variable in runtime.variables.trained]
         measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
         measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
 
@@ -443,10 +448,10 @@ def _run_rank(session: Session) -> int:
         host.code = end_together(session.world, shared.error)
         return host.code
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        shown = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(shown, (UserError, RunError)) and _all_fail(world):
-            return end_together(world, shown)
-        abort(world, shown)
+        reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
+        if isinstance(reason, (UserError, RunError)) and _all_fail(world):
+            return end_together(world, reason)
+        abort(world, reason)
     return 0
 
 
@@ -454,9 +459,9 @@ def _all_fail(world: World) -> bool:
     """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
     deadline = time.monotonic() + _ALIKE_S
     with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
-        there = world.comm.Ibarrier()
+        barrier = world.comm.Ibarrier()
         while time.monotonic() < deadline:
-            if there.Test():
+            if barrier.Test():
                 return True
             time.sleep(0.05)
     return False
@@ -468,29 +473,3 @@ def end_together(world: World, error: BaseException) -> int:
         print(f"harness: {error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
     return leave(world, 2 if isinstance(error, UserError) else 1)
-
-
-@contextlib.contextmanager
-def _rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
-    """Send what ranks above 0 print to a file of their own, standard error too; errors that end them come back.
-
-    Yield what has it come back before.
-    """
-    if rank == 0:
-        yield lambda: None
-        return
-    logs.mkdir(parents=True, exist_ok=True)
-    saved = os.dup(1), os.dup(2)
-    log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    _direct(log, log)
-    try:
-        yield lambda: _direct(*saved)
-    finally:
-        _direct(*saved)
-
-
-def _direct(output: int, errors: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(output, 1)
-    os.dup2(errors, 2)

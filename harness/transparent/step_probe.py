@@ -1,8 +1,8 @@
 """Probes of compiled steps: what a step makes of a batch and of its parts, before its batches are divided.
 
-A step is made four times for observation only: of some rows of a batch, of two parts of them and of them again, each
-time from the same state. Afterwards variables, draws and metrics are what they were before. All ranks probe the same
-rows, and rank 0's findings count.
+A step is made four times for observation only: with some rows of a batch, with two parts of these rows, and with all of
+them again, each time from the same state. Afterwards variables, random numbers and metrics are what they were before.
+All ranks probe the same rows, and rank 0's result counts.
 """
 
 import contextlib
@@ -31,7 +31,8 @@ class HeldState:
     """The values of variables, by their resource `handles`, to be put back after a step that does not count."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
-        self.handles = [handle for handle in {id(each): each for each in handles}.values() if _holds_value(handle)]
+        by_id = {id(handle): handle for handle in handles}
+        self.handles = [handle for handle in by_id.values() if _holds_value(handle)]
         self._values = [read_variable(handle) for handle in self.handles]
 
     def restore(self) -> None:
@@ -44,7 +45,7 @@ class HeldState:
         return numbers_of(self._values[place])
 
     def moved(self, counted: set[int]) -> "dict[int, np.ndarray[Any, Any]]":
-        """Return the values of floating-point variables that have changed, by place, but those of `counted` handles."""
+        """Return the values of floating-point variables that have changed, by place; `counted` handles are left out."""
         moved = {}
         for place, (handle, value) in enumerate(zip(self.handles, self._values, strict=True)):
             if not value.dtype.is_floating or id(handle) in counted:
@@ -83,9 +84,9 @@ def handle_of(variable: Any) -> Any:
 
 
 def probe_trainer(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Gather) -> bool:
-    """Tell if rows are independent to a training or test `step` of a Keras model, from the first rows of `data`.
+    """Tell whether rows are independent in a training or test `step` of a Keras model, from the first rows of `data`.
 
-    Take note of which of its gradients and numbers are sums.
+    Note which of its gradients and numbers are sums.
     """
     few = some(data, 0, min(ROWS, int(length(leading(data)))))
     few = few if int(length(leading(few))) > 1 else together([few, few])
@@ -110,9 +111,9 @@ def probe_trainer(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: 
 
 
 def probe_function(trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather) -> bool:
-    """Tell if rows are independent to a compiled `function`, from its arguments.
+    """Tell whether rows are independent in a compiled `function`, from its arguments.
 
-    Tensors of so many `rows` are the batch. Take note of which of its gradients and numbers are sums.
+    Tensors with `rows` rows are the batch. Note which of its gradients and numbers are sums.
     """
     if rows < 2:
         return False
@@ -130,9 +131,9 @@ def probe_function(trial: Trial, function: Any, args: Any, kwargs: Any, rows: in
     resources = [handle for trace in traces for handle in trace.captured_inputs if handle.dtype == tf.resource]
 
     def run(probe: GradientProbe, batch: Any) -> None:
-        given, named = batch
-        with contextlib.redirect_stdout(io.StringIO()):  # what it says while it is traced
-            outcome = function.python_function(*given, **named)
+        positional, named = batch
+        with contextlib.redirect_stdout(io.StringIO()):  # what it prints while it is traced
+            outcome = function.python_function(*positional, **named)
         probe.states = held.moved(probe.counted)
         for place, value in enumerate(tf.nest.flatten(outcome)):
             if tf.is_tensor(value) and value.shape.rank == 0 and not probe.is_result(value):
@@ -156,27 +157,27 @@ def _judged(
     held: HeldState,
     gather: Gather,
 ) -> bool:
-    """Make the four steps and take note of what their numbers are; tell whether rows are independent."""
+    """Make the four steps and note what their numbers are; tell whether rows are independent."""
     probes: list[GradientProbe] = []
-    unlike = False  # to the step a part is no batch
+    refuses_parts = False
     with steady():
         for batch in batches:
             probe = trial.probe = GradientProbe(whole=probes[0] if probes else None)
             try:
                 run(probe, batch)
             except (tf.errors.InvalidArgumentError, ValueError):
-                unlike = True
+                refuses_parts = True
                 break
             finally:
                 trial.probe = None
                 held.restore()
             probes.append(probe)
-    owners, verdicts = _verdicts(probes, rows) if not unlike else ([], [])
-    mixes = unlike or None in verdicts or _moves_by_rows(probes, held)
-    found = gather((mixes, verdicts))
-    if any(theirs for theirs, _ in found):
+    owners, verdicts = _verdicts(probes, rows) if not refuses_parts else ([], [])
+    mixes = refuses_parts or None in verdicts or _moves_by_rows(probes, held)
+    rank_results = gather((mixes, verdicts))
+    if any(rank_mixes for rank_mixes, _ in rank_results):
         return False
-    for owner, summed in zip(owners, found[0][1], strict=True):
+    for owner, summed in zip(owners, rank_results[0][1], strict=True):
         trial.note(owner, bool(summed))
     return True
 
@@ -196,8 +197,9 @@ def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object],
 
 
 def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
-    """Tell whether a step moves variables otherwise by parts of a batch: a queue of rows, or a moving mean of them."""
-    for place in sorted({place for probe in probes for place in probe.states}):
+    """Tell whether parts of a batch move variables differently: a queue of rows, or a moving mean of them."""
+    places = {place for probe in probes for place in probe.states}
+    for place in sorted(places):
         before = held.before(place)
         whole, first, second, again = (probe.states.get(place, before) for probe in probes)
         bound = _STATE * np.linalg.norm(whole - before) + 2 * np.linalg.norm(whole - again)
@@ -207,12 +209,13 @@ def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
 
 
 @contextlib.contextmanager
-def undrawn(kept: Sequence[Any]) -> Iterator[None]:
-    """Put back what TensorFlow draws eagerly with states of its own, or of generators among the `kept` variables."""
-    eager, before = context.context(), [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in kept]
+def undrawn(variables: Sequence[Any]) -> Iterator[None]:
+    """Put back `variables`, among them the states of generators, and the state of what TensorFlow draws eagerly."""
+    eager = context.context()
+    states = [(variable, tf.identity(tf.convert_to_tensor(variable))) for variable in variables]
     seeds = eager._rng.getstate()
     yield
-    for variable, value in before:
+    for variable, value in states:
         variable.assign(value)
     eager._rng.setstate(seeds)
     eager.clear_kernel_cache()  # which keeps how far each seed's numbers have been drawn
@@ -221,22 +224,32 @@ def undrawn(kept: Sequence[Any]) -> Iterator[None]:
 @contextlib.contextmanager
 def _unchanged(trainer: Any) -> Iterator[HeldState]:
     """Put back the variables of a model, its metrics, optimizer and attributes, and of Keras's draws without a seed."""
-    generator, seeds = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR), random.Random()
+    generator = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    seeds = random.Random()
     seeds.setstate(random.getstate())
-    attributes = [value for layer in trainer._flatten_layers() for value in vars(layer).values()]
-    listed = [part for value in attributes for part in (value if isinstance(value, (list, tuple)) else [value])]
-    own = [part for part in listed if isinstance(part, tf.Variable)]
-    own += [generator.state] if generator else []
-    known = [*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables, *own]
-    held = HeldState([handle_of(variable) for variable in known])
-    vars(seed_generator)["python_random"] = seeds  # first seeds: from Python's own, a thread of the data may draw
+    variables = [*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables]
+    variables += _attribute_variables(trainer)
+    if generator:
+        variables.append(generator.state)
+    held = HeldState([handle_of(variable) for variable in variables])
+    vars(seed_generator)["python_random"] = seeds  # for first seeds; a thread of the data may draw from Python's own
     try:
         yield held
     finally:
         set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, generator)
         vars(seed_generator)["python_random"] = random
         held.restore()
-        names = {id(variable) for variable in known}
-        for metric in trainer.metrics:  # what the step has made of a compiled metric was not there before
-            if any(id(variable) not in names for variable in metric.variables):
+        restored = {id(variable) for variable in variables}
+        for metric in trainer.metrics:  # the step may have made variables of a compiled metric
+            if any(id(variable) not in restored for variable in metric.variables):
                 metric.reset_state()
+
+
+def _attribute_variables(trainer: Any) -> list[tf.Variable]:
+    """Return the variables of TensorFlow that the layers of a model hold as attributes or in lists."""
+    variables = []
+    for layer in trainer._flatten_layers():
+        for value in vars(layer).values():
+            parts = value if isinstance(value, (list, tuple)) else [value]
+            variables += [part for part in parts if isinstance(part, tf.Variable)]
+    return variables

@@ -16,7 +16,7 @@ from harness.comm import turn_pass
 from harness.comm.exchange_order import in_sequence
 from harness.comm.turn_pass import pass_turn
 from harness.horovod import exchange
-from harness.transparent.patch import OwnMaster, replace
+from harness.transparent.patch import HorovodScript, replace
 from harness.transparent.script_record import ScriptEpoch
 
 _LEAST_STEPS = 3  # one that compiles, and two whose distance is a time
@@ -130,7 +130,7 @@ class MissedTurns:
     def _step(self, original: Callable[..., Any], optimizer: Any, *args: Any, **named: Any) -> Any:
         pairs, others, named = _taken_out(args, named)
         passed: list[Any] = []
-        if OwnMaster.now and turn_pass.built == self._passes:
+        if HorovodScript.active and turn_pass.built == self._passes:
             passed = pass_turn(_gradients(pairs))
         self._passes = turn_pass.built
         with tf.control_dependencies(passed):

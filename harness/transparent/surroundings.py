@@ -1,9 +1,9 @@
-"""What a script asks of its surroundings, as in one process: its rank, clocks, signals.
+"""What a script reads from its surroundings, as in one process: its rank, clocks, signals.
 
-Ranks whose clocks differ, or of which one gets a signal, would leave a loop at different steps; one that knows to be
-rank 1 would leave out what the script does on rank 0 only. So every rank is told that it is rank 0 of 1. What the
-script reads from a clock is what rank 0 has read there. A signal that reaches one rank has its handler run on all, at
-the next batch.
+Ranks whose clocks differ, or of which one gets a signal, would leave a loop at different steps. A rank that knows that
+it is rank 1 would leave out what the script does on rank 0 only. So every rank sees that it is rank 0 of 1. What the
+script reads from a clock is what rank 0 has read at the same place. When a signal reaches one rank, its handler runs on
+all ranks, at the next batch.
 """
 
 import os
@@ -19,10 +19,10 @@ from typing import Any
 
 from harness.base.turns import current_turns
 from harness.comm.world import World
-from harness.transparent.patch import OwnMaster, is_script
+from harness.transparent.patch import HorovodScript, is_script
 
 RANKS = "HARNESS_RANKS"
-"""Environment variable: how many ranks there are, for what is not told that it is alone (`DataSet`)."""
+"""Environment variable: how many ranks there are, for code that must know it (`DataSet`)."""
 
 _RANK_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMI_RANK"),
@@ -68,7 +68,7 @@ class RankVariables:
         setattr(MPI, _WORLD, MPI.COMM_SELF)
 
     def show(self) -> None:
-        """Put them back, for a script that sees to its ranks itself."""
+        """Put the variables back, for a script that sees to its ranks itself."""
         if self._world is None:
             return
         from mpi4py import MPI
@@ -78,10 +78,10 @@ class RankVariables:
 
 
 class AgreedClocks:
-    """Clocks that tell the script, on every rank, what rank 0 has read at the same place of the same step.
+    """Clocks that show the script, on every rank, what rank 0 has read at the same place of the same step.
 
-    Rank 0 sends each of its readings and waits for nobody. A rank that asks where rank 0 has not asked reads its own.
-    In a block the time in which others had their turns is left out.
+    Rank 0 sends each of its readings and waits for nobody. Where rank 0 has not read a clock, a rank reads its own. In
+    a turn block the time in which others had their turns is left out.
     """
 
     def __init__(self, world: World) -> None:
@@ -90,7 +90,8 @@ class AgreedClocks:
         self._asked: Counter[tuple[Any, ...]] = Counter()
         self._received: dict[tuple[Any, ...], float] = {}
         self._sent: deque[Any] = deque()
-        self._step = self._latest = 0  # that the script is in, and of which a reading has come last
+        self._step = 0  # of the script now
+        self._latest = 0  # the step of the last reading that has come
 
     def install(self) -> None:
         """Replace the clocks of `time`."""
@@ -99,7 +100,7 @@ class AgreedClocks:
         self._now = time.monotonic.__wrapped__  # type: ignore[attr-defined]
 
     def put_back(self) -> None:
-        """Let the clocks be as they were: in a child process."""
+        """Put the original clocks back: in a child process."""
         for name in _CLOCKS:
             clock = getattr(time, name)
             setattr(time, name, getattr(clock, "__wrapped__", clock))
@@ -115,7 +116,7 @@ class AgreedClocks:
             turns = current_turns()
             if turns is not None:
                 value -= type(value)(turns.state.paused * units)
-            if OwnMaster.now or self._world.size == 1:
+            if HorovodScript.active or self._world.size == 1:
                 return value
             if threading.current_thread() is not threading.main_thread():
                 return value
@@ -131,7 +132,7 @@ class AgreedClocks:
         if step != self._step:
             self._step = step
             self._asked.clear()
-            self._received = {known: reading for known, reading in self._received.items() if known[0] >= step}
+            self._received = {key: reading for key, reading in self._received.items() if key[0] >= step}
         self._asked[(step, place)] += 1
         key = (step, place, self._asked[(step, place)])
         comm = self._world.comm
@@ -149,7 +150,7 @@ class AgreedClocks:
         return self._received.pop(key, value)
 
     def _receive(self) -> None:
-        """Take what rank 0 has sent."""
+        """Take the readings that rank 0 has sent."""
         comm = self._world.comm
         while comm.iprobe(source=0, tag=_TAG):
             key, value = comm.recv(source=0, tag=_TAG)
@@ -175,26 +176,26 @@ class AgreedSignals:
 
     def install(self) -> None:
         """Replace `signal.signal` and `signal.getsignal`."""
-        known = signal.getsignal
+        original_getsignal = signal.getsignal
         self._original = signal.signal
-        replaced: Any = signal
-        replaced.signal = self._set
-        replaced.getsignal = lambda number: self._handlers.get(int(number)) or known(number)
+        module: Any = signal
+        module.signal = self._set
+        module.getsignal = lambda number: self._handlers.get(int(number)) or original_getsignal(number)
 
     def _set(self, number: int, handler: Any) -> Any:
         """Have `handler` run when a signal comes."""
-        if OwnMaster.now or not callable(handler) or not _is_own(sys._getframe(1).f_code.co_filename):
+        if HorovodScript.active or not callable(handler) or not _is_own(sys._getframe(1).f_code.co_filename):
             self._handlers.pop(int(number), None)
             return self._original(number, handler)
-        before = self._handlers.get(int(number))
+        replaced_handler = self._handlers.get(int(number))
         self._handlers[int(number)] = handler
         previous = self._original(number, self._note)
-        return before or previous
+        return replaced_handler or previous
 
     def _note(self, number: int, frame: Any) -> None:
-        """Take note of a signal; before anything is trained its handler runs at once."""
+        """Note a signal; before anything is trained its handler runs at once."""
         now = time.monotonic()
-        if self.gather is None or OwnMaster.now or not self.trains():
+        if self.gather is None or HorovodScript.active or not self.trains():
             self._handlers[number](number, frame)
         elif now - self._served.pop(number, -_LATE_S) >= _LATE_S:
             self._pending.add(number)
@@ -205,12 +206,13 @@ class AgreedSignals:
 
     def meet(self) -> None:
         """Run the handlers of signals that have reached any rank since; all ranks together."""
-        if not self._handlers or self.gather is None or OwnMaster.now:
+        if not self._handlers or self.gather is None or HorovodScript.active:
             return
-        own, self._pending = self._pending, set()
-        found = self.gather(sorted(own), "signals")
-        for number in sorted({number for numbers in found for number in numbers}):
-            if number not in own:
+        pending = self._pending
+        self._pending = set()
+        rank_numbers = self.gather(sorted(pending), "signals")
+        for number in sorted({number for numbers in rank_numbers for number in numbers}):
+            if number not in pending:
                 self._served[number] = time.monotonic()
             if number in self._handlers:
                 self._handlers[number](number, sys._getframe(1))

@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.patch import OwnMaster, replace
+from harness.transparent.patch import HorovodScript, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
@@ -42,7 +42,7 @@ class Sessions:
         self._whole: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._held: weakref.WeakKeyDictionary[Any, list[_SessionVariable]] = weakref.WeakKeyDictionary()
+        self._variables: weakref.WeakKeyDictionary[Any, list[_SessionVariable]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Replace the optimizers' `apply_gradients` (`minimize` calls it) and `run` of all sessions."""
@@ -67,40 +67,39 @@ class Sessions:
             )
         with self._runtime.quietly():
             pairs = original(optimizer, loss, *args, **kwargs)
-        means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], own=True)
+        means = self._averaged([gradient for gradient, _ in pairs], [variable for _, variable in pairs], of_rank=True)
         return [(mean, variable) for mean, (_, variable) in zip(means, pairs, strict=True)]
 
     def _gradients(self, original: Callable[..., Any], ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(ys, xs, *args, **kwargs)
-        wanted = tf.nest.flatten(xs)
-        if self._runtime.quiet or not all(hasattr(x, "initializer") for x in wanted):
-            return found
+        """Average the gradients of variables that a graph's `tf.gradients` takes."""
+        gradients = original(ys, xs, *args, **kwargs)
+        sources = tf.nest.flatten(xs)
+        if self._runtime.quiet or not all(hasattr(source, "initializer") for source in sources):
+            return gradients
         if tf.compat.v1.executing_eagerly_outside_functions():
             raise UserError(
                 "the script takes tf.gradients inside a tf.function, which cannot be divided over the ranks: "
                 "take them from a tf.GradientTape"
             )
-        return self._averaged(found, wanted, own=True)
+        return self._averaged(gradients, sources, of_rank=True)
 
-    def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any], *, own: bool = False) -> list[Any]:
-        """Return means over the ranks; the operations of the graph that make them are known from then on."""
+    def _averaged(self, gradients: Sequence[Any], variables: Sequence[Any], *, of_rank: bool = False) -> list[Any]:
+        """Return means over the ranks; `_averaging` knows the operations that make them from then on."""
         if not self._runtime.sync.shares_gradients:
             return list(gradients)
         graph = tf.compat.v1.get_default_graph()
-        taken = [
-            part.op for each in gradients for part in tf.nest.flatten(each, expand_composites=True) if part is not None
-        ]
-        kinds = {op.type for op in upstream(taken) if DIVIDED not in op.name}
-        if not self._runtime.witness.beside and any(draw in kind for kind in kinds for draw in _DRAWS):
+        parts = tf.nest.flatten(list(gradients), expand_composites=True)
+        operations = [part.op for part in parts if part is not None]
+        kinds = {op.type for op in upstream(operations) if DIVIDED not in op.name}
+        if not self._runtime.witness.is_witness and any(draw in kind for kind in kinds for draw in _DRAWS):
             self._runtime.witness.end(DRAWN)
-        known = {op.name for op in graph.get_operations()}
-        means = self._synchroniser.gradients(gradients, variables, own=own)
+        names_before = {op.name for op in graph.get_operations()}
+        means = self._synchroniser.gradients(gradients, variables, of_rank=of_rank)
         self._synchroniser.averaged(variables)
-        fresh = {op.name for op in graph.get_operations() if op.name not in known}
+        fresh = {op.name for op in graph.get_operations() if op.name not in names_before}
         self._averaging.setdefault(graph, set()).update(fresh)
-        raw = [
-            one for one, mean in zip(gradients, means, strict=True) if isinstance(one, tf.Tensor) and one is not mean
-        ]
+        pairs = zip(gradients, means, strict=True)
+        raw = [gradient for gradient, mean in pairs if isinstance(gradient, tf.Tensor) and gradient is not mean]
         self._raw.setdefault(graph, []).extend(raw)
         return means
 
@@ -121,7 +120,7 @@ class Sessions:
         if tf.executing_eagerly() or hasattr(graph, "captures"):
             self._synchroniser.begin(variables)
             means = self._synchroniser.gradients(gradients, variables)
-            self._runtime.stepped()
+            self._runtime.count_step()
         else:
             means = self._averaged(gradients, variables)
         return original(optimizer, list(zip(means, variables, strict=True)), *args, **kwargs)
@@ -129,17 +128,18 @@ class Sessions:
     def _run(
         self, original: Callable[..., Any], session: Any, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
+        """Run a session: a run that trains is given this rank's rows of what is fed."""
         graph = session.graph
         if self._runtime.quiet or not self._averaging.get(graph):
             return original(session, fetches, feed_dict, *args, **kwargs)
         operations = _operations(graph, fetches)
-        found = self._kinds_of(graph, operations)
-        if "trains" not in found:
-            if "writes" in found:
-                self._equal.discard(session)  # initialised or restored: every rank its own way
+        kinds = self._kinds_of(graph, operations)
+        if "trains" not in kinds:
+            if "writes" in kinds:
+                self._equal.discard(session)  # initialised or restored, by every rank for itself
             outcome = original(session, fetches, feed_dict, *args, **kwargs)
-            rows = self._fed(graph, feed_dict or {})[1]  # every rank's own count, all of what is fed otherwise
-            return self._average(outcome, rows) if self._runtime.own.present and rows else outcome
+            rows = self._fed(graph, feed_dict or {})[1]
+            return self._average(outcome, rows) if self._runtime.own_rows.present and rows else outcome
         if session not in self._equal:
             self._start_equal(session, original)
         original = partial(_run_fed, original)
@@ -155,99 +155,88 @@ class Sessions:
         def fed_only(fetch: Any, value: Any) -> Any:
             return value if "fed" in self._kinds_of(graph, _operations(graph, fetch)) else None
 
-        fed = tree.map_structure_up_to(fetches, fed_only, fetches, outcome)
-        self._runtime.witness.numbers("run", fed)
+        self._runtime.witness.numbers("run", tree.map_structure_up_to(fetches, fed_only, fetches, outcome))
         return outcome
 
-    def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any], run_too: set[str]) -> None:
-        """Find out by the first batch whether its rows can be divided: the loss is to be a mean over them.
+    def _try(self, session: Any, run: Callable[..., Any], feed: Mapping[Any, Any], run_names: set[str]) -> None:
+        """Find out with the first batch whether its rows can be divided: the loss must be a mean over them.
 
-        Of the graph's gradients those count that `run_too`, the operations of the run by name, has.
+        Only those of the graph's gradients count that are among `run_names`, the names of the operations of the run.
 
         Raises:
-            UserError: it is not, and every rank has rows of its own.
+            UserError: it is no mean, and every rank has rows of its own.
         """
         graph = session.graph
-        raw = [each for each in self._raw.get(graph, []) if each.op.name in run_too]
+        raw = [gradient for gradient in self._raw.get(graph, []) if gradient.op.name in run_names]
         arrays, rows = self._fed(graph, feed)
         if not raw or rows < 2:
             return
         batch = {key: value for key, value in arrays.items() if _of_batch(key, value, rows)}
-
-        drawing = [op for op in upstream([each.op for each in raw]) if op.type in _STATEFUL]
-        draws = [op for op in drawing if graph.is_feedable(op.outputs[0])]  # a state that the trial must not advance
-
-        def gradients(given: Mapping[Any, Any]) -> list[Any]:
-            fed = {**arrays, **given}
-            for op, shape in zip(draws, run(session, [op.inputs[0] for op in draws], fed), strict=True):
-                drawn = np.random.RandomState(0).uniform(0.02, 0.98, shape[1:])  # for each row: nothing is really drawn
-                fed[op.outputs[0]] = np.broadcast_to(drawn, shape)
-            return list(run(session, raw, fed))
-
         first = first_part(rows)
-        parts = [{key: value[chosen] for key, value in batch.items()} for chosen in (slice(first), slice(first, None))]
-        found = [gradients(given) for given in (batch, *parts, batch)]
-        vectors = [np.concatenate([np.float64(part).ravel() for part in each]) for each in found]
-        verdict = is_sum(vectors, rows) is not False
-        verdict = self._runtime.collectives.gather(verdict, "trial of the gradients")[0]
-        if verdict and self._runtime.own.present:
+        parts = [_slice(batch, 0, first), _slice(batch, first, rows)]
+        take = partial(_gradients_without_draws, session, run, raw)
+        gradients = [take({**arrays, **part}) for part in (batch, *parts, batch)]
+        is_mixed = is_sum(gradients, rows) is not False
+        is_mixed = self._runtime.collectives.gather(is_mixed, "trial of the gradients")[0]
+        if is_mixed and self._runtime.own_rows.present:
             raise UserError(
                 "the loss of the TensorFlow-1 graph is not a mean over independent rows, which cannot be "
                 "made of every rank's own rows: make it a mean (tf.reduce_mean), or leave out DataSet"
             )
-        if verdict:
+        if is_mixed:
             self._whole.add(graph)
-            self._runtime.whole(MIXED)
+            self._runtime.compute_whole(MIXED)
 
     def _kinds_of(self, graph: Any, operations: Sequence[Any]) -> frozenset[str]:
         """Return what running `operations` does: ``trains``, ``writes`` variables otherwise, uses what is ``fed``.
 
-        Any of the three, or none. What uses nothing that is fed, as a count of steps, is read before or after the run
-        writes it: TensorFlow does not say which.
+        Any of the three, or none. A value that does not follow from what is fed, such as a count of steps, is read
+        before or after the run writes it: TensorFlow does not say which.
         """
-        known = self._kinds.setdefault(graph, {})
-        found: frozenset[str] = frozenset()
+        kinds_by_name = self._kinds.setdefault(graph, {})
+        kinds: frozenset[str] = frozenset()
         for op in operations:
-            if op.name not in known:
-                known[op.name] = _kinds(op, self._averaging[graph])
-            found |= known[op.name]
-        return found
+            if op.name not in kinds_by_name:
+                kinds_by_name[op.name] = _kinds(op, self._averaging[graph])
+            kinds |= kinds_by_name[op.name]
+        return kinds
 
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""
         with session.graph.as_default():
-            held = [_SessionVariable(variable, session, run) for variable in tf.compat.v1.global_variables()]
+            variables = [_SessionVariable(variable, session, run) for variable in tf.compat.v1.global_variables()]
         with self._runtime.quietly():  # the graph may be finalised: no new operation
-            self._runtime.start_equal([each for each in held if each.dtype != tf.string], "initial weights")
+            numbers = [variable for variable in variables if variable.dtype != tf.string]
+            self._runtime.variables.start_equal(numbers, "initial weights")
         self._equal.add(session)
-        self._held[session] = held
-        self._runtime.remember(held)
+        self._variables[session] = variables
+        self._runtime.variables.remember(variables)
 
     def _close(self, original: Callable[..., Any], session: Any) -> None:
         """Keep the values of a session that has trained: they go with it."""
-        for held in self._held.pop(session, []):
-            held.numpy()
+        for variable in self._variables.pop(session, []):
+            variable.numpy()
         original(session)
 
     def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
         rank, size = self._runtime.world.rank, self._runtime.world.size
         arrays, total = self._fed(graph, feed)
-        if self._runtime.own.present:
+        if self._runtime.own_rows.present:
             rows = total or 1
             return {**feed, placeholder(graph, self._runtime.rows.default): float(rows)}, rows
         if not total:
             fixed = [key for key, value in arrays.items() if value.ndim and key.shape.as_list()[0] > 1]
-            at = f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows" if fixed else ""
-            self._runtime.whole(at or "a training run of the session is fed no batch that can be divided")
+            why = f"placeholder '{fixed[0].name}' takes exactly {fixed[0].shape.as_list()[0]} rows" if fixed else ""
+            self._runtime.compute_whole(why or "a training run of the session is fed no batch that can be divided")
         if graph in self._whole or not total:
-            own = float(rank == 0)
-            return {**feed, placeholder(graph, self._runtime.rows.default): own}, (total or 1) * (rank == 0)
+            weight = float(rank == 0)
+            return {**feed, placeholder(graph, self._runtime.rows.default): weight}, (total or 1) * (rank == 0)
         begin, count = bounds(total, rank, size)
-        begin, shown = min(begin, total - 1), max(count, 1)
+        begin = min(begin, total - 1)
+        end = begin + max(count, 1)
         divided: dict[Any, Any] = {
-            key: value[begin : begin + shown] if _of_batch(key, value, total) else value
-            for key, value in arrays.items()
+            key: value[begin:end] if _of_batch(key, value, total) else value for key, value in arrays.items()
         }
         self._runtime.divided += 1
         divided[placeholder(graph, self._runtime.rows.default)] = float(count)
@@ -286,7 +275,7 @@ def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
     from harness.horovod.averaging import trained
 
     graph = session.graph
-    if OwnMaster.now and not session._closed and graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
+    if HorovodScript.active and not session._closed and graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
         variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
         held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
         with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
@@ -297,10 +286,11 @@ def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
 
 
 class _SessionVariable:
-    """A variable together with the session that holds its value, for the proof."""
+    """A variable together with the session that holds its value, for the comparison of the replicas."""
 
     def __init__(self, variable: Any, session: Any, run: Callable[..., Any]) -> None:
-        self.path, self.dtype = variable.name, variable.dtype.base_dtype
+        self.path = variable.name
+        self.dtype = variable.dtype.base_dtype
         self._variable = variable
         self._session = session
         self._run = run
@@ -321,7 +311,7 @@ def _run_fed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a session.
 
     Raises:
-        UserError: a placeholder of another training of the graph is not fed, whose averages come before this one's.
+        UserError: a placeholder is not fed on which averages of another training of the graph depend.
     """
     try:
         return original(*args, **kwargs)
@@ -352,7 +342,34 @@ def _of_batch(key: Any, value: Any, rows: int) -> bool:
 
 def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
     """Return what running `op` does: see `Sessions._kinds_of`. Operations in `averaging` train."""
-    found = upstream([op])
-    trains = {"trains"} if any(each.name in averaging for each in found) else set()
-    fed = {"fed"} if any(each.type.startswith("Placeholder") for each in found) else set()
-    return frozenset(trains | fed | ({"writes"} if any(each.type in _WRITES for each in found) else set()))
+    operations = upstream([op])
+    kinds = set()
+    if any(operation.name in averaging for operation in operations):
+        kinds.add("trains")
+    if any(operation.type.startswith("Placeholder") for operation in operations):
+        kinds.add("fed")
+    if any(operation.type in _WRITES for operation in operations):
+        kinds.add("writes")
+    return frozenset(kinds)
+
+
+def _slice(batch: Mapping[Any, Any], begin: int, end: int) -> dict[Any, Any]:
+    """Return the rows from `begin` to `end` of what is fed."""
+    return {key: value[begin:end] for key, value in batch.items()}
+
+
+def _gradients_without_draws(
+    session: Any, run: Callable[..., Any], gradients: Sequence[tf.Tensor], feed: Mapping[Any, Any]
+) -> "np.ndarray[Any, Any]":
+    """Return all numbers of `gradients`, float64 [n], with the same random numbers for every row.
+
+    The random numbers are fed, as a trial must not advance the state of the operations that draw them.
+    """
+    operations = [gradient.op for gradient in gradients]
+    drawing = [op for op in upstream(operations) if op.type in _STATEFUL]
+    draws = [op for op in drawing if session.graph.is_feedable(op.outputs[0])]
+    fed = dict(feed)
+    for op, shape in zip(draws, run(session, [op.inputs[0] for op in draws], fed), strict=True):
+        drawn = np.random.RandomState(0).uniform(0.02, 0.98, shape[1:])
+        fed[op.outputs[0]] = np.broadcast_to(drawn, shape)
+    return np.concatenate([np.float64(part).ravel() for part in run(session, list(gradients), fed)])

@@ -1,9 +1,9 @@
 """What ranks and the witness have in common: they look at the same gradients and numbers, in the same graphs.
 
-The witness is one more process, which runs the script alone and undivided beside the ranks. Rank 0 starts it and
-compares the averaged gradients of the first steps of each training, and the numbers that steps return meanwhile, with
-the witness's (`observed_rank`, `witness_process`). It knows nothing of what a script does: what trains otherwise on
-parts than on whole batches is seen to.
+The witness is one more process, which runs the script alone and undivided at the same time as the ranks. Rank 0 starts
+it. Rank 0 compares the averaged gradients of the first steps of each training, and the numbers that these steps return,
+with the witness's (`observed_rank`, `witness_process`). The comparison needs no knowledge of what a script does: it
+shows whatever trains differently on parts of a batch than on whole batches.
 """
 
 import itertools
@@ -29,7 +29,7 @@ DRAWN = (
 
 
 class Alone:
-    """What a process without others has in the place of a communicator."""
+    """The communicator of a process without others."""
 
     def bcast(self, value: Any, root: int) -> Any:
         """Return `value`."""
@@ -47,8 +47,8 @@ class Alone:
 class Judged:
     """A training: gradients of the same variables by one compiled step, or by one line of the script.
 
-    `number` counts trainings, `looked` its gradients that have been looked at. `switch` is read by what is built into
-    graphs. `held` keeps alive what it is told apart by.
+    `number`: its place among the trainings of the script. `looked`: how many of its gradients have been looked at.
+    `switch`: a variable that graphs read, or a placeholder: whether to look. `held`: objects whose ids identify it.
     """
 
     number: int
@@ -58,14 +58,17 @@ class Judged:
 
 
 class NoWitness:
-    """Neither is a witness beside this process, nor is it one. `beside`: whether it is; `ranks`: those it is beside.
+    """A process without a witness, and the interface of those with one.
 
-    `coarse`: whether some of the script's layers compute in types of 16 bits; `nudges`: whether first weights are moved
-    by some roundings.
+    `is_witness`: whether this process is the witness; `ranks`: how many ranks it stands for then, else 0. `coarse`:
+    whether some of the script's layers compute in types of 16 bits. `nudges`: whether first weights are moved by some
+    roundings.
     """
 
-    beside, ranks = False, 0
-    coarse = nudges = False
+    is_witness = False
+    ranks = 0
+    coarse = False
+    nudges = False
 
     def install(self, runtime: Any) -> None:
         """Prepare, once TensorFlow is there."""
@@ -82,35 +85,35 @@ class NoWitness:
     def gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None, training: object = None
     ) -> list[Any]:
-        """Take note of the averaged `gradients` of a step of so many `rows`, also where its graph is being built.
+        """Look at the averaged `gradients` of a step, also while its graph is being built; return them.
 
-        `training` is what tells it from others, None for the line of the script. Return the gradients, of which a graph
-        has to use what is returned.
+        A graph must use what is returned. `rows`: of the batch of all ranks, a float32 scalar. `training`: the compiled
+        step, None where the line of the script identifies the training.
         """
         return list(gradients)
 
     def off(self, graph: Any) -> dict[Any, bool]:
-        """Return what is to be fed to a session's run of `graph` when nobody looks any more."""
+        """Return what to feed to a session's run of `graph` so that nobody looks at its gradients any more."""
         return {}
 
     def numbers(self, place: str, structure: Any) -> Any:
-        """Take note of the single numbers in `structure`, which the step at `place` returns; return it."""
+        """Look at the single numbers in `structure`, which the step at `place` returns; return it."""
         return structure
 
     def await_own_files(self) -> None:
         """Wait until the witness has files of its own: what rank 0 writes from then on it does not see."""
 
     def reads(self) -> None:
-        """Take note that the script reads a file that rank 0 may have written."""
+        """Note that the script reads a file that rank 0 may have written."""
 
     def end(self, why: str = "") -> None:
-        """Have the witness go; `why`, or what it has shown, is told."""
+        """End the witness; `why`, or what it has shown, is printed."""
 
 
 class PeerRank(NoWitness):
-    """What another rank has while rank 0 has a witness: it looks at nothing, but builds the same graphs as rank 0.
+    """A rank above 0 while rank 0 has a witness: it looks at nothing, but builds the same graphs as rank 0.
 
-    TensorFlow may round otherwise in another graph, and then the replicas would differ.
+    TensorFlow may round differently in another graph, and then the replicas would differ.
     """
 
     def __init__(self, *, steps: float = STEPS, over: bool = True) -> None:
@@ -170,12 +173,12 @@ class PeerRank(NoWitness):
         parts = [[part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part] for part in gradients]
         look = partial(self._look, judged, names, [len(part) for part in parts])
 
-        def now() -> list[tf.Tensor]:
+        def tensors() -> list[tf.Tensor]:
             counted = tf.zeros([]) if rows is None else rows
-            return [tf.convert_to_tensor(each) for each in (counted, *itertools.chain(*parts))]
+            return [tf.convert_to_tensor(part) for part in (counted, *itertools.chain(*parts))]
 
         if eager:
-            look(*(each.numpy() for each in now()))
+            look(*(tensor.numpy() for tensor in tensors()))
             return list(gradients)
         if tf.compat.v1.executing_eagerly_outside_functions():
             from harness.transparent.rows import own_variable
@@ -186,15 +189,15 @@ class PeerRank(NoWitness):
         else:
             going = tf.compat.v1.placeholder_with_default(True, (), name="harness_witness")
             self._fed.append((going, judged))
-        seen = tf.cond(going, lambda: tf.numpy_function(look, now(), tf.int64), lambda: tf.constant(0, tf.int64))
+        seen = tf.cond(going, lambda: tf.numpy_function(look, tensors(), tf.int64), lambda: tf.constant(0, tf.int64))
         with tf.control_dependencies([seen]):
             return [tf.identity(gradient) for gradient in gradients]
 
     def _look(self, judged: Judged, names: tuple[str, ...], counts: Sequence[int], rows: Any, *arrays: Any) -> np.int64:
         if self._over or judged.looked >= self._steps:
             return np.int64(0)
-        rest = iter(arrays)
-        gradients = [measures(*(next(rest) for _ in range(count))) for count in counts]
+        remaining = iter(arrays)
+        gradients = [measures(*itertools.islice(remaining, count)) for count in counts]
         self._step += 1
         judged.looked += 1
         self._numbers_left = self._steps
@@ -222,27 +225,33 @@ class PeerRank(NoWitness):
         """Look at the numbers that a step returns."""
         if self._over or self._numbers_left <= 0:
             return structure
-        import tensorflow as tf
         from tensorflow.python.util.nest import flatten_with_joined_string_paths
 
-        known = structure
-        if isinstance(known, dict):  # a monitored session's has its hooks for keys, which no order sorts
-            named = enumerate(known.items())
-            known = {key if isinstance(key, str) else str(place): value for place, (key, value) in named}
-        found = [
-            (f"{place} {path}".strip(), float(leaf))
-            for path, leaf in flatten_with_joined_string_paths(known)
-            if (tf.is_tensor(leaf) or isinstance(leaf, np.number))
-            and not len(leaf.shape)
-            and (tf.as_dtype(leaf.dtype).is_floating or tf.as_dtype(leaf.dtype).is_integer)
-        ]
-        if found:
+        named = structure
+        if isinstance(structure, dict):  # a monitored session's has its hooks for keys, which no order sorts
+            items = enumerate(structure.items())
+            named = {key if isinstance(key, str) else str(number): value for number, (key, value) in items}
+        names = []
+        numbers = []
+        for path, leaf in flatten_with_joined_string_paths(named):
+            if _is_number(leaf):
+                names.append(f"{place} {path}".strip())
+                numbers.append([float(leaf)])
+        if names:
             self._numbers_left -= 1
-            self.take(
-                Observation("number", tuple(name for name, _ in found), np.array([[value] for _, value in found]))
-            )
+            self.take(Observation("number", tuple(names), np.array(numbers)))
         return structure
 
-    def take(self, seen: Observation) -> None:
-        """Take what has been seen."""
+    def take(self, observation: Observation) -> None:
+        """Compare an observation, or send it."""
         raise NotImplementedError
+
+
+def _is_number(leaf: Any) -> bool:
+    """Tell whether `leaf` is a single number, a tensor or NumPy's."""
+    import tensorflow as tf
+
+    if not (tf.is_tensor(leaf) or isinstance(leaf, np.number)) or len(leaf.shape):
+        return False
+    dtype = tf.as_dtype(leaf.dtype)
+    return bool(dtype.is_floating or dtype.is_integer)

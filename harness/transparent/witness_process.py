@@ -1,4 +1,4 @@
-"""The witness process: it runs the script alone, and sends what it sees to rank 0."""
+"""The witness process: it runs the script alone, and sends its observations to rank 0."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ _REST_S = 30.0  # that it goes on without anything to compare
 
 
 class WitnessProcess(PeerRank):
-    """The witness's end: it sends what it sees of `steps` gradients of each training, until rank 0 hangs up."""
+    """The witness: it sends observations of `steps` gradients of each training, until rank 0 closes the connection."""
 
-    beside = True
+    is_witness = True
 
     def __init__(self, line: Connection, ranks: int, steps: float) -> None:
         super().__init__(steps=steps, over=False)
@@ -29,12 +29,12 @@ class WitnessProcess(PeerRank):
         self._asked = 0
         self._rests_since: float | None = None
         self._sends = threading.Lock()
-        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._shared: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._end_after_rest, daemon=True).start()
 
     def _end_after_rest(self) -> None:
-        """End this process where nothing has been looked at for long."""
+        """End this process when nothing has been looked at for `_REST_S` seconds."""
         while self._rests_since is None or time.monotonic() - self._rests_since < _REST_S:
             time.sleep(1.0)
         self.end()
@@ -47,28 +47,28 @@ class WitnessProcess(PeerRank):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
 
     def begins(self) -> None:
-        """Be looked at again."""
+        """Go on: another training is looked at."""
         self._rests_since = None
 
     def _listen(self) -> None:
         try:
-            while (told := self._line.recv()) is not None:
-                self._told.put(told[0])
+            while (message := self._line.recv()) is not None:
+                self._shared.put(message[0])
         except (EOFError, OSError):
             pass
         self.end()
 
     def share(self, value: Any) -> Any:
-        """Wait for rank 0's, which is told that this process waits."""
+        """Return rank 0's value at this place of the script; rank 0 is told that this process waits for it."""
         self._asked += 1
         with self._sends:
             self._line.send(self._asked)
-        return self._told.get()
+        return self._shared.get()
 
-    def take(self, seen: Observation) -> None:
-        """Tell rank 0."""
+    def take(self, observation: Observation) -> None:
+        """Send an observation to rank 0."""
         with self._sends:
-            self._line.send(seen)
+            self._line.send(observation)
 
     def reads(self) -> None:
         """End, if anything has been trained: what rank 0 has in the file may be of another step."""
@@ -81,9 +81,9 @@ class WitnessProcess(PeerRank):
 
 
 def enter() -> tuple[WitnessProcess, tuple[Any, ...]]:
-    """Be the witness that `start` has started; return it and its words."""
+    """Be the witness that `start_witness` has started; return it, and the settings and the point of the launch."""
     line = Connection(os.dup(0))
-    with Path(os.environ.get(INPUT, os.devnull)).open() as given:
-        os.dup2(given.fileno(), 0)
+    with Path(os.environ.get(INPUT, os.devnull)).open() as script_input:
+        os.dup2(script_input.fileno(), 0)
     ranks, steps, *words = line.recv()
     return WitnessProcess(line, ranks, steps), tuple(words)

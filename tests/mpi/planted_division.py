@@ -10,7 +10,7 @@ import tensorflow as tf
 from harness.transparent import collectives, rows
 from harness.transparent.__main__ import main
 from harness.transparent.keras_layers import Layers
-from harness.transparent.runtime import Runtime
+from harness.transparent.replica_variables import ReplicaVariables
 
 _held: list[Any] = []
 
@@ -105,10 +105,10 @@ def own_statistics(original: Callable[..., Any], layers: Any, moments: Callable[
     return moments(*args)
 
 
-def unequal(original: Callable[..., Any], runtime: Any, variables: Any, *args: Any) -> None:
+def unequal(original: Callable[..., Any], replica: Any, variables: Any, *args: Any) -> None:
     """Have rank 1 begin with another first variable."""
-    original(runtime, variables, *args)
-    if runtime.world.rank and args == ("initial weights",):
+    original(replica, variables, *args)
+    if replica.world.rank and args == ("initial weights",):
         with tf.init_scope():
             variables[0].assign(variables[0].numpy() + 0.05)
 
@@ -135,7 +135,7 @@ PLACES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "sparse-shifted": (collectives.Collectives, "slices", shifted),
     "sparse-sum": (collectives.Collectives, "slices", unscaled),
     "own-statistics": (Layers, "_moments", own_statistics),
-    "unequal-start": (Runtime, "start_equal", unequal),
+    "unequal-start": (ReplicaVariables, "start_equal", unequal),
 }
 
 if __name__ == "__main__":

@@ -114,24 +114,34 @@ def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
     assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
 
 
+# What a slower version has at the end of its turn_pass.py: steps by way of Python, where each of them waits.
+DELAYED = """
+import time
+
+_pass_at_once = _pass
+
+
+def _operations(current):
+    return None
+
+
+def _pass(_):
+    time.sleep({seconds})
+    return _pass_at_once(_)
+"""
+
+
 # Not with the fixture `warm`: what it starts has imported the harness of this tree.
-def compared(folder: Path, *, delay: str = "", budget_s: float = 300) -> Check:
-    """Return the check of this commit against itself, the new one with the statement `delay` in every step."""
+def compared(folder: Path, *, delay_s: float = 0.0, budget_s: float = 300) -> Check:
+    """Return the check of this commit against itself, the new one with `delay_s` more in every step."""
     commit = git("rev-parse", "HEAD")
     assert STUDY.data_id == locate(STUDY.workload, None).data_id
     with checkout(commit) as tree:
         new = folder / "tree"
         shutil.copytree(tree, new, ignore=shutil.ignore_patterns(".git"))
-        if delay:
-            exchange = new / "harness/comm/turn_pass.py"
-            text = exchange.read_text()
-            for place, other in (
-                ("native = _operations(current)", "native = None"),
-                ("def _pass(_: object) -> np.int64:\n", f"def _pass(_: object) -> np.int64:\n    {delay}\n"),
-            ):
-                assert text.count(place) == 1
-                text = text.replace(place, other)
-            exchange.write_text(text)
+        if delay_s:
+            with (new / "harness/comm/turn_pass.py").open("a") as module:
+                module.write(DELAYED.format(seconds=delay_s))
         old = Version(name="then", sweep=STUDY, tree=tree, commit=commit)
         both = VersionDuel(
             old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
@@ -161,5 +171,5 @@ def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
 def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")
-    found = compared(tmp_path, delay="import time; time.sleep(0.002)")
+    found = compared(tmp_path, delay_s=0.002)
     assert found.verdict == REGRESSION, found.rows

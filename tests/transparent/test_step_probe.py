@@ -22,7 +22,8 @@ T = (X @ np.array([[1.0], [-2.0], [0.5]], "float32")) + 0.1
 def trial(monkeypatch):
     """Gradients of tapes go into the trial's probe, as on ranks."""
     known = Trial()
-    runtime = SimpleNamespace(collectives=SimpleNamespace(trial=known), is_of_rows=lambda variable: False, quiet=True)
+    variables = SimpleNamespace(is_of_rows=lambda variable: False)
+    runtime = SimpleNamespace(collectives=SimpleNamespace(trial=known), variables=variables, quiet=True)
     taken = partial(GradientAverager(runtime)._gradient, tf.GradientTape.gradient)
     monkeypatch.setattr(tf.GradientTape, "gradient", lambda *args, **kwargs: taken(*args, **kwargs))
     return known
@@ -120,7 +121,7 @@ def test_another_model_makes_another_step_and_another_batch_does_not():
 def test_a_step_of_a_fixed_number_of_rows_is_whole(trial):
     notes = []
     sync = SimpleNamespace(shares_gradients=True)
-    runtime = SimpleNamespace(sync=sync, witness=SimpleNamespace(beside=False), whole=notes.append)
+    runtime = SimpleNamespace(sync=sync, witness=SimpleNamespace(is_witness=False), compute_whole=notes.append)
     function = tf.function(lambda v: v, input_signature=[tf.TensorSpec((ROWS, COLUMNS))])
     function(X)
     step = CompiledStep(function=function, held=())

@@ -159,7 +159,7 @@ def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch)
     whole, compiled = drawn(10), tf.function(drawn)
     place = Place(4, 3, 10, 3)
     rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
-    runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), feeding=True, in_trainer=False)
+    runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), loop=True, in_trainer=False)
     for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
         monkeypatch.setattr(room, name, partial(ScriptDraws(runtime)._by_place, getattr(room, name)))
     np.testing.assert_array_equal(drawn(3), whole[4:7])

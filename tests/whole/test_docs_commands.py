@@ -23,6 +23,7 @@ LONG = {
     "harness probe": "two minutes; tests/probe/test_probe.py runs a small one",
     "harness COMMAND": "stands for any",
     "make doctor": "asks MPI and TensorFlow, 15 s; tests/doctor/test_doctor.py runs it",
+    "harness doctor": "as make doctor",
     "make data DATASET=higgs ACTION=fetch": "downloads",
     "make probe": "two minutes; tests/probe/test_probe.py runs a small one",
     "make bench": "15 minutes; tests/bench/test_bench_launch.py runs small ones",
@@ -45,6 +46,7 @@ OTHER_PROGRAMS = {
     "make soak": "disturbs launches for minutes; the tests of losses, kills, hosts and full disks do each of it",
     "make docs": "Sphinx",
     "make help": "awk",
+    "python -m hatchling build": "tests/whole/test_wheel.py builds",
     "python -m tests": "kills sweeps",
 }
 # What makes the rest small, or gives it what stands for a user's own.
@@ -58,6 +60,7 @@ INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "report SWEEP --format": f"report {RECORDS.name} --format",
     "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
+    "harness sweep --dataset mnist --nodes 1..2": "harness sweep --dataset mnist --nodes 1..2 --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }

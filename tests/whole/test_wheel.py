@@ -44,6 +44,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+def test_it_has_every_file_of_the_tree_that_the_harness_reads(site: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "harness"], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = [ROOT / line for line in listed.stdout.splitlines()]
+    if not files:  # the tree of an sdist
+        files = [path for path in (ROOT / "harness").rglob("*.*") if "__pycache__" not in path.parts]
+    wanted = {path.relative_to(ROOT) for path in files if path.exists()}
+    for folder in ("jobs/templates", "jobs/sites", "reports/templates"):
+        for path in (ROOT / folder).rglob("*.*"):
+            wanted.add(Path("harness/_resources") / path.relative_to(ROOT))
+    assert len(wanted) > 400
+    assert not {path for path in wanted if not (site / path).is_file()}
+
+
 def test_it_plans_bundles_and_draws_again_in_an_empty_folder(site: Path, tmp_path: Path) -> None:
     def harness(*words: object) -> str:
         environment = {"PYTHONPATH": str(site), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")}

@@ -27,7 +27,7 @@ class SweepView:
 
     `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `time_parts.breakdown_frame`, `curves` is
-    `frames.curve_frame` and `final` its `final_frame`, `beyond` what is predicted of more ranks. `costs` are
+    `frames.curve_frame` and `final` its `final_frame`, `extrapolations` what is predicted of more ranks. `costs` are
     `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
     it. `subject` names the workload, `names` has a reader's words for every layout.
     """
@@ -44,7 +44,7 @@ class SweepView:
     scaling: Scaling
     fits: tuple[Fit, ...]
     reference: NetworkReference | None
-    beyond: tuple[Extrapolation, ...] = ()
+    extrapolations: tuple[Extrapolation, ...] = ()
     costs: tuple[PointOverheads, ...] = ()
     goal: float | None = None
     targets: tuple[TimeToAccuracy, ...] = ()

@@ -37,7 +37,7 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
     """Draw speedup and efficiency, but for a single point with nothing predicted; epoch time and rows per second."""
     scaling = view.scaling
     subject = view.subject
-    is_single = len(scaling.points) == 1 and not view.beyond
+    is_single = len(scaling.points) == 1 and not view.extrapolations
     name = speedup_label(scaling)
     base = numbers.ranks(scaling.base.ranks)
     if not is_single:
@@ -58,13 +58,13 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
 
 def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: str) -> PageFigure:
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
-    hollow = f" {captions.foreseen(view.beyond)}" if view.beyond else ""
+    hollow = f" {captions.foreseen(view.extrapolations)}" if view.extrapolations else ""
     markers = f"Markers: {_statistic(view.scaling)}, {_DOTS}{hollow}"
     return PageFigure(
-        picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.beyond),
+        picture=scaling_picture(name, shows, column, view.scaling, view.ratios, view.extrapolations),
         title=title,
         caption=f"{text} {markers} {captions.conditions_caption(view.scaling, view.runs)}",
-        table=series_table(view.scaling, view.ratios, column, view.beyond),
+        table=series_table(view.scaling, view.ratios, column, view.extrapolations),
     )
 
 
@@ -73,7 +73,7 @@ def _statistic(scaling: Scaling) -> str:
 
 
 def series_table(
-    scaling: Scaling, launches: pd.DataFrame, column: str, beyond: Sequence[Extrapolation] = ()
+    scaling: Scaling, launches: pd.DataFrame, column: str, extrapolations: Sequence[Extrapolation] = ()
 ) -> pd.DataFrame:
     """Return the numbers drawn in a figure of `column`: a row per point, launch and predicted point.
 
@@ -92,7 +92,7 @@ def series_table(
         rows.append(row | {"launches": point.launches})
     raw = launches[["layout", "ranks", column, "run"]].assign(kind="launch", launches=1)
     tables = [pd.DataFrame(rows), raw]
-    predicted = _predicted_rows(column, beyond)
+    predicted = _predicted_rows(column, extrapolations)
     if predicted:
         tables.append(pd.DataFrame(predicted))
     predicted_columns = ["predicted", "predicted_low", "predicted_high", "where"] if predicted else []
@@ -100,10 +100,10 @@ def series_table(
     return pd.concat([table.astype(object) for table in tables]).reindex(columns=order)
 
 
-def _predicted_rows(column: str, beyond: Sequence[Extrapolation]) -> list[dict[str, object]]:
+def _predicted_rows(column: str, extrapolations: Sequence[Extrapolation]) -> list[dict[str, object]]:
     value, interval, _ = _COLUMNS[column]
     rows = []
-    for series in beyond:
+    for series in extrapolations:
         for point in series.points:
             bounds = interval(point)
             if bounds is None:
@@ -115,7 +115,12 @@ def _predicted_rows(column: str, beyond: Sequence[Extrapolation]) -> list[dict[s
 
 
 def scaling_picture(
-    name: str, shows: str, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation] = ()
+    name: str,
+    shows: str,
+    column: str,
+    scaling: Scaling,
+    launches: pd.DataFrame,
+    extrapolations: Sequence[Extrapolation] = (),
 ) -> svg.Picture:
     """Return the picture, called `name`, of `column` of `launches` (`scaling.ratios_frame`) against ranks."""
     value, interval, words = _COLUMNS[column]
@@ -127,12 +132,12 @@ def scaling_picture(
         where += f" of {numbers.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
         span = f" ({words(bounds.low)} to {words(bounds.high)})" if bounds else ""
         spoken += [f"{where}: {words(median)}{span}"] if median is not None else []
-    for series in beyond:
+    for series in extrapolations:
         last = series.points[-1]
         predicted = words(value(last) or 0.0)
         spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {series.where} {predicted}")
     return svg.draw(
-        name, shows, lambda axes: _paint(axes, column, scaling, launches, beyond), numbers="; ".join(spoken)
+        name, shows, lambda axes: _paint(axes, column, scaling, launches, extrapolations), numbers="; ".join(spoken)
     )
 
 
@@ -140,10 +145,12 @@ def _several_threads(scaling: Scaling) -> bool:
     return len({point.threads for point in scaling.points}) > 1
 
 
-def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, beyond: Sequence[Extrapolation]) -> None:
+def _paint(
+    axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, extrapolations: Sequence[Extrapolation]
+) -> None:
     value, interval, _ = _COLUMNS[column]
     ranks = [point.ranks for point in scaling.points]
-    ranks += [point.ranks for series in beyond for point in series.points]
+    ranks += [point.ranks for series in extrapolations for point in series.points]
     logarithmic = rank_axes.rank_axis(axes, ranks)
     factor, unit = rank_axes.time_unit(float(launches["seconds"].max())) if column == "seconds" else (1.0, "")
     _ideal(axes, column, scaling, ranks, factor)
@@ -155,9 +162,9 @@ def _paint(axes: Axes, column: str, scaling: Scaling, launches: pd.DataFrame, be
         scaling.points,
         lambda point: _scaled(value(point), factor),
         lambda point: bounds.scaled(factor) if (bounds := interval(point)) else None,
-        f"measured: {sample}" if beyond else sample,
+        f"measured: {sample}" if extrapolations else sample,
     )
-    for (tone, marker), series in zip(_PREDICTED, beyond, strict=False):
+    for (tone, marker), series in zip(_PREDICTED, extrapolations, strict=False):
         _paint_predicted(axes, column, scaling, series, factor, tone.light, marker)
     if column == "efficiency":
         _efficiency_axis(axes, scaling, launches)
