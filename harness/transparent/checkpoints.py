@@ -72,5 +72,5 @@ class Checkpoints:
 
     def _save_backup(self, original: Callable[..., Any], callback: Any) -> None:
         if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved
-            self._runtime.(callback.model.weights)
+            self._runtime.variables.average(callback.model.weights)
         original(callback)
