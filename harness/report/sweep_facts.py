@@ -10,6 +10,7 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
+from harness.report.energy_words import energy_words
 from harness.report.run_words import commit_words, cost, data_words, days, fewest_and_most, machine_words
 from harness.schema.data_record import DataRecord
 from harness.schema.job_usage import Account, JobUsage
@@ -201,6 +202,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
             ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
+            ("Energy", distinct(map(energy_words, runs), "; ")),
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),

@@ -32,6 +32,7 @@ class NoteCode(StrEnum):
     STAGED = "staged"
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
+    NOT_COUNTED = "not-counted"
 
 
 _SENTENCES = {
@@ -66,6 +67,7 @@ _SENTENCES = {
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
 }
 
 

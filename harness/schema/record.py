@@ -13,6 +13,7 @@ from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.schema.data_record import DataRecord
+from harness.schema.energy import DeviceEnergy
 from harness.schema.job_usage import Account
 from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
@@ -236,7 +237,8 @@ class RunRecord:
     `core_ns` are the nanoseconds of a ping-pong between two ranks' cores before the epochs and after them, on the host
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
     compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
-    the workload's `own_rate`, None without one.
+    the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
+    read; empty for a launch in turns, whose devices are not its own.
     """
 
     schema: int
@@ -260,6 +262,7 @@ class RunRecord:
     core_ns: tuple[float, ...] = field(default=())
     fused_steps: int = 0
     own_rate: float | None = None
+    energy: tuple[DeviceEnergy, ...] = field(default=())
 
     @property
     def met(self) -> bool:

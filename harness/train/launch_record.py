@@ -28,6 +28,7 @@ from harness.comm.placement import RankPlace, misplacements
 from harness.comm.reduction import Reduction
 from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
+from harness.schema.energy import DeviceEnergy
 from harness.schema.message_cost import Algorithm
 from harness.schema.note import Note, NoteCode
 from harness.schema.record import (
@@ -79,7 +80,8 @@ class TrainingOutcome:
     """What one rank knows when training has ended.
 
     `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
-    attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints.
+    attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints and counters.
+    `energy` is of all devices, on rank 0.
     """
 
     started: datetime
@@ -98,6 +100,7 @@ class TrainingOutcome:
     losses: tuple[FailedRank, ...] = ()
     stretches: tuple[Stretch, ...] = ()
     core_ns: tuple[float, ...] = ()
+    energy: tuple[DeviceEnergy, ...] = ()
 
 
 def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
@@ -140,6 +143,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         invalid=invalid,
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
+        energy=outcome.energy,
         notes=(*replica.reduction.notes, *not_synchronised, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,

@@ -16,6 +16,7 @@ from harness.base.errors import SharedError, UserError
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
+from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
@@ -137,11 +138,13 @@ def _train_replica(
     progress = checkpointing.resume()
     if turns:
         turns.wait()
+    meter = None if turns else EnergyMeter(world, replica.gpu)
     start = TrainingStart.now(world)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
         if turns:
             _train_further_in_turns(replica, progress)
+    energy = meter.stop() if meter else MeasuredEnergy()
     core_ns = core_distance(world)
     if turns:
         turns.finish()
@@ -154,7 +157,8 @@ def _train_replica(
         compile_s=compile_s,
         evaluate_s=evaluate_s,
         segments=checkpointing.segments,
-        notes=tuple(checkpointing.notes),
+        notes=(*checkpointing.notes, *energy.notes),
+        energy=energy.devices,
     )
 
 

@@ -17,3 +17,6 @@ class Alone:
 
     def allgather(self, value: Any) -> list[Any]:
         return [value]
+
+    def gather(self, value: Any, root: int = 0) -> list[Any]:
+        return [value]

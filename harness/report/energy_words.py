@@ -1,0 +1,54 @@
+"""A launch's energy in words."""
+
+from collections.abc import Sequence
+
+from harness.analysis import numbers
+from harness.schema.energy import DeviceEnergy
+from harness.schema.record import RunRecord
+
+
+def energy_words(run: RunRecord) -> str:
+    """Return what the devices of `run` used, by kind, and per row; empty where nothing was counted."""
+    gpus = [device for device in run.energy if device.device.startswith(("GPU-", "MIG-"))]
+    processors = [device for device in run.energy if device not in gpus]
+    rows = sum(min(epoch.steps * run.global_batch, run.data.train_rows) for epoch in run.epochs)
+    parts = [_kind(gpus, "GPU", rows), _kind(processors, "processor", rows)]
+    words = "; ".join(filter(None, parts))
+    return f"{run.point.layout}: {words}" if words else ""
+
+
+def _kind(devices: Sequence[DeviceEnergy], name: str, rows: int) -> str:
+    joules = [device.joules for device in devices if device.joules is not None]
+    if not joules or len(joules) < len(devices):
+        return ""
+    watts = [device.watts for device in devices if device.watts is not None]
+    words = [
+        f"{numbers.plural(len(devices), name)} used {numbers.significant(sum(joules), 3)} J",
+        f"{numbers.significant(sum(joules) / max(rows, 1), 3)} J a row",
+        f"{numbers.significant(sum(watts), 3)} W",
+    ]
+    words += [*_difference(devices), *_use(devices)]
+    return ", ".join(words)
+
+
+def _difference(devices: Sequence[DeviceEnergy]) -> list[str]:
+    """Return how far the integral of power is from the counter, where it is furthest."""
+    differences = [device.difference for device in devices if device.difference is not None]
+    if not differences:
+        return []
+    furthest = max(differences, key=abs)
+    return [f"the integral of power {100 * furthest:+.1f} % from the counter"]
+
+
+def _use(devices: Sequence[DeviceEnergy]) -> list[str]:
+    """Return limits, clocks, what held them down and how far units were in use, of the first device."""
+    device = devices[0]
+    words = []
+    if device.limit_w is not None:
+        words.append(f"limit {numbers.significant(device.limit_w, 3)} W each")
+    if device.clock_mhz is not None:
+        words.append(f"{device.clock_mhz:.0f} MHz")
+    words += [f"held down by {reason} {100 * share:.0f} % of the time" for reason, share in device.held_down.items()]
+    for name, value in device.utilisation.items():
+        words.append(f"{name} {value:.0f} MiB/s" if name == "nvlink" else f"{name} {100 * value:.0f} %")
+    return words
