@@ -8,6 +8,7 @@
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.base.processes import run_program
 from harness.base.user import home_folder
 from harness.transparent.private_tree import PrivateTree, TreePlaces
 
@@ -91,6 +93,18 @@ def rank_by_environment() -> int | None:
     """Return this process's rank as its launcher says it, None where none does: MPI has not been started yet."""
     texts = (os.environ.get(name) for name in _RANK_VARIABLES)
     return next((int(text) for text in texts if text and text.isdecimal()), None)
+
+
+def namespace_refusal() -> str:
+    """Return why this machine has no file tree for each rank, empty where it has: a process of its own tries it."""
+    trial = (
+        "import tempfile; from pathlib import Path; "
+        "from harness.transparent.private_tree import PrivateTree, TreePlaces; "
+        "PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))"
+    )
+    package = _PACKAGE.parent
+    reply = run_program([sys.executable, "-c", trial], folder=package, limit_s=30.0)
+    return "" if reply.code == 0 else reply.last_error
 
 
 def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:
