@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from harness.analysis import numbers
 from harness.analysis.frames import final_frame, launch_frame
 from harness.analysis.scaling import scale
-from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, execution_seconds, smoke
+from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, evaluation_seconds, execution_seconds, smoke
+from harness.bundle.latex import evaluation_sentence, minimum_command
 from harness.bundle.repetition import LOSS_BOUND
 from harness.bundle.source_code import BundledCode
 from harness.claims.claim_finding import CONFIRMED
@@ -144,7 +145,7 @@ def _artifact(number: int, sweep: BundledSweep, bundle: str) -> list[str]:
 def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
     chosen, minutes = smoke(sweeps)
     left_out = [sweep.name for sweep in sweeps if sweep not in chosen]
-    full = sum(execution_seconds(sweep.loaded.runs) + sweep.analysis_s for sweep in sweeps)
+    full = evaluation_seconds(sweeps)
     needs = "Python 3.11 or newer on Linux, a network for the third line."
     wheels = ""
     if code.wheels:  # they are of one Python and one kind of machine
@@ -169,8 +170,11 @@ def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) ->
         *([escaped(f"Left out, because a single launch takes too long: {', '.join(left_out)}.")] if left_out else []),
         f"### Everything: {_minutes(full)} minutes",
         "Launches every sweep again, into the folder again, and draws reports and claims from what that gives. Exit "
-        "code 0: every launch has a record with valid times.",
+        f"code 0: every launch has a record with valid times. {evaluation_sentence(full)}",
         _shell("sh reproduce.sh"),
+        "### Minimum viable scale",
+        "Of each sweep one launch of every layout for which the machine has cores:",
+        _shell(*map(minimum_command, sweeps)),
         "### What to expect",
         _items(
             (

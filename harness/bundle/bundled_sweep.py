@@ -15,6 +15,7 @@ from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0
+EVALUATION_HOURS = 8  # that a reviewer of SC has
 _PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them
 
 
@@ -87,6 +88,11 @@ def smoke(sweeps: Sequence[BundledSweep]) -> tuple[tuple[BundledSweep, ...], flo
             minutes += launch_minutes
             chosen.append(sweep)
     return tuple(chosen), minutes
+
+
+def evaluation_seconds(sweeps: Sequence[BundledSweep]) -> float:
+    """Return the seconds that all launches and reports took as recorded."""
+    return sum(execution_seconds(sweep.loaded.runs) + sweep.analysis_s for sweep in sweeps)
 
 
 def execution_seconds(runs: Sequence[RunRecord]) -> float:

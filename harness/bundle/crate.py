@@ -40,6 +40,7 @@ _TYPES = {
     ".md": "text/markdown",
     ".sh": "text/x-shellscript",
     ".tar": "application/x-tar",
+    ".tex": "text/x-tex",
     ".whl": "application/zip",
     ".toml": "application/toml",
 }

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.base import __version__
-from harness.bundle.bundled_sweep import BundledSweep, smoke
+from harness.bundle.bundled_sweep import BundledSweep, evaluation_seconds, smoke
+from harness.bundle.latex import evaluation_sentence
 from harness.bundle.manifest import RECORDS
 from harness.bundle.wheels import LOCK
 
@@ -17,7 +18,8 @@ _README = """# {name}
 
 Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
 
-- `appendix.md`: artifact description and evaluation; begin there.
+- `appendix.md`: artifact description and evaluation; begin there. `appendix.tex` and `appendix-ad.tex`: the same for a
+  paper, and without the evaluation.
 - `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
 - `smoke.sh BUNDLE`: the short variant; `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`, `ro-crate-metadata.json`.
@@ -33,7 +35,8 @@ def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep]) 
     readme = _README.format(name=bundle, count=count, version=__version__, workflow=WORKFLOW, lock=LOCK)
     (root / "README.md").write_text(readme, encoding="utf-8")
     _write_script(root / "smoke.sh", _SMOKE, _smoke_lines(bundle, sweeps))
-    _write_script(root / WORKFLOW, _EVERYTHING, _workflow_lines(sweeps))
+    length = shlex.join(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
+    _write_script(root / WORKFLOW, _EVERYTHING, [length, *_workflow_lines(sweeps)])
 
 
 def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:

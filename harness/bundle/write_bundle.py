@@ -14,6 +14,7 @@ from harness.bundle.archive import pack, write_sums
 from harness.bundle.bundled_sweep import BundledSweep, bundled_sweep
 from harness.bundle.crate import write_crate
 from harness.bundle.instructions import write_instructions
+from harness.bundle.latex import latex_appendix
 from harness.bundle.manifest import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, drawn_with
 from harness.bundle.redrawing import draw_pages
 from harness.bundle.source_code import add_code
@@ -52,6 +53,9 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
         ]
         code = add_code(root, sorted({run.provenance.commit for run in runs} - {""}), wheels=offline)
         (root / "appendix.md").write_text(appendix(target.name, sweeps, judgements, code), encoding="utf-8")
+        for file, evaluation in (("appendix.tex", True), ("appendix-ad.tex", False)):
+            text = latex_appendix(target.name, sweeps, code, evaluation=evaluation)
+            (root / file).write_text(text, encoding="ascii")
         write_instructions(root, target.name, sweeps)
         for name in (LOCK, "LICENSE", "CITATION.cff"):
             shutil.copyfile(resource(name), root / name)

@@ -57,6 +57,8 @@ def offer_keras2() -> None:
     for optimizers in (keras.optimizers, tf.keras.optimizers):
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
+    keras.layers.Layer.__init__ = _without_itself(keras.layers.Layer.__init__)
+    keras.layers.Layer.__call__ = _switched_by_place(keras.layers.Layer.__call__)
     keras.Model.save = _saved_today(keras.Model.save)
     _offer_experimental_layers()
     checkpoint = keras.callbacks.ModelCheckpoint
@@ -81,6 +83,35 @@ def _offer_experimental_layers() -> None:
         layers.experimental = experimental
         sys.modules[experimental.__name__] = experimental
         sys.modules[f"{experimental.__name__}.preprocessing"] = layers
+
+
+def _without_itself(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a layer's `__init__` that leaves out the layer itself, as ``super().__init__(self)`` gives it."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if args and args[0] is self:
+            _tell("super().__init__(self)", "today super().__init__()")
+            args = args[1:]
+        return original(self, *args, **named)
+
+    return call
+
+
+def _switched_by_place(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a layer's `__call__` that takes switches (`training`) by their place too, after its inputs."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        switches = [place for place, value in enumerate(args) if isinstance(value, bool)]
+        if switches and switches[0] > 0:
+            _tell("layer(inputs, True)", "today layer(inputs, training=True)")
+            parameters = list(inspect.signature(self.call).parameters)
+            named |= {parameters[place]: args[place] for place in range(switches[0], len(args))}
+            args = args[: switches[0]]
+        return original(self, *args, **named)
+
+    return call
 
 
 def _saved_today(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,9 @@ def main(path: Path, node: str = "localhost") -> int:
     return next((code for code in end.codes.values() if code), 0)
 
 
+_LOOPBACK = "127.0.0.1"
+
+
 def _with_words(launch: LaunchSpec) -> LaunchSpec:
     """Return `launch` with the words that its job has written down."""
     if launch.words_file is None:
@@ -45,7 +48,8 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
 def _address(node: str) -> str:
     """Return the address by which `node` reaches this host: that of the route to it.
 
-    Where the node's name is the scheduler's alone, it is the address that this host's own name has.
+    Where the node's name is the scheduler's alone, it is the address that this host's own name has. A host on which its
+    own name or localhost has no address (a container without /etc/hosts) is reached from itself only.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:  # nothing is sent
         try:
@@ -53,7 +57,7 @@ def _address(node: str) -> str:
         except socket.gaierror as error:
             host = socket.gethostname()
             print(f"node {node} has no address ({error.strerror}): the turns are given by that of {host}", flush=True)
-            return socket.gethostbyname(host)
+            return _LOOPBACK if node in ("localhost", host) else socket.gethostbyname(host)
         return str(route.getsockname()[0])
 
 

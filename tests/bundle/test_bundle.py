@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
 from dataclasses import replace
@@ -21,6 +22,7 @@ from harness.bundle.appendix import markdown_table
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
 from harness.bundle.bundled_sweep import BundledSweep, execution_seconds
 from harness.bundle.crate import CRATE, check_crate, write_crate
+from harness.bundle.latex import evaluation_sentence, latex_text
 from harness.bundle.verification import verify_bundle
 from harness.bundle.wheels import try_wheels
 from tests.labs.factories import epoch_frame, make_launch, make_point, make_run, write_study
@@ -113,6 +115,43 @@ def test_the_appendix_has_no_empty_field_and_a_command_for_every_figure_and_clai
     assert "20,000 of 60,000 training rows" in text and "| 1.73 | 1.67 to 1.78 |" in text
     minutes = re.search(r"\| A1 \|[^|]+\| ([\d.]+) \| ([\d.]+) \|", text)
     assert minutes and float(minutes[1]) == pytest.approx(2.8, abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_appendix_for_a_paper_has_the_parts_of_sc(place: Path) -> None:
+    whole = (inside(place) / "appendix.tex").read_text()
+    description = (inside(place) / "appendix-ad.tex").read_text()
+    parts = (r"\appendixAD", r"\newartifact", r"\artrel", r"\artexp", r"\arttime", r"\artin", r"\artcomp", r"\artout")
+    for text in (whole, description):
+        _, _, body = text.partition(r"\begin{document}")
+        assert [part for part in parts if part not in body] == []
+        assert "$A_{1}$ & $C_{1}$ & " in body and "T2: 12~launches & T1 & 2.8" in body
+        assert set(re.findall(r"\\begin\{(\w+)\}", text)) == set(re.findall(r"\\end\{(\w+)\}", text))
+    _, _, evaluation = whole.partition(r"\appendixAE" + "\n")
+    assert r"\arteval{1}" in evaluation and "8 hours" in evaluation and r"-{}-{}here" in evaluation
+    assert r"\arteval{1}" not in description
+    assert "8 hours" in (inside(place) / "reproduce.sh").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex (Debian package texlive-latex-base)")
+def test_the_appendix_for_a_paper_compiles_without_an_overfull_line(place: Path, tmp_path: Path) -> None:
+    for name in ("appendix", "appendix-ad"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"-output-directory={tmp_path}"]
+        source = inside(place) / f"{name}.tex"
+        ended = subprocess.run([*command, str(source)], capture_output=True, timeout=120, check=False)
+        assert ended.returncode == 0, ended.stdout[-1000:]
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert "Overfull" not in (tmp_path / f"{name}.log").read_text(errors="replace")
+
+
+def test_more_than_the_hours_of_an_evaluation_is_said() -> None:
+    assert "it fits the 8 hours" in evaluation_sentence(8 * 3600)
+    assert "more than the 8 hours" in evaluation_sentence(8 * 3600 + 1)
+
+
+def test_signs_of_latex_are_letters() -> None:
+    assert latex_text("50 % of a_b & {c}\n") == r"50 \% of a\_b \& \{c\} "
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pytest
 from harness.base.cores import usable_cores
 from harness.base.turns import Turns, clock
 from harness.schema.record import encode
+from harness.sweep import block_program
 from harness.sweep.referee import run_block
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
@@ -237,3 +238,10 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     while left(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left(mark)
+
+
+def test_a_host_whose_names_have_no_address_is_reached_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "nowhere.invalid")
+    assert block_program._address("nowhere.invalid") == "127.0.0.1"
+    with pytest.raises(OSError):
+        block_program._address("elsewhere.invalid")

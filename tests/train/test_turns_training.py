@@ -82,3 +82,25 @@ def test_without_the_native_operation_turns_are_taken_through_python(
         assert outcome(record) == outcome(alone[layout])
     (rounds,) = (tmp_path / "turns").glob("results/*/rounds/*.parquet")
     assert pd.read_parquet(rounds)["launch"].nunique() == 2
+
+
+LOOP = Path(__file__).parents[1] / "mpi" / "horovod_session.py"
+
+
+def test_a_loop_that_sums_its_gradients_by_itself_takes_turns_and_its_clocks_leave_out_the_others(
+    tmp_path: Path,
+) -> None:
+    rate = r"total rows/sec: ([0-9.]+)"
+    arguments = f"--script-arguments={tmp_path / 'found.json'} 300"
+    own = (f"--script={LOOP}", arguments, "--script-batch=4", f"--own-rate={rate}", "--scaling=weak", "--nodes=1,2")
+    in_turns = sweep(tmp_path / "turns", *own)
+    (rounds,) = (tmp_path / "turns").glob("results/*/rounds/*.parquet")
+    turns = pd.read_parquet(rounds)
+    assert turns["launch"].nunique() == 2
+    assert turns["round"].nunique() > 2
+    for record in in_turns.values():
+        rows = 8 * 298  # of the steps that the script times; those of a rank's record are 4 or 8 a step, by its batch
+        seconds = sum(epoch.seconds[0] for epoch in record.epochs)
+        steps = sum(epoch.steps for epoch in record.epochs)
+        assert record.block and record.weights.identical
+        assert record.own_rate == pytest.approx(rows / 298 * steps / seconds, rel=0.15)

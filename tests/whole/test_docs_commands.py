@@ -39,6 +39,8 @@ LONG = {
     "harness compare old.py": "trains two scripts in turns",
     "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
+    "harness run -n 2 tf_cnn_benchmarks.py": "needs that program; tests/horovod/test_tf_cnn_benchmarks.py runs it",
+    "make sweep SCRIPT=tf_cnn_benchmarks.py": "needs that program",
     "make sweep DATASET=mnist TUNED=1": "needs a probe of this machine",
 }
 OTHER_PROGRAMS = {

@@ -79,6 +79,9 @@ def test_the_lines_of_the_container_work_in_a_plain_debian_root(wheel: Path, tmp
     call("debootstrap", "--variant=minbase", "bookworm", root, folder=tmp_path)
     shutil.copy(wheel, root / "opt")
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    certificates = os.environ.get("PIP_CERT")  # of a network that has an authority of its own
+    if certificates:
+        shutil.copy(certificates, root / "opt" / "authorities.crt")
     (root / "post.sh").write_text(recipe_lines())
     (root / "try.sh").write_text(f"cd /root && harness doctor && harness {SWEEP}\n")
     mounts = [
@@ -88,7 +91,8 @@ def test_the_lines_of_the_container_work_in_a_plain_debian_root(wheel: Path, tmp
         f"mkdir -p {root}/dev/shm",
         f"mount -t tmpfs tmpfs {root}/dev/shm",
     ]
-    enter = f"exec chroot {root} env -i HOME=/root PATH=/opt/harness/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -e"
+    trusted = "PIP_CERT=/opt/authorities.crt " if certificates else ""
+    enter = f"exec chroot {root} env -i HOME=/root {trusted}PATH=/opt/harness/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -e"
     for script in ("post.sh", "try.sh"):
         inside = " && ".join([*mounts, f"{enter} /{script}"])
         call("unshare", "--mount", "sh", "-c", inside, folder=tmp_path)
