@@ -49,7 +49,7 @@ def replaced_in(tree):
 
 def named_in_files():
     """Yield owner and name of what the module about files replaces: in calls, and in tables of owners and names."""
-    for node in ast.walk(ast.parse((ROOM / f"{FILES}.py").read_text())):
+    for node in ast.walk(ast.parse("\n".join((ROOM / f"{name}.py").read_text() for name in FILES))):
         parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
         if len(parts) >= 2 and isinstance(parts[1], ast.Constant):
             yield ast.unparse(parts[0]).split(".")[-1], parts[1].value
