@@ -30,7 +30,7 @@ from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, 
 from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names, with_script_traceback
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
@@ -373,7 +373,7 @@ def _run_rank(session: Session) -> int:
         reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
         if isinstance(reason, (UserError, RunError)) and _all_fail(world):
             return end_together(world, reason)
-        abort(world, reason)
+        abort(world, with_script_traceback(reason))
     return 0
 
 
