@@ -28,7 +28,7 @@ LONG := slow or cluster or $(RANKS)
 LIST := harness/cli/commands.tsv
 COMMANDS := $(shell cut -f 2 $(LIST))
 
-.PHONY: help $(COMMANDS) test test-all soak lint docs lock clean
+.PHONY: help $(COMMANDS) test test-all gpu-check soak lint docs lock clean
 
 help: ## Show this list.
 	@awk -F '\t' '$$1 != task {print "\n" (task = $$1) ":"} {printf "make %-9s %s\n", $$2, $$3}' $(LIST)
@@ -58,6 +58,9 @@ test-all: test ## Run every test but campaigns: also all that start ranks or sch
 	@$(PYTEST) -n 2 --dist loadfile -m '(slow or cluster) and not (campaign or $(RANKS))'
 	@$(PYTEST) -n 2 --dist loadfile -m '($(RANKS)) and not (campaign or smoke or alone)'
 	@$(PYTEST) -m 'alone and not campaign'
+
+gpu-check: ## Check all that needs a GPU, in five minutes; needs no network, so that .venv is not set up for it.
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.gpu.check
 
 soak: $(STAMP) ## Kill, stop, cut off, fill up and take up launches at random: MINUTES=10 SEED=1.
 	@$(BIN)/harness make $@ $(GIVEN)

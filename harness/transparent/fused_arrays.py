@@ -16,8 +16,19 @@ Numbers = npt.NDArray[np.int32]
 
 
 def array_sources(adapter: ArrayDataAdapter) -> Any:
-    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper."""
-    return tree.lists_to_tuples(array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow"))
+    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper.
+
+    NumPy's are copied once, for single steps and the compiled loop alike: otherwise each execution would copy them.
+    """
+    sources = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+
+    def as_tensor(source: Any) -> Any:
+        if not isinstance(source, np.ndarray):
+            return source
+        with tf.device("CPU:0"):
+            return tf.convert_to_tensor(source)
+
+    return tree.map_structure(as_tensor, tree.lists_to_tuples(sources))
 
 
 def row_orders(samples: int, batch: int, shuffle: object) -> tf.data.Dataset | None:
@@ -44,11 +55,23 @@ class FusedArrays:
     """The arrays of one `fit` on one rank: batches of `batch` rows of all ranks, of which this one has its part.
 
     `sources` are tensors in the structure of a batch. `order` is a variable, int64 [samples], which both ways to make
-    steps read: Keras's, by `index_batches`, and the compiled loop, by `stretches`.
+    steps read: Keras's, by `index_batches`, and the compiled loop, by `stretches`. Unless they are `even`, single steps
+    weigh each batch by its rows, and so does the loop: the sums then round alike.
     """
 
-    def __init__(self, sources: Any, orders: tf.data.Dataset, samples: int, batch: int, rank: int, size: int) -> None:
+    def __init__(
+        self,
+        sources: Any,
+        orders: tf.data.Dataset,
+        samples: int,
+        batch: int,
+        rank: int,
+        size: int,
+        *,
+        even: bool = True,
+    ) -> None:
         self.sources = sources
+        self._even = even
         self.samples, self.batch = samples, batch
         self._rank, self._size = rank, size
         self._orders = orders
@@ -96,7 +119,7 @@ class FusedArrays:
         begin, count = bounds(total, self._rank, self._size)
         start = min(begin, total - 1)
         columns = np.ascontiguousarray(numbers[:, start : start + max(count, 1)], np.int32)
-        if total % self._size == 0:
+        if self._even and total % self._size == 0:
             return columns, BatchShare(None)
         return columns, BatchShare(None, float(count), (start, total))
 

@@ -18,7 +18,6 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from harness.base import turns
 from harness.base.turns import clock
 from harness.transparent.fused_arrays import FusedArrays
 from harness.transparent.fused_steps import Body, FusedSteps
@@ -251,30 +250,31 @@ class FusedFit:
     def _execute(self, iterator: Any, left: int | None) -> tuple[int, Any]:
         """Make the next steps, of `left` in this epoch; return how many Keras is told, and what it is given."""
         assert self._loops is not None
-        begin, count = clock(), self._next_count(left)
+        # By its own clock each rank would choose another number: one would leave the loop while another waits in it.
+        count: int = self.ranks.agree(self._next_count(iterator, left))
+        begin = clock()
         if self.arrays is not None:
             iterator._current_iterator = self.arrays
             made, logs = self._loops.over_arrays(self.arrays, iterator._steps_seen, count)
         else:
-            there = iterator._num_batches - iterator._steps_seen if iterator._num_batches and self.counted else count
             try:
-                made, logs = self._loops.over_batches(
-                    iterator._current_iterator, min(count, there), counted=self.counted
-                )
+                made, logs = self._loops.over_batches(iterator._current_iterator, count, counted=self.counted)
             except tf.errors.OutOfRangeError:
                 return self.grain, Ended()
         for leaf in tf.nest.flatten(logs)[:1]:
             leaf.numpy()  # which waits for the last step
         self.pace.timed(made, clock() - begin)
-        self.pace.step_s = self.ranks.agree(self.pace.step_s)
         self.count.add(made)
         return -(-made // self.grain) * self.grain, Made(logs)
 
-    def _next_count(self, left: int | None) -> int:
-        """Return the steps of the next execution: whole ones of the script's own number."""
+    def _next_count(self, iterator: Any, left: int | None) -> int:
+        """Return the steps of the next execution as this rank's clock has it: whole ones of the script's own number."""
         bounds = [max(1, self.pace.steps // self.grain)]
         bounds += [-(-steps // self.grain) for steps in (left, steps_to_save(self.callbacks)) if steps is not None]
-        return min(bounds) * self.grain
+        count: int = min(bounds) * self.grain
+        if self.arrays is None and self.counted and iterator._num_batches:
+            return min(count, int(iterator._num_batches - iterator._steps_seen))
+        return count
 
 
 class Fusion:
@@ -333,8 +333,6 @@ class Fusion:
         why = batch_watcher(callbacks)
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
             why = "they run eagerly"
-        if turns.current_turns() is not None:
-            why = "the launch trains in turns"  # with fused steps ranks were seen to wait for each other without end
         if why:
             self._ranks.note(f"the steps of fit are made one by one: {why}")
         else:

@@ -130,7 +130,15 @@ class ArrayPartAdapter(PartAdapter):
         orders = row_orders(self.source._num_samples, self._batch, self.source._shuffle)
         if orders is None or not all_dense(self._sources):
             return False
-        self.arrays = FusedArrays(self._sources, orders, self.source._num_samples, self._batch, self._rank, self._size)
+        self.arrays = FusedArrays(
+            self._sources,
+            orders,
+            self.source._num_samples,
+            self._batch,
+            self._rank,
+            self._size,
+            even=self._even or self._size == 1,
+        )
         return True
 
     def get_tf_dataset(self) -> tf.data.Dataset:

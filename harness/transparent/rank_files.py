@@ -127,7 +127,8 @@ class PrivateFiles:
         return original(path, *args, **kwargs)
 
     def _await(self, files: list[Path]) -> None:
-        missing, deadline = [file for file in files if file not in self._never], time.monotonic() + _PATIENCE_S
+        missing = [file for file in files if file not in self._never]
+        deadline = time.monotonic() + _PATIENCE_S
         while (missing := [file for file in missing if not os.path.lexists(file)]) and time.monotonic() < deadline:
             time.sleep(0.02)
         self._never.update(missing)
@@ -231,11 +232,11 @@ class Savers:
             state = path, manager._latest_checkpoint, list(manager._maybe_delete.items())
         if self._runtime.in_trainer:
             return state[0] if state else None
-        path, latest, kept = self._runtime.collectives.gather(state, "a checkpoint")[0]
+        path, latest, old_checkpoints = self._runtime.collectives.gather(state, "a checkpoint")[0]
         if not self._first:
             manager._latest_checkpoint = latest
             manager._maybe_delete.clear()
-            manager._maybe_delete.update(kept)
+            manager._maybe_delete.update(old_checkpoints)
         return path
 
     def _restore_backup(self, original: Callable[..., Any], callback: Any, logs: Any = None) -> None:
@@ -266,14 +267,16 @@ def _make(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _skip(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Write nothing, but where no other rank does; return the path, as what writes checkpoints does."""
-    paths = [os.fspath(each) for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))]
-    own = any(path.startswith(tuple(_made)) for path in paths)
-    return original(*args, **kwargs) if own else next(iter(paths), None)
+    paths = [os.fspath(value) for value in (*args, *kwargs.values()) if isinstance(value, (str, os.PathLike))]
+    is_temporary = any(path.startswith(tuple(_made)) for path in paths)
+    return original(*args, **kwargs) if is_temporary else next(iter(paths), None)
 
 
 def _cache(original: Callable[..., Any], dataset: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
-    own = filename if isinstance(filename, str) else ""
-    return original(dataset, f"{private_folder()}/.cache-{own.replace('/', '-')}" if own else filename, *args, **kwargs)
+    if not isinstance(filename, str) or not filename:
+        return original(dataset, filename, *args, **kwargs)
+    private_name = f"{private_folder()}/.cache-{filename.replace('/', '-')}"
+    return original(dataset, private_name, *args, **kwargs)
 
 
 def _write_events(original: Callable[..., Any], owner: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:

@@ -40,7 +40,7 @@ class RunSettings:
     logs: Path = Path("harness-logs")
     record: Path | None = None
     witness: str = "off"
-    fuse: str = "off"
+    fuse: str = "auto"
     keep_rank_files: bool = False
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ _OPTIONS = (
     click.option(
         "--fuse",
         type=click.Choice(FUSE_MODES),
-        default="off",
+        default="auto",
         show_default=True,
         help="Many steps of Keras's fit in one execution: where that saves time, always, or off.",
     ),

@@ -160,6 +160,30 @@ class FitObservations:
         runtime.variables.remember(model.weights)
         return history
 
+    def measure_loop(self, runtime: Runtime, point: Point, factor: int) -> None:
+        """Have the steps that the script has made outside of `fit` be its epochs; all ranks together.
+
+        `factor`: how many of the script's batches all ranks take in a step.
+
+        Raises:
+            SharedError: a UserError: a rank makes as many steps alone as together with others, which is weak scaling.
+        """
+        size = runtime.world.size
+        if current_turns() is not None and size > 1 and factor > 1 and point.scaling == "strong":
+            raise SharedError(
+                UserError(
+                    "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
+                    "write SCALING=weak"
+                )
+            )
+        self.epochs = self.loop_epochs()
+        self.batch = point.workload.batch_per_rank or point.workload.global_batch or 0
+        steps = self.epochs[-1].steps if self.epochs else 0
+        self.rows = self.batch * steps * (1 if runtime.own_rows.present else factor)
+        values = [np.asarray(variable.numpy()) for variable in runtime.variables.trained]
+        self.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
+        self.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
+
     def _adapter(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         adapter = original(*args, **kwargs)
         if self.awaiting:  # the first adapter that a fit asks for is the one of its training rows

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.base.turns import current_turns
@@ -35,7 +33,7 @@ from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, 
 from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names, with_script_traceback
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
@@ -282,6 +280,8 @@ class Session:
         )
 
     def _finish(self) -> None:
+        from harness.transparent.horovod_replicas import compare_replicas
+
         if turns := current_turns():
             turns.finish()
         self.signals.meet()
@@ -299,7 +299,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
         runtime, measured = self._found
-        sha256 = (self._compare(runtime) if HorovodScript.active else runtime.verify()) or ""
+        sha256 = (compare_replicas(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
@@ -309,25 +309,13 @@ class Session:
         elif self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
-    def _compare(self, runtime: "Runtime") -> str | None:
-        """Return `verify`'s hash of what a Horovod script has trained on all ranks; that it differs is the script's."""
-        from harness.horovod.averaging import trained
-
-        runtime.variables.forget()
-        runtime.variables.remember(list(trained.values()))
-        try:
-            return runtime.verify()
-        except SharedError as shared:
-            runtime.note(f"replicas identical: no ({shared.error})")
-            return None
-
     def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:
         from harness.transparent.script_record import ScriptObservations, write_record
 
         reductions = runtime.collectives.reductions
         own_loop = []
         if not any(self.world.comm.allgather(bool(measured.epochs))):
-            self._measure_loop(runtime, measured)
+            measured.measure_loop(runtime, self.point, self._batches_of_a_step())
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
         unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
         factor = self._batches_of_a_step()
@@ -358,29 +346,6 @@ class Session:
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
-
-    def _measure_loop(self, runtime: "Runtime", measured: "FitObservations") -> None:
-        """Have the steps that the script made outside of `fit` be its epochs; all ranks together.
-
-        Raises:
-            SharedError: a UserError: a rank makes as many steps alone as beside others, which is weak scaling.
-        """
-        workload = self.point.workload
-        factor = self._batches_of_a_step()
-        if current_turns() is not None and self.world.size > 1 and factor > 1 and self.point.scaling == "strong":
-            raise SharedError(
-                UserError(
-                    "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
-                    "write SCALING=weak"
-                )
-            )
-        measured.epochs = measured.loop_epochs()
-        measured.batch = workload.batch_per_rank or workload.global_batch or 0
-        steps = measured.epochs[-1].steps if measured.epochs else 0
-        measured.rows = measured.batch * steps * (1 if self._own.present else factor)
-        values = [np.asarray(variable.numpy()) for variable in runtime.variables.trained]
-        measured.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
-        measured.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
 
 
 def testify() -> NoReturn:
@@ -451,7 +416,7 @@ def _run_rank(session: Session) -> int:
         reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
         if isinstance(reason, (UserError, RunError)) and _all_fail(world):
             return end_together(world, reason)
-        abort(world, reason)
+        abort(world, with_script_traceback(reason))
     return 0
 
 

@@ -1,7 +1,11 @@
 """Fused steps of Keras's `fit`: they train as single ones do, in Keras's own order, and stop where something looks."""
 
+import contextlib
 import json
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,8 +15,9 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
 from harness.transparent.fused_arrays import FusedArrays, array_sources, row_orders
-from harness.transparent.fused_fit import StepPace, batch_watcher, steps_to_save
+from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, StepPace, batch_watcher, steps_to_save
 from harness.transparent.fused_steps import unfit
+from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 
 SAME = {"arrays", "momentum", "weighted", "cut", "bundled", "dataset", "endless", "unknown", "own step", "saved"}
@@ -42,7 +47,6 @@ def check_cases(output, count):
 
 @pytest.mark.mpi  # ranks meet in every step's sums
 @pytest.mark.slow
-@pytest.mark.campaign  # some launches end: "the ranks wait in different exchanges", whose cause is not found
 def test_two_ranks_train_alike_in_single_and_in_fused_steps(tmp_path):
     words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "--fuse", "always", "--record", "record")
     finished = run_ranks(2, *words, PROGRAMS / "fused_fits.py", cwd=tmp_path, timeout=280)
@@ -98,6 +102,65 @@ def test_an_execution_takes_between_20_and_100_ms():
     for step_s, steps in ((0.0001, 600), (0.001, 60), (0.04, 2), (0.07, 1), (3.0, 1)):
         pace.timed(10, 10 * step_s)
         assert pace.steps == steps
+
+
+class CountedLoops:
+    """Loops that make no step and keep how many each execution was to make."""
+
+    single, traced = 0, False
+
+    def __init__(self):
+        self.counts = []
+
+    def prepare_arrays(self, arrays):
+        return ""
+
+    def over_arrays(self, arrays, first, count):
+        self.counts.append(count)
+        return count, {"loss": tf.constant(0.0)}
+
+
+def test_all_ranks_make_as_many_steps_in_an_execution_whatever_their_clocks_say():
+    """A rank that made fewer would leave the loop, and wait elsewhere than the others."""
+    meeting = Gathering(2)
+
+    def run(rank):
+        gather, loops = meeting.at(rank), CountedLoops()
+        ranks = FusingRanks(
+            agree=lambda value: gather(value, "number of steps")[0],
+            settled=lambda: True,
+            body=lambda _: contextlib.nullcontext(),
+            note=lambda _: None,
+            divided=True,
+        )
+        fit = FusedFit(
+            trainer=SimpleNamespace(steps_per_execution=1, variables=[]),
+            ranks=ranks,
+            count=FusedCount(),
+            epochs=2,
+            always=True,
+            callbacks=(),
+            steps=lambda: loops,
+            arrays=SimpleNamespace(shuffle=lambda: None),
+        )
+        adapter = SimpleNamespace(on_epoch_begin=lambda: None, on_epoch_end=lambda: None)
+        iterator = SimpleNamespace(
+            data_adapter=adapter,
+            steps_per_epoch=None,
+            _num_batches=1000,
+            _current_iterator=None,
+            _steps_seen=0,
+            _get_iterator=lambda: [],
+        )
+        for _ in range(2):
+            for _ in fit.epoch(iterator):
+                time.sleep(0.001 + 0.003 * rank)
+        return loops.counts
+
+    with ThreadPoolExecutor(2) as pool:
+        counts = list(pool.map(run, range(2)))
+    assert counts[0] == counts[1]
+    assert sum(counts[0]) == 1999
 
 
 def test_what_looks_at_batches_is_seen():

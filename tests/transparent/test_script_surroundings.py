@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 
 from harness.comm.world import World
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
+from tests.labs.thread_ranks import Gathering
 
 PLACE = ("train.py", 7, "monotonic")
 
@@ -63,24 +63,6 @@ def test_a_rank_that_asks_where_rank_0_has_not_reads_its_own_clock(clocks):
     assert second._agreed(98.0, ("train.py", 8, "time")) == 98.0
     step[1] = 2
     assert second._agreed(99.0, PLACE) == 12.0
-
-
-class Gathering:
-    """A gather of ranks that are threads."""
-
-    def __init__(self, ranks):
-        self.values = [None] * ranks
-        self.barrier = threading.Barrier(ranks, timeout=20)
-
-    def at(self, rank):
-        def gather(value, label):
-            self.values[rank] = value
-            self.barrier.wait()
-            found = list(self.values)
-            self.barrier.wait()
-            return found
-
-        return gather
 
 
 def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():

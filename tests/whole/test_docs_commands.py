@@ -45,6 +45,7 @@ LONG = {
 }
 OTHER_PROGRAMS = {
     "make test": "pytest",
+    "make gpu-check": "needs a GPU",
     "make soak": "disturbs launches for minutes; the tests of losses, kills, hosts and full disks do each of it",
     "make docs": "Sphinx",
     "make help": "awk",

@@ -1,0 +1,213 @@
+"""All that only a machine with a GPU can check: make gpu-check, or python -m tests.gpu.check.
+
+It needs at least one GPU, no network, and at most five minutes; the folder may have been copied there. Two ranks on one
+GPU are a test of function, never of speed. The exit code is 0 when nothing failed, 1 when something did, 2 without GPU.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.comm.gpus import visible_gpus
+from harness.schema.record import RunRecord, read_run
+from tests.gpu.table import Check, Failed, Row, Skipped, Status, run_check, table
+from tests.mpi.launch import rank_command, rank_environment
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SCRIPT = HERE.parent / "scripts" / "fit_arrays.py"
+LIMIT_S = 300.0
+BATCH, STEPS = 64, 60
+RATIO = 0.97  # of the bare loop's images per second
+ENERGY = 0.1  # most that the integral of power may differ from the counter
+LOSSES = 1e-3  # most that losses of one and two ranks may differ, relative: float32, summed in another order
+
+
+def answer(command: Sequence[str], seconds: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command for at most so many seconds and return what it printed; none that takes longer passes."""
+    try:
+        return subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env={**rank_environment(), "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"it did not end within {seconds:.0f} s") from error
+
+
+def succeed(command: Sequence[str], seconds: float, **environment: str) -> str:
+    """Return the standard output of a command that must succeed."""
+    reply = answer(command, seconds, **environment)
+    if reply.returncode != 0:
+        lines = [line for line in (reply.stderr + reply.stdout).splitlines() if line.strip()]
+        spoken = [line for line in lines if line.startswith("harness: ")] or lines[-1:] or ["nothing"]
+        raise Failed(f"exit code {reply.returncode}: {spoken[0]}")
+    return reply.stdout
+
+
+def of_ranks(task: str, ranks: int, seconds: float) -> dict[str, Any]:
+    """Return what tests/gpu/ranks.py says of a task on so many ranks of the one GPU, summing by NCCL."""
+    printed = succeed([*rank_command(ranks), HERE / "ranks.py", task], seconds, NCCL_SOCKET_IFNAME="lo")
+    found: dict[str, Any] = json.loads(printed.partition("RESULT ")[2].partition("\n")[0])
+    if found["way"] != "nccl":
+        raise Failed(f"the ranks sum by {found['name']}: {'; '.join(found['notes'])}")
+    return found
+
+
+def check_sums(ranks: int, seconds: float) -> str:
+    """Compare NCCL's sums of four types, plain and scaled, with MPI's: to one unit in the last place."""
+    found = of_ranks("sums", ranks, seconds)
+    units = found["units"]
+    wrong = {name: value for name, value in units.items() if value > 1}
+    if wrong:
+        raise Failed(f"off by units in the last place: {wrong}")
+    exact = sum(value == 0 for value in units.values())
+    return (
+        f"{found['name']}: {exact} of {len(units)} bit for bit, the others within 1 unit; {found['ms']:.2f} ms a call"
+    )
+
+
+def check_order(seconds: float) -> str:
+    """Have two ranks sum by NCCL and by MPI in turn, in a loop of a graph."""
+    error = of_ranks("order", 2, seconds)["error"]
+    if error > 1e-5:
+        raise Failed(f"the mean over the ranks is off by {error}")
+    return "30 sums on the device and 30 on the host, in turn"
+
+
+def check_loss(seconds: float) -> str:
+    """Kill a rank between two sums: all must end, with a code that says so."""
+    begin = time.monotonic()
+    reply = answer([*rank_command(2), HERE / "ranks.py", "loss"], seconds, NCCL_SOCKET_IFNAME="lo")
+    if reply.returncode == 0:
+        raise Failed("the launch ended with code 0")
+    return f"all ended with code {reply.returncode}, {time.monotonic() - begin:.0f} s after the start"
+
+
+def check_script(folder: Path, seconds: float) -> str:
+    """Train an unmodified Keras script on one rank and on two of the one GPU, on the same global batches."""
+    results = folder / "script"
+    words = ["sweep", "--script", SCRIPT, "--gpus", "1,2", "--ranks-per-node", "2", "--oversubscribe", "--script-batch"]
+    words += ["global", "--repeats", "1", "--results", results]
+    succeed([sys.executable, "-m", "harness", *words], seconds, HARNESS_REDUCTION="nccl", NCCL_SOCKET_IFNAME="lo")
+    runs = [read_run(path.parent) for path in results.rglob("run.json")]
+    return same_losses(runs)
+
+
+def same_losses(runs: Sequence[RunRecord]) -> str:
+    """Return how near the last training losses of launches of 1 and 2 ranks are; two ranks must sum by NCCL."""
+    losses = {run.point.layout.ranks: run.epochs[-1].train_loss for run in runs}
+    if sorted(losses) != [1, 2]:
+        raise Failed(f"there are records of {sorted(losses)} ranks, not of 1 and 2")
+    ways = {run.provenance.algorithm for run in runs if run.point.layout.ranks == 2}
+    if ways != {"nccl"}:
+        raise Failed(f"two ranks sum by {', '.join(ways)}")
+    first, second = losses[1], losses[2]
+    if first is None or second is None or abs(second / first - 1) > LOSSES:
+        raise Failed(f"the losses are {first} and {second}")
+    return f"losses {first:.6g} and {second:.6g}"
+
+
+def check_ratio(folder: Path, seconds: float) -> str:
+    """Compare images per second of the harness's ResNet-50 with a bare loop's: batch 64, mixed_float16, XLA."""
+    begin = time.monotonic()
+    printed = succeed([sys.executable, HERE / "bare.py", BATCH, STEPS], seconds)
+    bare = float(printed.partition("RATE ")[2].split()[0])
+    words = [
+        "train",
+        "--dataset",
+        "imagenet",
+        "--model",
+        "resnet50",
+        "--data-kind",
+        "synthetic",
+        "--gpus-per-rank",
+        "1",
+    ]
+    words += ["--samples", BATCH * STEPS, "--batch-per-rank", BATCH, "--epochs", "3", "--precision", "mixed_float16"]
+    words += ["--xla", "--record", folder / "train"]
+    left = seconds - (time.monotonic() - begin)
+    succeed([*rank_command(1), "-m", "harness", *words], left)
+    ours = images_per_second(read_run(folder / "train"))
+    sentence = f"{ours:.0f} images/s, bare {bare:.0f}: {ours / bare:.2f}"
+    if ours < RATIO * bare:
+        raise Failed(f"{sentence}, below {RATIO}")
+    return sentence
+
+
+def images_per_second(run: RunRecord) -> float:
+    """Return the images per second of the fastest epoch but the first."""
+    rates = [epoch.steps * run.global_batch / max(epoch.seconds) for epoch in run.epochs[1:]]
+    return max(rates)
+
+
+def check_energy(folder: Path, seconds: float) -> str:
+    """Compare NVML's counter of energy with the integral of power, in the record of the launch before."""
+    if not (folder / "train" / "run.json").exists():
+        raise Skipped("it is read in the record of the launch before, which is not there")
+    return energy_agrees(read_run(folder / "train"))
+
+
+def energy_agrees(run: RunRecord) -> str:
+    """Return energy and mean power of a launch's GPU; the counter and the integral must agree."""
+    gpus = [device for device in run.energy if device.device.startswith(("GPU-", "MIG-"))]
+    if not gpus:
+        raise Failed(f"the record has no energy of a GPU: {'; '.join(map(str, run.notes))}")
+    gpu = gpus[0]
+    if gpu.difference is None or gpu.joules is None or gpu.watts is None:
+        raise Skipped(f"the driver does not count {', '.join(gpu.missing) or 'long enough'}")
+    sentence = f"{gpu.joules:.0f} J, {gpu.watts:.0f} W, the integral {100 * gpu.difference:+.1f} % from the counter"
+    if abs(gpu.difference) > ENERGY:
+        raise Failed(sentence)
+    return sentence
+
+
+def all_checks(folder: Path) -> list[Check]:
+    """Return the checks in their order, the cheap ones first; `folder` takes what they write."""
+    return [
+        Check(name="sums of one rank", seconds=20, run=lambda left: check_sums(1, min(left, 60))),
+        Check(name="sums of two ranks", seconds=20, run=lambda left: check_sums(2, min(left, 60))),
+        Check(name="order of exchanges", seconds=20, run=lambda left: check_order(min(left, 60))),
+        Check(name="loss of a rank", seconds=20, run=lambda left: check_loss(min(left, 60))),
+        Check(name="unmodified script", seconds=40, run=lambda left: check_script(folder, min(left, 120))),
+        Check(name="ratio to bare loop", seconds=60, run=lambda left: check_ratio(folder, left)),
+        Check(name="energy", seconds=1, run=lambda left: check_energy(folder, left)),
+    ]
+
+
+def main() -> int:
+    """Print a line for every check as it ends, then the table; return the exit code."""
+    try:
+        gpus = visible_gpus()
+    except UserError as error:
+        print(f"there is no GPU to check here: {error}", file=sys.stderr)
+        return 2
+    if not gpus:
+        print("there is no GPU to check here: CUDA_VISIBLE_DEVICES names none", file=sys.stderr)
+        return 2
+    for gpu in gpus:
+        print(gpu, flush=True)
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0].uuid  # all checks are of one GPU
+    ends = time.monotonic() + LIMIT_S
+    rows = list[Row]()
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        for check in all_checks(Path(name)):
+            rows.append(run_check(check, ends - time.monotonic()))
+            print(f"{rows[-1].status}: {rows[-1].name}", file=sys.stderr, flush=True)
+    print(table(rows))
+    return int(any(row.status is Status.FAILED for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
