@@ -4,9 +4,11 @@ import atexit
 import contextlib
 import fcntl
 import functools
+import glob
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,6 +100,28 @@ def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
+                with opened_folder(place) as place_handle:
+                    remove_tree(folder.name, place_handle)
             finally:
                 os.close(handle)
+
+
+@contextlib.contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Yield a descriptor of `folder`; raise an OSError where that is none."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def remove_tree(name: str, place: int) -> None:
+    """Remove the folder `name` of the open folder `place`: what was opened before a mount does not see what it shows.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
+    for work in glob.glob(f"{name}/work/*/work", dir_fd=place):
+        os.chmod(work, 0o700, dir_fd=place)  # an overlay's, which nobody may read
+    shutil.rmtree(name, dir_fd=place)

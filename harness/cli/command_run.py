@@ -89,7 +89,9 @@ def _command(
     text = script.read_bytes()
     if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
         launcher = tolerant(launcher)
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value is not None]
+    switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
+    words = [name for name, value in switches.items() if value is True]
+    words += [f"{name}={value}" for name, value in switches.items() if value is not None and value not in (True, False)]
     start = Path(transparent.__file__).with_name("start.py")
     return [*launcher.words, sys.executable, str(start), *words, str(script), *arguments]
 

@@ -15,6 +15,7 @@ from harness.doctor.machine_checks import (
     check_gpus,
     check_load,
     check_memory,
+    check_rank_files,
 )
 from harness.doctor.mpi_checks import check_mpi, find_mpirun
 from harness.doctor.software_checks import (
@@ -42,5 +43,6 @@ def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
     yield check_memory()
     yield check_gpus(tensorflow.gpus)
     yield check_cache()
+    yield check_rank_files()
     yield from check_data(data_dir)
     yield check_commit()

@@ -17,6 +17,7 @@ from harness.base.processes import run_program
 from harness.comm.gpus import INSTALL_CUDA
 from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
+from harness.transparent.file_mechanism import namespace_refusal
 
 _GIB = 2**30
 _LITTLE_MEMORY = 2 * _GIB
@@ -113,3 +114,15 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
         elif dataset_info(name).separate_test and not originals.test:
             finding = "training files only: test rows are held out of them"
         yield ok(f"data {name}", finding)
+
+
+def check_rank_files() -> Diagnostic:
+    """Return the line of where ranks above 0 of a user's script write."""
+    refusal = namespace_refusal()
+    if not refusal:
+        return ok("files of ranks", "a mount namespace with overlays for each rank of a script")
+    return warning(
+        "files of ranks",
+        f"no file tree for each rank of a script: {refusal}",
+        "allow user namespaces and overlays, in a container too; else SQLite and child processes write twice",
+    )

@@ -20,6 +20,8 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
+    FILES_RECOGNISED = "files-recognised"
+    FOLDER_SHOWS_CHANGES = "folder-shows-changes"
     RESUMED = "resumed"
     OTHER_CODE = "other-code"
     OTHER_RANKS = "other-ranks"
@@ -57,6 +59,10 @@ _SENTENCES = {
     NoteCode.ATTEMPTS_NOT_WRITTEN: "{reason}",
     NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
     NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times on undisturbed cores",
+    NoteCode.FILES_RECOGNISED: "ranks above 0 have no file tree of their own here ({reason}): what they write by "
+    "other ways than Python's open, h5py, Keras and TensorFlow (SQLite, child processes) is written twice",
+    NoteCode.FOLDER_SHOWS_CHANGES: "'{folder}' has too many entries to be copied for each rank: what rank 0 writes "
+    "there while the script runs is seen by the others",
     NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",

@@ -60,7 +60,7 @@ def serve(address: str, python: str) -> None:
     tf.constant, keras.Model, h5py, pd, pyarrow, scipy  # noqa: B018 - some load lazily
     # Children are of several versions of the harness, each with a PYTHONPATH of its own.
     assert not any(name.partition(".")[0] == "harness" for name in sys.modules)
-    sys.executable = python
+    plain, sys.executable = sys.executable, python
     path = sys.path[1:]
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
         listener.bind(address)
@@ -73,12 +73,12 @@ def serve(address: str, python: str) -> None:
             child = os.fork()
             if child == 0:
                 listener.close()
-                _answer(connection, path)
+                _answer(connection, path, plain)
             connection.close()
             children = {pid for pid in {*children, child} if os.waitpid(pid, os.WNOHANG)[0] == 0}
 
 
-def _answer(connection: socket.socket, path: list[str]) -> None:
+def _answer(connection: socket.socket, path: list[str], plain: str) -> None:
     import threading
 
     head, files, *_ = socket.recv_fds(connection, 4, 3)
@@ -92,7 +92,7 @@ def _answer(connection: socket.socket, path: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment | {"PYTHONHASHSEED": "0"})  # the server's
+    os.environ.update(environment | {"PYTHONHASHSEED": "0", "HARNESS_PLAIN_PYTHON": plain})  # the server's
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *path]
     sys.orig_argv = [sys.executable, *arguments]
     for number, file in enumerate(files):

@@ -255,17 +255,17 @@ class FusedFit:
         begin = clock()
         if self.arrays is not None:
             iterator._current_iterator = self.arrays
-            made, logs = self._loops.over_arrays(self.arrays, iterator._steps_seen, count)
+            steps, logs = self._loops.over_arrays(self.arrays, iterator._steps_seen, count)
         else:
             try:
-                made, logs = self._loops.over_batches(iterator._current_iterator, count, counted=self.counted)
+                steps, logs = self._loops.over_batches(iterator._current_iterator, count, counted=self.counted)
             except tf.errors.OutOfRangeError:
                 return self.grain, Ended()
         for leaf in tf.nest.flatten(logs)[:1]:
             leaf.numpy()  # which waits for the last step
-        self.pace.timed(made, clock() - begin)
-        self.count.add(made)
-        return -(-made // self.grain) * self.grain, Made(logs)
+        self.pace.timed(steps, clock() - begin)
+        self.count.add(steps)
+        return -(-steps // self.grain) * self.grain, Made(logs)
 
     def _next_count(self, iterator: Any, left: int | None) -> int:
         """Return the steps of the next execution as this rank's clock has it: whole ones of the script's own number."""

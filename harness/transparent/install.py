@@ -1,6 +1,5 @@
 """Before the script runs: one seed for all ranks, and all replacements, once TensorFlow has been imported."""
 
-import os
 import random
 import sys
 import threading
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
     from harness.transparent.run_settings import RunSettings
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
-
-
-def restart_with_fixed_hashes() -> None:
-    """Restart this process where Python's hashes, and so the order of sets, would differ from rank to rank."""
-    if not os.environ.get("PYTHONHASHSEED"):
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
 def common_seed(agree: Callable[[Any], Any]) -> int:
@@ -158,6 +151,7 @@ def _take_turns_alone() -> None:
 
 
 def _replace_all(runtime: "Runtime") -> None:
+    from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.draws import ScriptDraws
     from harness.transparent.gradients import GradientAverager
@@ -180,7 +174,8 @@ def _replace_all(runtime: "Runtime") -> None:
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, averager).install()
-    Savers(runtime).install()
+    files = Checkpoints(runtime) if runtime.private_files else Savers(runtime)
+    files.install()
     runtime.at_end = loops.end_trial
 
 

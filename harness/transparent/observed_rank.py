@@ -22,9 +22,10 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
+from harness.transparent.file_mechanism import WITNESS
 from harness.transparent.observations import Observation, compared
 from harness.transparent.patch import script_place
-from harness.transparent.witness import NUDGES, WITNESS, PeerRank
+from harness.transparent.witness import NUDGES, PeerRank
 
 # Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
 _ROUNDING = 3e-3
@@ -61,6 +62,7 @@ class ObservedRank(PeerRank):
         self._asked = 0  # times that the witness has asked for what rank 0 shares
         self._hung_up = False
         self._rested = False
+        self._has_own_files = False
         self._agreed = 0  # gradients that were the same
         self._compared_keys: list[Any] = []
         self._shared: list[Any] = []
@@ -73,7 +75,9 @@ class ObservedRank(PeerRank):
             while True:
                 message = self._line.recv()
                 with self._news:
-                    if isinstance(message, int):
+                    if isinstance(message, str):
+                        self._has_own_files = True
+                    elif isinstance(message, int):
                         self._asked = message
                     else:
                         self._heard.setdefault(message.key, deque()).append(message)
@@ -87,6 +91,11 @@ class ObservedRank(PeerRank):
     def install(self, runtime: Any) -> None:
         """Take the runtime, which prints what the witness has shown."""
         self._runtime = runtime
+
+    def await_own_files(self) -> None:
+        """Wait for the witness's word that it has them, or for its end."""
+        with self._news:
+            self._news.wait_for(lambda: self._has_own_files or self._hung_up, timeout=self._patience_s)
 
     def begins(self) -> None:
         """Say so where no witness judges a training."""
@@ -252,12 +261,20 @@ def _main_frame() -> Any:
 
 
 def start_witness(
-    world: World, launch: tuple[Any, ...], logs: Path, cores: set[int], steps: float, patience_s: float
+    world: World,
+    launch: tuple[Any, ...],
+    script: Path,
+    logs: Path,
+    cores: set[int],
+    *,
+    steps: float,
+    patience_s: float,
 ) -> ObservedRank:
     """Start the witness of the ranks of `world`, on rank 0, on `cores`; return rank 0's side of it.
 
-    It is sent `launch`, the settings and the point of the launch, and prints into `logs`.
+    It is sent `launch`, the settings and the point of the launch, runs `script` and prints into `logs`.
     """
+    places = f"{script.absolute()}\n{logs.absolute()}"
 
     def spawn(name: str, **switches: str) -> Connection:
         ours, theirs = Pipe()
@@ -266,7 +283,7 @@ def start_witness(
         with (logs / f"{name}.log").open("wb") as output:
             witness = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("start.py"))],
-                env={**environment, WITNESS: "1", **switches},
+                env={**environment, WITNESS: places, **switches},
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,

@@ -36,6 +36,14 @@ def script_place(frame: Any = None) -> str:
     return f"{Path(lines[0][0]).name}, line {lines[0][1]}" if lines else "after its last line"
 
 
+def with_script_traceback(error: BaseException) -> BaseException:
+    """Return `error` with a traceback that begins in the script; with all of it where the script is not in it."""
+    frames = error.__traceback__
+    while frames is not None and not is_script(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return error.with_traceback(frames or error.__traceback__)
+
+
 class ImportHook(importlib.abc.MetaPathFinder):
     """Finds modules `names` as usual, and runs `action` when the outermost of their imports has ended.
 

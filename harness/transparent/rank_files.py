@@ -1,4 +1,4 @@
-"""Rank 0 writes files, every rank may read them.
+"""Where a rank cannot have a tree of its own (`file_mechanism`): rank 0 writes files, every rank may read them.
 
 What other ranks write goes into a private folder each, from the start, but for temporary files, caches and devices.
 What writes through TensorFlow's own file system (checkpoints, exports, event files) they skip, once it is imported.
@@ -18,10 +18,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.scratch import HeldFolder
 from harness.base.user import home_folder
+from harness.transparent.checkpoints import compare_backups
 from harness.transparent.patch import HorovodScript, replace, wrapped
 
 if TYPE_CHECKING:
@@ -247,12 +247,7 @@ class Savers:
         gather(None, "wait for the backup")
         if not self._first:
             original(callback, logs)
-        found = gather(getattr(callback.model, "_initial_epoch", None), "epoch of the backup")
-        if len(set(found)) > 1:
-            raise UserError(
-                f"not all ranks find the backup in '{callback.backup_dir}' (epochs {found}): put it where all "
-                "hosts read the same files"
-            )
+        compare_backups(self._runtime, callback)
 
     def _save_backup(self, original: Callable[..., Any], callback: Any) -> None:
         if callback.save_freq == "epoch":  # weights that are averaged then are so before they are saved

@@ -27,7 +27,7 @@ class RunSettings:
     seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record. `witness`:
     what of the training one more process does alone and undivided, to compare: the ``first`` steps, ``all`` or ``off``.
     `fuse`: Keras's `fit` makes many steps in one execution where that saves time (``auto``), ``always`` or never
-    (``off``).
+    (``off``). `keep_rank_files`: what ranks above 0 have written is kept.
 
     Raises:
         UserError: a switch is out of its range.
@@ -41,6 +41,7 @@ class RunSettings:
     record: Path | None = None
     witness: str = "off"
     fuse: str = "auto"
+    keep_rank_files: bool = False
 
     def __post_init__(self) -> None:
         if self.fuse not in FUSE_MODES:
@@ -122,6 +123,7 @@ _OPTIONS = (
         show_default=True,
         help="Many steps of Keras's fit in one execution: where that saves time, always, or off.",
     ),
+    click.option("--keep-rank-files", is_flag=True, help="Keep what ranks above 0 wrote, and say where."),
     click.option("--record", type=UserPath(), help="Write the run's record into this new folder."),
     click.argument("script", type=UserPath()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),

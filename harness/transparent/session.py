@@ -7,6 +7,7 @@ import runpy
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -26,17 +27,19 @@ from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
+from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
+from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.names import NAME, give_way, has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names, with_script_traceback
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
 from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
-from harness.transparent.witness_process import enter
+from harness.transparent.witness_process import enter as enter_witness
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -68,6 +71,8 @@ class Session:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     rank_variables: RankVariables = field(default_factory=RankVariables)
+    _private: bool = False  # all ranks above 0 have trees of their own
+    _file_notes: list[Note] = field(default_factory=list)
     _own_rate: OwnRate | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
@@ -99,8 +104,8 @@ class Session:
         if several:
             self._own.install()
         with rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if self.world.rank or self.witness.is_witness:
-                PrivateFiles(self.settings.logs).install()
+            if several:
+                self._part_files()
             if several:
                 self._keep_children_apart()
             ImportHook(self._install).install()
@@ -116,6 +121,40 @@ class Session:
             if not self.witness.is_witness:
                 self._finish()
         self._watch.stop()
+
+    def _part_files(self) -> None:
+        """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs."""
+        writes_apart = self.world.rank > 0 or self.witness.is_witness
+        files = None
+        if writes_apart and not self._sees_ranks():
+            files = enter(self.script, self.settings.logs, keep=self._kept_name())
+        ranks_files = self.world.comm.allgather(files)
+        if not self.witness.is_witness:
+            ranks_files = ranks_files[1:]  # rank 0 writes the real ones
+        self.witness.await_own_files()
+        self._private = not self._sees_ranks() and all(
+            files is not None and files.mechanism is Mechanism.NAMESPACE for files in ranks_files
+        )
+        if writes_apart and not self._private:
+            PrivateFiles(self.settings.logs).install()
+        if self.world.rank == 0 and not self.witness.is_witness and not self._sees_ranks():
+            self._tell_of_files([files for files in ranks_files if files is not None])
+
+    def _kept_name(self) -> str:
+        keeps = self.settings.keep_rank_files and not self.witness.is_witness
+        return f"rank-{self.world.rank}" if keeps else ""
+
+    def _tell_of_files(self, ranks_files: Sequence[RankFiles]) -> None:
+        """Say what of the ranks' files is not apart, and where they are kept."""
+        reasons = {files.reason: None for files in ranks_files if files.mechanism is Mechanism.RECOGNISERS}
+        unfrozen = {folder: None for files in ranks_files for folder in files.unfrozen}
+        self._file_notes = [Note(code=NoteCode.FILES_RECOGNISED, values={"reason": reason}) for reason in reasons]
+        self._file_notes += [Note(code=NoteCode.FOLDER_SHOWS_CHANGES, values={"folder": name}) for name in unfrozen]
+        for note in self._file_notes:
+            print(f"harness: {note}", file=sys.stderr, flush=True)
+        if self.settings.keep_rank_files:
+            for rank, files in enumerate(ranks_files, start=1):
+                print(f"harness: what rank {rank} writes is kept in {files.place}", file=sys.stderr, flush=True)
 
     def _agree(self, value: Any) -> Any:
         """Return rank 0's `value`, also in the witness."""
@@ -142,7 +181,7 @@ class Session:
 
     def _sees_ranks(self) -> bool:
         """Tell whether the script may see to its ranks itself."""
-        return b"horovod" in self.script.read_bytes() or any("horovod" in word for word in sys.argv[1:])
+        return sees_ranks(self.script, sys.argv[1:])
 
     def _call_witness(self) -> None:
         """Start a witness on rank 0, on the cores of all ranks of its host: they wait for each other, and for it."""
@@ -155,6 +194,7 @@ class Session:
             else start_witness(
                 self.world,
                 (settings, self.point),
+                self.script,
                 settings.logs,
                 cores,
                 steps=STEPS if settings.witness == "first" else math.inf,
@@ -176,6 +216,7 @@ class Session:
 
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
         runtime.collectives.counting = isinstance(self.witness, PeerRank)
+        runtime.private_files = self._private
         runtime.signals = self.signals
         self.signals.gather = runtime.collectives.gather
         self.signals.trains = lambda: runtime.synchronised
@@ -198,6 +239,7 @@ class Session:
             self.witness.end()
             HorovodScript.active = self._own.present = True
             self.rank_variables.show()
+            leave_own_files()
             for seeding in self._seedings:
                 seeding.undo()
             if isinstance(tf.random.set_seed, AgreedSeeding):
@@ -285,6 +327,7 @@ class Session:
             sha256=sha256,
             reduction=reductions[-1] if reductions else None,
             notes=(
+                *self._file_notes,
                 *runtime.notes,
                 *own_loop,
                 *unwatched,
@@ -307,7 +350,7 @@ class Session:
 
 def testify() -> NoReturn:
     """Be the witness that rank 0 of a launch has started; its exit code is nobody's."""
-    witness, (settings, point) = enter()
+    witness, (settings, point) = enter_witness()
     world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
     session = Session(
         world=world, settings=settings, script=_prepare(point), point=point, began=time.monotonic(), witness=witness
@@ -373,7 +416,7 @@ def _run_rank(session: Session) -> int:
         reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
         if isinstance(reason, (UserError, RunError)) and _all_fail(world):
             return end_together(world, reason)
-        abort(world, reason)
+        abort(world, with_script_traceback(reason))
     return 0
 
 

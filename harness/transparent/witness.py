@@ -19,9 +19,6 @@ from harness.transparent.observations import Observation, measures
 from harness.transparent.patch import script_lines
 
 STEPS = 20  # averaged gradients of each training that are compared by default
-WITNESS = "HARNESS_WITNESS"
-"""Environment variable of the witness: it is one, and its standard input is the way to rank 0."""
-
 NUDGES = "HARNESS_NUDGES"
 """Environment variable of a second witness, which rounds otherwise."""
 
@@ -102,6 +99,9 @@ class NoWitness:
     def numbers(self, place: str, structure: Any) -> Any:
         """Look at the single numbers in `structure`, which the step at `place` returns; return it."""
         return structure
+
+    def await_own_files(self) -> None:
+        """Wait until the witness has files of its own: what rank 0 writes from then on it does not see."""
 
     def reads(self) -> None:
         """Note that the script reads a file that rank 0 may have written."""

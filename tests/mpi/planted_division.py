@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from harness.transparent import collectives, rows
-from harness.transparent.__main__ import main
 from harness.transparent.keras_layers import Layers
+from harness.transparent.rank_command import main
 from harness.transparent.replica_variables import ReplicaVariables
 
 _held: list[Any] = []

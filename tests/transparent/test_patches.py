@@ -20,14 +20,14 @@ ROOM = TESTS.parent / "harness" / "transparent"
 LISTED = tomllib.loads((ROOM / "patches.toml").read_text())
 PATCHES = {entry["of"]: entry for entry in LISTED["patch"]}
 PRIVATE = {entry["of"]: entry for entry in LISTED["private"]}
-FILES = "rank_files"  # what reads and writes files is listed there
+FILES = ("rank_files", "checkpoints")  # what reads and writes files is listed there
 ROOTS = ("keras.src", "tensorflow.python")
 
 
 def modules():
     """Return the syntax trees of the room, by module."""
     trees = {path.stem: ast.parse(path.read_text()) for path in ROOM.glob("*.py")}
-    return {name: tree for name, tree in trees.items() if name != FILES}
+    return {name: tree for name, tree in trees.items() if name not in FILES}
 
 
 def resolved(name):
@@ -49,7 +49,7 @@ def replaced_in(tree):
 
 def named_in_files():
     """Yield owner and name of what the module about files replaces: in calls, and in tables of owners and names."""
-    for node in ast.walk(ast.parse((ROOM / f"{FILES}.py").read_text())):
+    for node in ast.walk(ast.parse("\n".join((ROOM / f"{name}.py").read_text() for name in FILES))):
         parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
         if len(parts) >= 2 and isinstance(parts[1], ast.Constant):
             yield ast.unparse(parts[0]).split(".")[-1], parts[1].value

@@ -1,0 +1,160 @@
+"""Where the writes of ranks above 0 go: which of two mechanisms a process has, and how all ranks know.
+
+| mechanism   | what it is                                       | where |
+|-------------|--------------------------------------------------|-------|
+| namespace   | a tree of the rank's own (`private_tree`)        | the kernel allows mount namespaces and overlays |
+| recognisers | functions that write are replaced (`rank_files`) | elsewhere, and in scripts that see their ranks |
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.files import cache_folder
+from harness.base.processes import run_program
+from harness.base.user import home_folder
+from harness.transparent.private_tree import PrivateTree, TreePlaces
+
+WITNESS = "HARNESS_WITNESS"
+"""Environment variable of a witness, whose standard input is the way to rank 0.
+
+It names the script and the folder of the ranks' output, one a line.
+"""
+
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
+_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class Mechanism(StrEnum):
+    """How writes of a rank above 0 are kept from the others."""
+
+    NAMESPACE = "namespace"
+    RECOGNISERS = "recognisers"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFiles:
+    """What a process has: its mechanism, where its own files are, why it has no namespace, what could not be copied."""
+
+    mechanism: Mechanism
+    place: str = ""
+    reason: str = ""
+    unfrozen: Sequence[str] = ()
+
+
+class _Process:
+    """What this process has entered."""
+
+    files: RankFiles | None = None
+    tree: PrivateTree | None = None
+
+
+def begin() -> None:
+    """Prepare files of this process's own, while it has one thread: what is imported later may start more."""
+    if _Process.files is not None or _Process.tree is not None:
+        return
+    try:
+        _Process.tree = PrivateTree()
+    except OSError as error:
+        _Process.files = RankFiles(mechanism=Mechanism.RECOGNISERS, reason=str(error))
+
+
+def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
+    """Give this process, rank above 0 or witness, files of its own if that is possible; once.
+
+    `logs` is made, and stays the real folder. `keep` names the process where its files are to outlast it.
+    """
+    begin()
+    if _Process.files is None and _Process.tree is not None:
+        _Process.files = _enter(_Process.tree, script, logs, keep)
+    assert _Process.files is not None
+    return _Process.files
+
+
+def leave() -> None:
+    """See the real files again: the script sees to its ranks itself."""
+    if _Process.tree is not None:
+        _Process.tree.leave()
+
+
+def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:
+    """Tell whether the script, given these `arguments`, may see to its ranks itself, and so to their files."""
+    return b"horovod" in script.read_bytes() or any("horovod" in word for word in arguments)
+
+
+def rank_by_environment() -> int | None:
+    """Return this process's rank as its launcher says it, None where none does: MPI has not been started yet."""
+    texts = (os.environ.get(name) for name in _RANK_VARIABLES)
+    return next((int(text) for text in texts if text and text.isdecimal()), None)
+
+
+def namespace_refusal() -> str:
+    """Return why this machine has no file tree for each rank, empty where it has: a process of its own tries it."""
+    trial = (
+        "import tempfile; from pathlib import Path; "
+        "from harness.transparent.private_tree import PrivateTree, TreePlaces; "
+        "PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))"
+    )
+    package = _PACKAGE.parent
+    reply = run_program([sys.executable, "-c", trial], folder=package, limit_s=30.0)
+    return "" if reply.code == 0 else reply.last_error
+
+
+def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:
+    try:
+        tree.show(rank_places(script, logs), keep=keep)
+    except OSError as error:
+        return RankFiles(mechanism=Mechanism.RECOGNISERS, reason=str(error))
+    unfrozen = tuple(map(str, tree.unfrozen))
+    place = f"{os.uname().nodename}:{tree.scratch}"
+    return RankFiles(mechanism=Mechanism.NAMESPACE, place=place, unfrozen=unfrozen)
+
+
+def rank_places(script: Path, logs: Path) -> TreePlaces:
+    """Return which folders a rank of `script` sees as they are now, and which it shares with all ranks.
+
+    Raises:
+        OSError: `logs` cannot be made, or has in it what the script writes.
+    """
+    home = home_folder()
+    keras = os.environ.get("KERAS_HOME") or (home / ".keras" if home else None)
+    deep = [Path.cwd(), script.absolute().parent, *([Path(keras)] if keras else [])]
+    shallow = [Path(tempfile.gettempdir()), Path("/tmp"), *([home] if home else [])]
+    deep = [folder.resolve() for folder in deep]
+    shallow = [folder.resolve() for folder in shallow]
+    logs.mkdir(parents=True, exist_ok=True)
+    logs = logs.resolve()
+    if any(folder.is_relative_to(logs) for folder in deep):
+        raise OSError(f"the folder of the ranks' output, '{logs}', is not apart from the script's")
+    shared = [logs, *_folders_of_harness(), *_folders_of_mpi(shallow)]
+    apart = [folder for folder in shared if not _has_any(folder, (*deep, *shallow))]
+    return TreePlaces(deep=deep, shallow=shallow, shared=apart)
+
+
+def _has_any(folder: Path, places: Sequence[Path]) -> bool:
+    """Tell whether any of `places` is `folder` or below it."""
+    return any(place.is_relative_to(folder) for place in places)
+
+
+def _folders_of_harness() -> list[Path]:
+    """Return where the ranks find what rank 0 makes ready for all: compiled operations, prepared data."""
+    folders = [_PACKAGE]
+    with contextlib.suppress(OSError, UserError):
+        cache = cache_folder()
+        cache.mkdir(parents=True, exist_ok=True)
+        folders.append(cache.resolve())
+    return folders
+
+
+def _folders_of_mpi(temporary: Sequence[Path]) -> list[Path]:
+    """Return the folders in which the MPI library's processes meet: what its variables name below `temporary` ones."""
+    named = {value for name, value in os.environ.items() if name.startswith(_MPI) and value.startswith("/")}
+    folders = sorted({Path(value).resolve() for value in named if Path(value).is_dir()})
+    return [folder for folder in folders if folder not in temporary and not set(temporary).isdisjoint(folder.parents)]

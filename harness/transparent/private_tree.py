@@ -1,0 +1,264 @@
+"""A view of the file system of one process and its children: what it writes, nobody else sees.
+
+In a mount namespace of its own, an overlay lies on every folder that can be written to; what is written goes into the
+process's scratch folder. Folders in which a script usually writes are copied first (`frozen_folder`), so that what
+rank 0 changes meanwhile does not show. /dev, /proc, /sys and /run stay what they are.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from harness.base import mounts
+from harness.base.mounts import MountPoint
+from harness.base.scratch import HeldFolder, remove_tree
+from harness.transparent.frozen_folder import FrozenFolder, TooLargeError
+
+PREFIX = "harness-rank-"
+KEPT_PREFIX = "harness-kept-"
+_SHARED = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/lost+found", "/boot")))
+_VIRTUAL = frozenset(("autofs", "cgroup", "cgroup2", "devpts", "devtmpfs", "nsfs", "proc", "sysfs"))
+_DEEP = 8  # levels of folders
+PLAIN_PYTHON = "HARNESS_PLAIN_PYTHON"
+"""Environment variable: the Python that starts anew what a forked one (`harness.sweep.warm`) would have forked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreePlaces:
+    """Which folders are more than overlaid: absolute paths, links resolved.
+
+    `deep` and `shallow` folders are copied as they are, with what is below them or the names in them only. `shared`
+    ones stay the real ones. Overlays lie on what is below `top`.
+    """
+
+    deep: Sequence[Path] = ()
+    shallow: Sequence[Path] = ()
+    shared: Sequence[Path] = ()
+    top: Path = Path("/")
+
+    def frozen(self) -> dict[Path, int]:
+        """Return the folders to copy, outermost first, and how many levels of each."""
+        levels = dict.fromkeys(self.shallow, 0) | dict.fromkeys(self.deep, _DEEP)
+        outermost_first = sorted(levels, key=lambda folder: len(folder.parts))
+        return {folder: levels[folder] for folder in outermost_first if folder.is_dir() and folder != Path("/")}
+
+
+class RankScratch:
+    """The folder of a process's own files on local disk, made at once, and removed when the process ends in any way.
+
+    What removes it sees what everybody sees: nothing is mounted there.
+
+    Raises:
+        OSError: there is no room for it in the temporary folder.
+    """
+
+    def __init__(self) -> None:
+        place = Path(tempfile.gettempdir()).resolve()
+        self._folder = HeldFolder(place, PREFIX)
+        self.path = self._folder.path
+        self._outside = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        reading, self._lifeline = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._watch(reading)
+        os.close(reading)
+        os.waitpid(child, 0)
+
+    def _watch(self, reading: int) -> NoReturn:
+        """Be no child of the process, which may wait for all of its own, and remove the folder at its end."""
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _close_all_but(reading, self._outside)
+                if not os.read(reading, 1):
+                    remove_tree(self.path.name, self._outside)
+        finally:
+            os._exit(0)
+
+    def keep(self, name: str) -> None:
+        """Have the folder outlast the process, under a name that says so; raise an OSError where that fails."""
+        os.write(self._lifeline, b"k")
+        target = f"{KEPT_PREFIX}{name}-{self.path.name.removeprefix(PREFIX)}"
+        os.rename(self.path.name, target, src_dir_fd=self._outside, dst_dir_fd=self._outside)
+        self.path = self.path.with_name(target)
+
+    def close(self) -> None:
+        """Have the folder removed now."""
+        os.close(self._lifeline)
+
+
+class PrivateTree:
+    """The tree of this process: it sees what everybody sees until `show`.
+
+    It is to be made while the process has one thread: a user namespace needs that. `scratch` has its own files.
+
+    Raises:
+        OSError: the kernel, or the container, does not allow it.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = RankScratch()
+        self.unfrozen: list[Path] = []  # folders that have too many entries to be copied
+        self._mounted: list[Path] = []
+        try:
+            self.in_user_namespace = mounts.enter_namespace()
+        except OSError:
+            self._scratch.close()
+            raise
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of this process's own files, by its path outside."""
+        return self._scratch.path
+
+    def show(self, places: TreePlaces, *, keep: str = "") -> None:
+        """See the tree from now on. Where it has a name to `keep` them by, its files outlast this process.
+
+        Raises:
+            OSError: the kernel does not allow it; then this process sees what everybody sees.
+        """
+        self._places = places
+        here = Path.cwd()
+        try:
+            if keep:
+                self._scratch.keep(keep)
+            self._mount_all()
+        except OSError:
+            self.leave()
+            raise
+        finally:
+            os.chdir(here)  # what was open before, the working directory too, is outside
+        sys.executable = os.environ.get(PLAIN_PYTHON, sys.executable)
+
+    def leave(self) -> None:
+        """See what everybody sees again, what was written meanwhile apart."""
+        here = Path.cwd()
+        while self._mounted:
+            with contextlib.suppress(OSError):
+                mounts.detach(self._mounted.pop())
+        os.chdir(here)
+
+    def _mount_all(self) -> None:
+        if not self._takes_overlays():
+            self._mount_memory(self.scratch)
+        points = [point for point in mounts.mount_points() if not point.path.is_relative_to(self.scratch)]
+        folders = list(overlaid_folders(self._places.top, points))
+        frozen_folders = self._freeze()
+        with contextlib.ExitStack() as stack:
+            outside = stack.enter_context(mounts.opened(self.scratch))
+            copies = {frozen: stack.enter_context(mounts.opened(frozen.copy)) for frozen in frozen_folders}
+            shared = {folder: stack.enter_context(mounts.opened(folder)) for folder in self._shared_folders()}
+            for number, folder in enumerate(folders):
+                self._overlay(folder, outside, number)
+            views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
+            self._mount_memory(self.scratch)  # over what is not to be seen through the overlay
+            for number, frozen in enumerate(frozen_folders):
+                self._live(number).mkdir(parents=True)
+                self._bind(views[frozen], self._live(number))
+            live_views = stack.enter_context(mounts.opened(self.scratch))
+            for frozen in frozen_folders:
+                self._show_copy(frozen, copies[frozen], views[frozen])
+                if self.scratch.is_relative_to(frozen.folder):
+                    self._bind(live_views, self.scratch)
+            for folder, real in shared.items():
+                self._bind(real, folder)
+
+    def _takes_overlays(self) -> bool:
+        """Tell whether an overlay can keep its files in the scratch folder."""
+        lower, upper, target = (self.scratch / "probe" / name for name in ("lower", "upper", "target"))
+        work = self.scratch / "work" / "probe"
+        for folder in (lower, upper, target, work):
+            folder.mkdir(parents=True)
+        try:
+            mounts.overlay(lower, upper, work, target, in_user_namespace=self.in_user_namespace)
+        except OSError:
+            return False
+        mounts.detach(target)
+        return True
+
+    def _shared_folders(self) -> list[Path]:
+        return [folder for folder in self._places.shared if not _is_outside(folder)]
+
+    def _live(self, number: int) -> Path:
+        """Return where the live folder is seen of which the copy of this `number` is."""
+        return self.scratch / "live" / str(number)
+
+    def _freeze(self) -> list[FrozenFolder]:
+        """Copy the folders that are to be seen as they are now."""
+        levels = self._places.frozen()
+        mount_places = {*levels, *self._places.shared, self.scratch}
+        frozen_folders: list[FrozenFolder] = []
+        for folder, depth in levels.items():
+            number = len(frozen_folders)
+            copy = self.scratch / "frozen" / str(len(frozen_folders) + len(self.unfrozen))
+            try:
+                frozen = FrozenFolder(folder, copy, self._live(number), places=mount_places, levels=depth)
+                frozen_folders.append(frozen)
+            except TooLargeError:
+                self.unfrozen.append(folder)
+        return frozen_folders
+
+    def _overlay(self, folder: Path, outside: Path, number: int) -> None:
+        """Lay an overlay on `folder`; its files are in the scratch folder, called `outside` here."""
+        upper = outside / "written" / str(number)
+        work = outside / "work" / str(number)
+        os.makedirs(upper)  # noqa: PTH103
+        os.makedirs(work)  # noqa: PTH103
+        state = folder.stat()
+        os.chmod(upper, state.st_mode & 0o7777)  # noqa: PTH101
+        with contextlib.suppress(OSError):
+            os.chown(upper, state.st_uid, state.st_gid)
+        with mounts.opened(folder) as lower:
+            mounts.overlay(lower, upper, work, folder, in_user_namespace=self.in_user_namespace)
+        self._mounted.append(folder)
+
+    def _show_copy(self, frozen: FrozenFolder, copy: Path, view: Path) -> None:
+        """Show the copy in the place of the folder, and live what the copy leaves out."""
+        self._bind(copy, frozen.folder)
+        for relative in frozen.live_folders:
+            with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                self._bind(view / relative, frozen.folder / relative)
+
+    def _bind(self, source: Path, target: Path) -> None:
+        mounts.bind(source, target)
+        self._mounted.append(target)
+
+    def _mount_memory(self, target: Path) -> None:
+        mounts.memory(target)
+        self._mounted.append(target)
+
+
+def _close_all_but(*descriptors: int) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) not in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def overlaid_folders(folder: Path, points: Sequence[MountPoint]) -> Iterator[Path]:
+    """Yield the largest folders, `folder` or below it, that can be written to and have nothing mounted below them.
+
+    An overlay shows one file system only, and a user namespace may not look below what is mounted on it.
+    """
+    if _is_outside(folder) or folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):
+        return
+    above = [point for point in points if folder.is_relative_to(point.path)]
+    deepest = max(len(point.path.parts) for point in above)
+    mount = [point for point in above if len(point.path.parts) == deepest][-1]
+    if all(point.path == folder or not point.path.is_relative_to(folder) for point in points):
+        if not mount.read_only and mount.kind not in _VIRTUAL:
+            yield folder
+        return
+    with os.scandir(folder) as entries:
+        below = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    for path in below:
+        yield from overlaid_folders(path, points)
+
+
+def _is_outside(folder: Path) -> bool:
+    return any(folder.is_relative_to(place) for place in _SHARED)

@@ -1,0 +1,26 @@
+"""Where the script is, and which part of a traceback is its own."""
+
+import runpy
+import traceback
+
+import pytest
+
+from harness.transparent.patch import is_script, with_script_traceback
+
+
+def test_a_traceback_begins_in_the_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def fail():\n    return [][1]\n\n\nfail()\n")
+    with pytest.raises(IndexError) as caught:
+        runpy.run_path(str(script), run_name="__main__")
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert frames[0].filename != str(script)
+    error = caught.value.with_traceback(caught.value.__traceback__.tb_next)  # without this test's own frame
+    shown = traceback.extract_tb(with_script_traceback(error).__traceback__)
+    assert [(frame.filename, frame.lineno) for frame in shown] == [(str(script), 5), (str(script), 2)]
+
+
+def test_the_room_and_installed_packages_are_not_the_script():
+    assert not is_script(with_script_traceback.__code__.co_filename)
+    assert not is_script(pytest.__file__)
+    assert is_script("/home/user/train.py")

@@ -1,0 +1,156 @@
+"""A process with a file tree of its own: nobody else sees what it writes, nor does it see what others write later."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.base import mounts
+from harness.transparent.private_tree import KEPT_PREFIX, PREFIX, overlaid_folders
+
+_NOT_HERE = 77
+PROCESS = """
+import os, sys
+from pathlib import Path
+from harness.transparent.private_tree import PrivateTree, TreePlaces
+top = Path(sys.argv[1])
+os.chdir(top / "cwd")
+places = TreePlaces(deep=[top / "cwd"], shared=[top / "cwd" / "logs"], top=top)
+try:
+    tree = PrivateTree()
+    tree.show(places, keep=sys.argv[2])
+except OSError as error:
+    print(error)
+    sys.exit(77)
+print("shown", tree.scratch, flush=True)
+"""
+
+
+class Process:
+    """A process that sees its own tree below `top`, and runs what is written to it line by line."""
+
+    def __init__(self, top, scratch, keep=""):
+        loop = PROCESS + "for line in sys.stdin:\n    exec(line)\n    print('done', flush=True)\n"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", loop, str(top), keep],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(scratch)},
+        )
+        first = self._process.stdout.readline()
+        if self._process.poll() == _NOT_HERE or not first.startswith("shown"):
+            self.end()
+            pytest.skip(f"no file tree of its own here: {first.strip()}")
+        self.scratch = Path(first.split()[1])
+
+    def run(self, line):
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+    def end(self, kill=False):
+        if kill:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def top(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    folder = tmp_path / "top"
+    for name in ("cwd/data", "cwd/logs", "elsewhere"):
+        (folder / name).mkdir(parents=True)
+    (folder / "cwd" / "log.csv").write_text("old\n")
+    (folder / "cwd" / "data" / "rows").write_text("1 2 3")
+    (folder / "cwd" / "large").write_bytes(bytes(5 * 2**20))
+    return folder
+
+
+@pytest.fixture
+def process(top, tmp_path):
+    process = Process(top, tmp_path / "scratch")
+    yield process
+    process.end()
+
+
+def gone(folder):
+    """Tell whether `folder` is removed within some seconds: that is done from outside, when the process has ended."""
+    deadline = time.monotonic() + 20
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not folder.exists()
+
+
+def test_nobody_sees_what_it_writes_changes_and_removes(top, process):
+    process.run("open('new', 'w').write('mine')")
+    process.run("open('log.csv', 'a').write('mine'); assert open('log.csv').read() == 'old\\nmine'")
+    process.run("open('large', 'ab').write(b'more'); assert os.path.getsize('large') == 5 * 2**20 + 4")
+    process.run("os.remove('data/rows'); os.rmdir('data'); os.mkdir('data'); assert os.listdir('data') == []")
+    process.run("open('../elsewhere/new', 'w').write('mine'); assert os.path.exists('../elsewhere/new')")
+    process.run("assert os.system('cp new copy; test -e copy') == 0")
+    assert sorted(path.name for path in (top / "cwd").iterdir()) == ["data", "large", "log.csv", "logs"]
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+    assert (top / "cwd" / "large").stat().st_size == 5 * 2**20
+    assert (top / "cwd" / "data" / "rows").read_text() == "1 2 3"
+    assert list((top / "elsewhere").iterdir()) == []
+
+
+def test_it_does_not_see_what_others_write_in_its_folder_meanwhile(top, process):
+    """Else a rank would find rank 0's half-written file, folder or rows of a database in the place of none."""
+    with sqlite3.connect(top / "cwd" / "study.db") as database:
+        database.execute("CREATE TABLE trials (loss)")
+    (top / "cwd" / "run").mkdir()
+    (top / "cwd" / "log.csv").open("a").write("rank 0's\n")
+    (top / "cwd" / "data" / "rows").unlink()
+    process.run("os.mkdir('run'); assert not os.path.exists('study.db')")
+    process.run("assert open('log.csv').read() == 'old\\n' and open('data/rows').read() == '1 2 3'")
+
+
+def test_shared_folders_are_the_real_ones(top, process):
+    process.run("open('logs/rank-1.log', 'w').write('mine')")
+    assert (top / "cwd" / "logs" / "rank-1.log").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_it_wrote_is_removed_when_it_has_ended_in_whatever_way(top, tmp_path, kill):
+    process = Process(top, tmp_path / "scratch")
+    process.run("open('new', 'w').write('mine')")
+    process.end(kill=kill)
+    assert gone(process.scratch)
+    assert (top / "cwd" / "data" / "rows").read_text() == "1 2 3"
+    assert not list((tmp_path / "scratch").glob(f"{PREFIX}*"))
+
+
+def test_what_it_wrote_is_kept_where_that_is_asked_for(top, tmp_path):
+    process = Process(top, tmp_path / "scratch", keep="rank-1")
+    process.run("open('new', 'w').write('mine')")
+    process.end()
+    assert process.scratch.name.startswith(f"{KEPT_PREFIX}rank-1-")
+    (new,) = process.scratch.rglob("new")
+    assert new.read_text() == "mine"
+
+
+def test_a_process_with_a_tree_of_its_own_starts_no_child_of_its_own(process):
+    """A script may wait for all of its children."""
+    process.run("import subprocess; subprocess.Popen('true').wait()")
+    process.run("children = f'/proc/{os.getpid()}/task/{os.getpid()}/children'")
+    process.run("assert not os.path.exists(children) or open(children).read() == ''")
+
+
+def test_overlays_lie_on_the_largest_folders_with_nothing_mounted_below(tmp_path):
+    for name in ("a/b", "a/c", "d"):
+        (tmp_path / name).mkdir(parents=True)
+    points = [
+        mounts.MountPoint(path=Path("/"), kind="ext4", read_only=False),
+        mounts.MountPoint(path=tmp_path / "a" / "b", kind="ext4", read_only=True),
+    ]
+    assert list(overlaid_folders(tmp_path, points)) == [tmp_path / "a" / "c", tmp_path / "d"]
+    assert list(overlaid_folders(Path("/proc"), points)) == []
