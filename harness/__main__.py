@@ -24,7 +24,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         _check_text(arguments)
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:
-        return _tell(2 if isinstance(error, UserError) else 1, str(error))
+        return _tell(error.exit_code, str(error))
     except click.ClickException as error:
         error.show()
         return 2

@@ -3,15 +3,27 @@
 import difflib
 from collections.abc import Iterable
 
+SEPARATE_WORLDS = 76
+"""The exit code of a rank that is alone in its MPI world although several were to be started."""
+
 
 class UserError(Exception):
     """Bad input. The message is one sentence naming the field, the value and the fix."""
 
+    exit_code = 2
     ag_pass_through = True  # TensorFlow's autograph would set the user's code in front of the sentence
 
 
+class SeparateWorldsError(UserError):
+    """The launcher started several ranks, and each of them is alone in its MPI world."""
+
+    exit_code = SEPARATE_WORLDS
+
+
 class RunError(Exception):
-    """A run that started and could not finish: exit code 1, the message says which rank and why."""
+    """A run that started and could not finish: the message says which rank and why."""
+
+    exit_code = 1
 
 
 class SharedError(Exception):

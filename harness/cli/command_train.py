@@ -10,7 +10,7 @@ import click
 from harness.base import turns
 from harness.base.context import Context
 from harness.base.cpu_contention import busy_s
-from harness.base.errors import SharedError, UserError
+from harness.base.errors import SharedError
 from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
@@ -79,7 +79,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
             abort_together(world, shared)
         if world.rank == 0:
             raise shared.error from shared
-        sys.exit(2 if isinstance(shared.error, UserError) else 1)
+        sys.exit(shared.error.exit_code)
     except Stopped as stopped:
         if world.rank == 0:
             click.echo(f"harness: {stopped}", err=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from harness.base.errors import UserError
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.schema.record import EpochRecord, RunRecord
 from harness.schema.sweep import Point
@@ -70,10 +69,12 @@ class LaunchRank:
     def _survive(self, import_s: float) -> NoReturn:
         """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
         from harness.comm.elastic_world import Team
+        from harness.comm.world import check_ranks
         from harness.train.elastic import Survivor
 
         layout = self.point.layout
         folder = self._hang_reports
+        check_ranks(self.world, layout.ranks)
         self.world.on_root(self._check_survival)
         self.world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
         team = Team(self.world.comm, layout.shares or (1,) * layout.ranks, self.patience_s, folder)
@@ -91,11 +92,6 @@ class LaunchRank:
 
         check_library(str(self.point.workload.on_failure))
         check_workload(self.point)
-        ranks = self.point.layout.ranks
-        if self.world.size != ranks:
-            raise UserError(
-                f"{self.world.size} MPI ranks were started for a layout of {ranks}: start it with mpirun -n {ranks}"
-            )
 
     def _finish(
         self,

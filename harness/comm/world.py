@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from harness.base.errors import RunError, SharedError, UserError
+from harness.base.errors import SEPARATE_WORLDS, RunError, SeparateWorldsError, SharedError, UserError
 from harness.comm.lost_ranks import LostRankError, find_loss
 from harness.comm.settings import exit_code_file, sums_on_one_rank
 
@@ -165,7 +165,7 @@ def check_start(size: int) -> None:
     The others wait for it: a launcher that ends all at the first exit would cut its sentence off.
 
     Raises:
-        UserError: in the first process, see `wrong_start`.
+        SeparateWorldsError: in the first process, see `wrong_start`.
     """
     if size != 1:
         return
@@ -176,8 +176,21 @@ def check_start(size: int) -> None:
         return
     if any(_count(os.environ, name) > 0 for name in _NUMBERS):
         time.sleep(_FIRST_SPEAKS_S)
-        sys.exit(2)
-    raise UserError(problem)
+        sys.exit(SEPARATE_WORLDS)
+    raise SeparateWorldsError(problem)
+
+
+def check_ranks(world: World, ranks: int) -> None:
+    """Refuse a world of another size than `ranks`, those of the layout.
+
+    Raises:
+        SharedError: on every rank.
+    """
+    if world.size == ranks:
+        return
+    started = f"{world.size} MPI ranks were started for a layout of {ranks}"
+    sentence = f"{started}: start it with mpirun -n {ranks} or srun --ntasks={ranks}"
+    raise SharedError(SeparateWorldsError(sentence) if world.size == 1 else UserError(sentence))
 
 
 def wrong_start(environ: Mapping[str, str], library: str) -> str | None:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
-from harness.base.errors import SharedError, UserError
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
@@ -22,7 +21,7 @@ from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.replicas import hash_weights, verify_replicas
-from harness.comm.world import World
+from harness.comm.world import World, check_ranks
 from harness.schema.record import EpochRecord
 from harness.schema.sweep import Point
 from harness.train.checkpointing import Checkpointing
@@ -111,7 +110,7 @@ def train(
         Stopped: a signal asked for it; on every rank.
     """
     started = datetime.now(UTC)
-    _check_ranks(world, point)
+    check_ranks(world, point.layout.ranks)
     data = load_shard(world, point, data_dir)
     turns = current_turns()
     if turns:
@@ -160,14 +159,6 @@ def _train_replica(
         notes=(*checkpointing.notes, *energy.notes),
         energy=energy.devices,
     )
-
-
-def _check_ranks(world: World, point: Point) -> None:
-    ranks = point.layout.ranks
-    if world.size != ranks:
-        started = f"{world.size} MPI ranks were started for a layout of {ranks}"
-        fix = f"start it with mpirun -n {ranks} or srun --ntasks={ranks}"
-        raise SharedError(UserError(f"{started}: {fix}"))
 
 
 def _start_watch(watch: HangWatch | None, replica: Replica) -> None:

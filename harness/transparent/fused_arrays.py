@@ -95,10 +95,10 @@ class FusedArrays:
         total = numbers.shape[1]
         begin, count = bounds(total, self._rank, self._size)
         start = min(begin, total - 1)
-        own = np.ascontiguousarray(numbers[:, start : start + max(count, 1)], np.int32)
+        columns = np.ascontiguousarray(numbers[:, start : start + max(count, 1)], np.int32)
         if total % self._size == 0:
-            return own, BatchShare(None)
-        return own, BatchShare(None, float(count), (start, total))
+            return columns, BatchShare(None)
+        return columns, BatchShare(None, float(count), (start, total))
 
 
 def gathered(sources: Any, numbers: tf.Tensor) -> Any:

@@ -180,15 +180,16 @@ class FusedFit:
                     iterator._interrupted_warning()
                 break
             if self._is_fused(iterator, step, total):
-                made, taken = self._execute(iterator, None if total is None else total - step)
-                iterator._steps_seen += made
-                yield step, step + made - 1, taken
+                steps, taken = self._execute(iterator, None if total is None else total - step)
+                iterator._steps_seen += steps
+                yield step, step + steps - 1, taken
             else:
-                made, begin = self.grain, clock()
-                iterator._steps_seen += made
-                yield step, step + made - 1, iterator._current_iterator
-                self._note_single(made, clock() - begin)
-            step += made
+                steps = self.grain
+                begin = clock()
+                iterator._steps_seen += steps
+                yield step, step + steps - 1, iterator._current_iterator
+                self._note_single(steps, clock() - begin)
+            step += steps
         if total is not None and iterator._num_batches and iterator._steps_seen >= iterator._num_batches:
             # Keras starts another iterator here; a data set that shuffles draws a seed for each.
             iterator._current_iterator = None if self.arrays is not None else iter(iterator._get_iterator())
@@ -302,11 +303,9 @@ class Fusion:
             return function
         steps = FusedSteps(trainer, step_function, self._ranks.body, divided=self._ranks.divided)
         trained = TrainFunction(function, steps)
-        _, known = self._functions.get(trainer, (None, None))
-        self._functions[trainer] = (
-            weakref.ref(trained.steps),
-            known,
-        )  # compiled again, it may be within the same function
+        _, train_function = self._functions.get(trainer, (None, None))
+        # Compiled again, the steps may be within the same train function.
+        self._functions[trainer] = weakref.ref(trained.steps), train_function
         return trained
 
     def _make_train_function(self, original: Callable[..., Any], trainer: Any, force: bool = False) -> Any:
@@ -321,14 +320,15 @@ class Fusion:
         steps, function = self._functions.get(trainer, (None, None))
         if function is None or function() is not trainer.train_function:
             return None
-        found: FusedSteps | None = steps()
-        return found
+        fused_steps: FusedSteps | None = steps()
+        return fused_steps
 
     def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(original).bind(trainer, *args, **kwargs)
-        given.apply_defaults()
-        known = given.arguments["callbacks"]
-        listed = known.callbacks if isinstance(known, keras.callbacks.CallbackList) else known
+        call = inspect.signature(original).bind(trainer, *args, **kwargs)
+        call.apply_defaults()
+        listed = call.arguments["callbacks"]
+        if isinstance(listed, keras.callbacks.CallbackList):
+            listed = listed.callbacks
         callbacks = keras.tree.flatten(listed) if listed else []
         why = batch_watcher(callbacks)
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
@@ -342,7 +342,7 @@ class Fusion:
                 trainer=trainer,
                 ranks=self._ranks,
                 count=self.count,
-                epochs=given.arguments["epochs"] - given.arguments["initial_epoch"],
+                epochs=call.arguments["epochs"] - call.arguments["initial_epoch"],
                 always=self._always,
                 callbacks=callbacks,
                 steps=lambda: self._steps_of(trainer),

@@ -67,7 +67,8 @@ class FusedSteps:
     def prepare_arrays(self, arrays: FusedArrays) -> str:
         """Trace the loops over `arrays`; return why they cannot take the place of single steps, if so."""
         for numbers, share in arrays.stretches(0, arrays.steps):
-            loop, specs = self._of_arrays(numbers, share), tree.map_structure(_any_length, (arrays.sources, numbers))
+            loop = self._of_arrays(numbers, share)
+            specs = tree.map_structure(_any_length, (arrays.sources, numbers))
             if why := unfit(loop.get_concrete_function(*specs).graph):
                 return why
         return ""
@@ -79,16 +80,17 @@ class FusedSteps:
 
     def over_arrays(self, arrays: FusedArrays, first: int, count: int) -> tuple[int, Any]:
         """Make up to `count` steps from number `first` of the epoch on; return how many, and what the last reports."""
-        made, logs = 0, {}
+        steps = 0
+        logs: Any = {}
         for numbers, share in arrays.stretches(first, count):
             logs = self._of_arrays(numbers, share)(arrays.sources, numbers)
-            made += len(numbers)
-        return made, logs
+            steps += len(numbers)
+        return steps, logs
 
     def over_batches(self, batches: Any, count: int, *, counted: bool) -> tuple[int, Any]:
         """Make up to `count` steps on the next of `batches`, an iterator; return as `over_arrays` does."""
-        made, logs = self._of_batches(counted=counted)(batches, tf.constant(count))
-        return int(made), logs
+        steps, logs = self._of_batches(counted=counted)(batches, tf.constant(count))
+        return int(steps), logs
 
     def _of_arrays(self, numbers: "np.ndarray[Any, Any]", share: BatchShare) -> Any:
         """Return the loop over batches of as many rows, of the same `share`."""
@@ -165,8 +167,9 @@ class FusedSteps:
             return number + 1, after(number + 1), logs
 
         logs = one_step(batches.get_next())
-        made, _, logs = tf.while_loop(going, body, [tf.constant(1), after(tf.constant(1)), logs], parallel_iterations=1)
-        return made, logs
+        begin = [tf.constant(1), after(tf.constant(1)), logs]
+        steps, _, logs = tf.while_loop(going, body, begin, parallel_iterations=1)
+        return steps, logs
 
     def _traced_once(self) -> Callable[[Any], Any]:
         """Return a step that may be called at several places of a graph, in each of which it is the same function."""
@@ -213,7 +216,8 @@ def _descend(optimizer: Any, gradient: Any, variable: tf.Variable, learning_rate
         type(optimizer).update_step(optimizer, gradient, variable, learning_rate)
         return
     kind = variable.dtype
-    gradient, rate = tf.cast(gradient, kind), tf.cast(learning_rate, kind)
+    gradient = tf.cast(gradient, kind)
+    rate = tf.cast(learning_rate, kind)
     if optimizer.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
         return

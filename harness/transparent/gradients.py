@@ -18,7 +18,7 @@ from tensorflow.python.eager import record
 
 from harness.comm.turn_pass import pass_turn
 from harness.transparent.gradient_probe import GradientProbe
-from harness.transparent.patch import replace, wrapped
+from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import own_variable
@@ -45,7 +45,7 @@ class GradientAverager:
         for name in ("jacobian", "batch_jacobian"):
             replace(tf.GradientTape, name, ("self", "target"), self._jacobian)
         for name in ("vectorized_map", "map_fn"):
-            setattr(tf, name, wrapped(getattr(tf, name), _maker_of_rows(self._by_row)))
+            put(tf, name, wrapped(getattr(tf, name), _maker_of_rows(self._by_row)))
         replace(BaseOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
         replace(LossScaleOptimizer, "apply", ("self", "grads", "trainable_variables"), self._apply)
 

@@ -35,7 +35,7 @@ class Layers:
         replace(Layer, "add_weight", ("self", "args"), self._add_weight)
         replace(BatchNormalization, "_moments", ("self", "inputs", "mask"), self._moments)
         replace(Loss, "__call__", ("self", "y_true", "y_pred", "sample_weight"), self._loss)
-        Loss.__init_subclass__ = classmethod(self._subclassed)
+        put(Loss, "__init_subclass__", classmethod(self._subclassed))
 
     def _add_weight(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         variable = original(*args, **kwargs)

@@ -14,7 +14,7 @@ from keras.src.trainers.trainer import Trainer
 
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import is_keras_object, mixes_rows, rows_of_all_ranks
-from harness.transparent.patch import replace
+from harness.transparent.patch import put, replace
 from harness.transparent.rows import length
 from harness.transparent.runtime import Runtime, switched_on
 from harness.transparent.step_probe import handle_of
@@ -45,7 +45,7 @@ class Metrics:
             define(**kwargs)
             self._wrap_class(cls)
 
-        Metric.__init_subclass__ = classmethod(init_subclass)
+        put(Metric, "__init_subclass__", classmethod(init_subclass))
         replace(Trainer, "get_metrics_result", ("self",), self._grouped)
 
     def _wrap_class(self, metric: Any) -> None:

@@ -1,4 +1,4 @@
-"""Keras 3's `fit` and its kin: every step knows its rows, every rank sees the same logs and stops at the same time."""
+"""Keras 3's `fit`, `evaluate` and steps by hand: each step knows its rows, and all ranks stop at the same time."""
 
 import contextlib
 import inspect
@@ -20,7 +20,7 @@ from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
-from harness.transparent.patch import replace
+from harness.transparent.patch import put, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import BatchShare, divide, leading, length
@@ -30,9 +30,9 @@ from harness.transparent.step_probe import probe_trainer, undrawn
 
 @dataclass(kw_only=True)
 class TrainerStep:
-    """A training or test step that Keras compiles, `written` by the script or Keras: what is known of it is its own.
+    """A training or test step that Keras compiles; what is found out about a step belongs to this step alone.
 
-    `sources`: the data sets on which it has been probed.
+    `written`: the step as the script or Keras has written it. `sources`: the data sets on which it has been probed.
     """
 
     trainer: Any
@@ -52,7 +52,7 @@ class Trainers:
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._source: tuple[int, ...] = ()  # whose batches are at hand: the script's x and y, by id
+        self._source: tuple[int, ...] = ()  # of the current batches: the script's x and y, by id
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -65,14 +65,14 @@ class Trainers:
         for name in ("train_on_batch", "test_on_batch"):
             replace(TensorFlowTrainer, name, ("self", "x", "y", "sample_weight"), self._on_batch)
         for name in ("MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy"):
-            original = getattr(tf.distribute, name)  # a class stays one: it is asked whether something is of it
-            setattr(tf.distribute, name, type(name, (original,), {"__new__": partial(self._strategy, original)}))
+            original = getattr(tf.distribute, name)  # replaced by a class: scripts use it in `isinstance`
+            put(tf.distribute, name, type(name, (original,), {"__new__": partial(self._strategy, original)}))
 
     def _strategy(self, original: Callable[..., Any], _: type, *args: Any, **kwargs: Any) -> Any:
         """Return TensorFlow's default strategy, which does nothing, in place of one with a single replica."""
-        made = original(*args, **kwargs)
-        if made.num_replicas_in_sync > 1:
-            return made
+        strategy = original(*args, **kwargs)
+        if strategy.num_replicas_in_sync > 1:
+            return strategy
         self._runtime.note("a tf.distribute strategy of one replica is left out: the ranks take its place")
         return tf.distribute.get_strategy()
 
@@ -82,7 +82,7 @@ class Trainers:
         trains = step_function.__name__ == "train_step"
         if trainer.jit_compile:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
-        if trains:  # what was known was of another compilation: of its loss, say
+        if trains:  # what was found out belongs to another compilation, perhaps with another loss
             runtime.collectives.trial.mixing.discard(trainer)
         training = TrainerStep(trainer=trainer, written=step_function)
 
@@ -94,33 +94,35 @@ class Trainers:
         def compiled() -> Callable[..., Any]:
             return cast(Callable[..., Any], original(trainer, step))
 
-        own = type(trainer).test_step is not TensorFlowTrainer.test_step
+        has_own_test = type(trainer).test_step is not TensorFlowTrainer.test_step
         probed = runtime.sync.shares_gradients and not runtime.witness.is_witness and not self._asks_for_rows(trainer)
-        function = self._probed(training, compiled) if probed and (trains or own) else compiled()
+        function = self._probed(training, compiled) if probed and (trains or has_own_test) else compiled()
         return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
 
     def _step(self, training: "TrainerStep", data: Any) -> Any:
         """Make a step of a rank's part of a batch, while its graph is built or eagerly."""
-        runtime, trainer = self._runtime, training.trainer
+        runtime = self._runtime
+        trainer = training.trainer
         rows = place = None
         if isinstance(data, BatchShare):
             data, rows, place = data
         elif runtime.own_rows.present or trainer in self._whole:
             rows = tf.cast(length(leading(data)), tf.float32) * runtime.rows.default
             place = None if runtime.own_rows.present else (0, 0)
-        shown = length(leading(data))
+        present_rows = length(leading(data))
         trial = runtime.collectives.trial
         if trainer in trial.mixing:
             with runtime.rows.batch_of(rows), runtime.trainer():
                 data = rows_of_all_ranks(runtime, data, "batch")
             rows = tf.cast(length(leading(data)), tf.float32) * float(runtime.world.rank == 0)
-            shown = 0
-        with runtime.rows.batch_of(rows, shown, place), runtime.trainer(), trial.of(training):
+            present_rows = 0
+        with runtime.rows.batch_of(rows, present_rows, place), runtime.trainer(), trial.of(training):
             return self._scalars.average(training.written(data), training, training.written.__name__)
 
     def _probed(self, training: "TrainerStep", compiled: Callable[[], Any]) -> Callable[..., Any]:
-        """Return the compiled step; before its first batch of every data set what the script has written is probed."""
-        trainer, function = training.trainer, compiled()
+        """Return the compiled step; before its first batch of every data set the step as written is probed."""
+        trainer = training.trainer
+        function = compiled()
 
         def step(iterator: Any) -> Any:
             nonlocal function
@@ -138,16 +140,17 @@ class Trainers:
             if not isinstance(iterator, tf.data.Iterator):
                 return function(iter(batches))
             with self._runtime.trainer():  # batches of the same kind: another trace would draw its first numbers again
-                given = iterator._dataset.take(0)
+                dataset = iterator._dataset.take(0)
                 for batch in reversed(batches):
-                    given = tf.data.Dataset.from_tensors(batch).concatenate(given)
-                return function(iter(given))
+                    dataset = tf.data.Dataset.from_tensors(batch).concatenate(dataset)
+                return function(iter(dataset))
 
         return step
 
     def _probe(self, training: "TrainerStep", data: Any) -> bool:
-        """Find out what a step makes of a batch and of its parts; tell whether it is to be compiled otherwise."""
-        runtime, trainer = self._runtime, training.trainer
+        """Find out what a step makes of a batch and of its parts; tell whether it must be compiled again."""
+        runtime = self._runtime
+        trainer = training.trainer
         trial = runtime.collectives.trial
         was_mixing = trainer in trial.mixing
         seeds = [state for state in runtime.variables.seeds if initialised([state])]
@@ -163,6 +166,7 @@ class Trainers:
         return was_mixing != (trainer in trial.mixing)
 
     def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train: the ranks begin with equal weights and show at the end that they are equal."""
         runtime = self._runtime
         if runtime.in_trainer:
             return original(trainer, *args, **kwargs)
@@ -174,31 +178,32 @@ class Trainers:
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
             runtime.variables.start_equal(trainer.variables, "initial weights")
-        given = inspect.signature(original).bind(trainer, *args, **kwargs)
-        given.arguments["callbacks"] = Agreement.added(given.arguments.get("callbacks"), runtime, trainer)
-        with runtime.trainer(), self._divided_or_whole(trainer), self._of(given.arguments):
-            history = original(*given.args, **given.kwargs)
+        call = inspect.signature(original).bind(trainer, *args, **kwargs)
+        call.arguments["callbacks"] = Agreement.added(call.arguments.get("callbacks"), runtime, trainer)
+        with runtime.trainer(), self._divided_or_whole(trainer), self._of(call.arguments):
+            history = original(*call.args, **call.kwargs)
         runtime.variables.remember(trainer.weights)
         runtime.verify()
         return history
 
     def _evaluate(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         self._end_trial()
-        given = inspect.signature(original).bind(trainer, *args, **kwargs)
-        with self._runtime.trainer(), self._divided_or_whole(trainer), self._of(given.arguments):
+        call = inspect.signature(original).bind(trainer, *args, **kwargs)
+        with self._runtime.trainer(), self._divided_or_whole(trainer), self._of(call.arguments):
             return original(trainer, *args, **kwargs)
 
     @contextlib.contextmanager
     def _of(self, arguments: Mapping[str, Any]) -> Iterator[None]:
         """Within the block, steps are of the data set in the `arguments` of `fit` or `evaluate`."""
-        outer, self._source = self._source, tuple(id(arguments.get(name)) for name in ("x", "y"))
+        outer = self._source
+        self._source = tuple(id(arguments.get(name)) for name in ("x", "y"))
         try:
             yield
         finally:
             self._source = outer
 
     def _divided_or_whole(self, trainer: Any) -> AbstractContextManager[None]:
-        """Have every rank take whole batches in the block if the model asks for a number of rows."""
+        """Have every rank take whole batches within the block if the model asks for a number of rows."""
         why = self._asks_for_rows(trainer)
         if not why:
             return contextlib.nullcontext()
@@ -206,8 +211,8 @@ class Trainers:
         return switched_on(self._runtime.undivided)
 
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
-        """Return why a model, or a batch of so many `rows`, cannot be divided, if so."""
-        if trainer not in self._asked:  # at first sight: a Sequential takes its first batch's size for its input's
+        """Return why a model, or a batch of `rows` rows, cannot be divided; an empty text where it can."""
+        if trainer not in self._asked:  # only once: a Sequential takes its first batch's size for its input's
             self._asked[trainer] = next(filter(None, map(_fixed_rows, trainer._flatten_layers())), "")
         size = self._runtime.world.size
         uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
@@ -227,10 +232,11 @@ class Trainers:
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Divide a batch that the script feeds by hand, in either mode: it is the batch of all ranks."""
+        """Divide a batch that the script feeds by hand; it is the batch of all ranks, whatever `--batch` says."""
         runtime = self._runtime
         part = () if runtime.loop is None else tf.nest.flatten(runtime.loop.part)
-        if any(given is own for given in tree.flatten((x, y)) for own in part if own is not None):
+        part_ids = {id(leaf) for leaf in part if leaf is not None}
+        if any(id(leaf) in part_ids for leaf in tree.flatten((x, y))):
             raise UserError(
                 "the script gives train_on_batch or test_on_batch a batch of a loop that makes steps of its own too, "
                 "where batches are divided already: give each a loop of its own"
@@ -251,13 +257,13 @@ class Trainers:
 
 
 def _may_sum(trainer: Any) -> bool:
-    """Tell whether a model adds to its loss, makes its steps or mixes rows in a way that is the script's own."""
+    """Tell whether a model may have sums over rows, or mix them: only parts that are Keras's own surely do not."""
     if not is_keras_object(type(trainer)) or any(
         getattr(loss, "reduction", "mean") in (None, "none") for loss in tree.flatten(trainer.loss)
     ):
         return True
     layers = [*trainer._flatten_layers(include_self=False)]
-    parts = [part for each in (trainer, *layers) for part in getattr(each, "operations", ())]
+    parts = [part for layer in (trainer, *layers) for part in getattr(layer, "operations", ())]
     return any(
         not is_keras_object(type(part))
         or along_rows(part)
@@ -268,7 +274,7 @@ def _may_sum(trainer: Any) -> bool:
 
 
 def _fixed_rows(layer: Any) -> str:
-    """Return why a layer takes a certain number of rows, if it does."""
+    """Return why a layer takes a fixed number of rows; an empty text where it does not."""
     shape = getattr(layer, "batch_shape", None)
     if getattr(layer, "stateful", False):
         return f"layer '{layer.name}' keeps the states of a batch's rows for the next batch"
@@ -281,9 +287,9 @@ _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_tr
 
 
 class Agreement(keras.callbacks.Callback):
-    """Comes after the script's own callbacks: the other ranks take over what rank 0's have decided.
+    """Comes after the script's own callbacks: the other ranks take over what those of rank 0 have decided.
 
-    It has no method for batches: with one, Keras would read every step's losses back from the device.
+    It has no method for batches: with such a method, Keras would read every step's losses back from the device.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -292,16 +298,17 @@ class Agreement(keras.callbacks.Callback):
 
     @classmethod
     def added(cls, callbacks: Any, runtime: Runtime, trainer: Any) -> Any:
-        """Return `callbacks` as `fit` takes them with this one after them."""
-        own = isinstance(callbacks, keras.callbacks.CallbackList)
-        known = list(callbacks.callbacks) if own else keras.tree.flatten(callbacks) if callbacks else []
-        each = runtime.signals.awaited or any(_sees_batches(callback) for callback in known)
-        agreement = BatchAgreement(runtime) if each else cls(runtime)
-        if own:
+        """Return `callbacks` as `fit` takes them, with an agreement after them."""
+        is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+        listed = callbacks.callbacks if is_list else callbacks
+        script_callbacks = keras.tree.flatten(listed) if listed else []
+        at_batches = runtime.signals.awaited or any(_sees_batches(callback) for callback in script_callbacks)
+        agreement = BatchAgreement(runtime) if at_batches else cls(runtime)
+        if is_list:
             agreement.set_model(trainer)
             callbacks.append(agreement)
             return callbacks
-        return [*known, agreement]
+        return [*script_callbacks, agreement]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Compare the number of steps: a rank with fewer of them would leave the others waiting."""

@@ -187,9 +187,9 @@ class Rows:
         """Return where the rows of the current batch are in the batch of all ranks."""
         step_rows = self._step_rows.get()
         if step_rows is not None:
-            first, total = step_rows.place
+            place = step_rows.place  # a tensor in a graph cannot be unpacked
             present = step_rows.present
-            return Place(first, present, total, present if isinstance(present, int) else None)
+            return Place(place[0], present, place[1], present if isinstance(present, int) else None)
         if not tf.compat.v1.executing_eagerly_outside_functions():
             first, total = tf.unstack(placeholder(tf.compat.v1.get_default_graph(), [0, 0], PLACE))
             return Place(first, tf.maximum(self.weight(), 1), total, None)

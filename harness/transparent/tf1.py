@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.patch import HorovodScript, replace
+from harness.transparent.patch import HorovodScript, put, replace
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
@@ -51,7 +51,8 @@ class Sessions:
         replace(gradients_impl, "gradients", ("ys", "xs", "grad_ys"), self._gradients)
         replace(gradients_impl, "gradients_v2", ("ys", "xs", "grad_ys"), self._gradients)
         # Modules that are imported later, as by `import tensorflow.compat.v1`, take them from there.
-        tf.compat.v1.gradients, tf.gradients = gradients_impl.gradients, gradients_impl.gradients_v2
+        put(tf.compat.v1, "gradients", gradients_impl.gradients)
+        put(tf, "gradients", gradients_impl.gradients_v2)
         replace(BaseSession, "run", ("self", "fetches", "feed_dict", "options", "run_metadata"), self._run)
         replace(BaseSession, "close", ("self",), self._close)
 

@@ -10,6 +10,7 @@ from scipy import stats
 from harness.analysis import numbers
 from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
+from harness.base.errors import SEPARATE_WORLDS
 from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
@@ -21,7 +22,6 @@ _CONTENDED = 0.25  # of their time: TensorFlow's own threads wait 8 to 12 % for 
 _STOLEN = 0.02
 _TCP = {"UCX_TLS": r"\btcp\b", "OMPI_MCA_btl": r"\btcp\b", "FI_PROVIDER": r"\b(?:tcp|sockets)\b"}
 _FABRIC = {"UCX_TLS": r"\b(?:rc|dc|ud|ib)", "OMPI_MCA_btl": r"\b(?:openib|ofi)\b", "FI_PROVIDER": r"\b(?:verbs|psm)"}
-_SINGLETON = re.compile(r"1 MPI ranks were started for a layout of (\d+)")
 _LEAST_COST = 0.01  # part of an epoch from which a cause is reported
 _INPUT = 0.05
 _EARLY = 0.1  # part of an epoch's calls in which the tuner of tf.data learns
@@ -141,10 +141,10 @@ def slow_path(case: Case) -> Symptom | None:
 
 def singletons(failure: Failure) -> Symptom | None:
     """Every rank was a world of its own: the launcher's process manager is not the MPI library's."""
-    match = _SINGLETON.search(f"{failure.reason}\n{failure.tail}")
-    if match is None:
+    if failure.exit_code != SEPARATE_WORLDS:
         return None
-    return Symptom(text=f"Each of {match[1]} ranks was a world of one: the launcher and the MPI library do not match.")
+    ranks = failure.point.layout.ranks
+    return Symptom(text=f"Each of {ranks} ranks was a world of one: the launcher and the MPI library do not match.")
 
 
 def killed_in_shared_memory(failure: Failure) -> Symptom | None:

@@ -178,9 +178,9 @@ def write_study(
     return study
 
 
-def write_failure(sweep: Path, point: Point, reason: str) -> Failure:
+def write_failure(sweep: Path, point: Point, reason: str, exit_code: int = 1) -> Failure:
     """Write the failure of `point` into `sweep`."""
-    failure = Failure(point=point, ended=START, exit_code=1, reason=reason, tail=f"Traceback\n{reason}")
+    failure = Failure(point=point, ended=START, exit_code=exit_code, reason=reason, tail=f"Traceback\n{reason}")
     path = SweepFolder(sweep).failure(point.folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(failure))

@@ -3,11 +3,17 @@
 import ast
 import importlib
 import inspect
+import json
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+
+from tests.labs.replacements import describe
 
 TESTS = Path(__file__).parents[1]
 ROOM = TESTS.parent / "harness" / "transparent"
@@ -41,6 +47,14 @@ def replaced_in(tree):
             yield ast.unparse(node.args[0]).split(".")[-1], node.args[1].value
 
 
+def named_in_files():
+    """Yield owner and name of what the module about files replaces: in calls, and in tables of owners and names."""
+    for node in ast.walk(ast.parse((ROOM / f"{FILES}.py").read_text())):
+        parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+        if len(parts) >= 2 and isinstance(parts[1], ast.Constant):
+            yield ast.unparse(parts[0]).split(".")[-1], parts[1].value
+
+
 @pytest.mark.parametrize("name", PATCHES)
 def test_what_is_replaced_is_there_and_takes_what_the_replacement_counts_on(name):
     """In another release of Keras or TensorFlow this is the first to fail, with the name."""
@@ -72,6 +86,27 @@ def test_every_replacement_is_listed():
     }
     unlisted = {pair: module for pair, module in found.items() if pair not in listed}
     assert not unlisted, "list it in harness/transparent/patches.toml"
+
+
+def test_everything_that_a_rank_replaces_is_listed():
+    """A rank makes all of its replacements in a process of its own, whatever code makes them."""
+    command = [sys.executable, "-m", "tests.labs.replacements"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=TESTS.parent)
+    listed = {(describe(resolved(name)[0]), name.split(".")[-1].split(":")[-1]) for name in PATCHES}
+    drawing = {describe(resolved(name)[1]) for name in PRIVATE if ":gen_" in name}
+    files = set(named_in_files())
+    metrics = {"result", "update_state"}  # of all classes of metrics, as of `Metric`
+    unlisted = [
+        (owner, name)
+        for owner, name in json.loads(finished.stdout)
+        if (owner, name) not in listed
+        and name != "__init_subclass__"  # Python's own: where a subclass of `Loss` or `Metric` is noticed
+        and owner not in drawing
+        and (re.split("[.:]", owner)[-1], name) not in files
+        and not (owner.startswith(("keras.src.metrics.", "keras.src.trainers.compile_utils")) and name in metrics)
+        and not owner.startswith("harness.")
+    ]
+    assert unlisted == [], "list it in harness/transparent/patches.toml"
 
 
 def test_every_private_import_is_listed():

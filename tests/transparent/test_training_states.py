@@ -1,5 +1,8 @@
 """The states of a training: each is reached, the last ones are left by nothing."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from harness.transparent.training_states import TRANSITIONS, TrainingEvent, TrainingState, advance
@@ -19,6 +22,18 @@ def test_nothing_is_divided_without_a_probe_where_gradients_are_shared():
     for (before, event), after in TRANSITIONS.items():
         if after is TrainingState.DIVIDED and event is not TrainingEvent.NOT_SHARED:
             assert before is TrainingState.PROBED
+
+
+def test_the_documentation_shows_the_table():
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    section = page.partition("## How a script's training is divided")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\w+) \| ([a-z ]+): (.*) \| (\w+) \|$", section, re.MULTILINE)
+    documented = {
+        (TrainingState(before), TrainingEvent[event.replace(" ", "_").upper()]): TrainingState(after)
+        for before, event, _, after in rows
+    }
+    assert documented == TRANSITIONS
+    assert all(TrainingEvent[event.replace(" ", "_").upper()].value == meaning for _, event, meaning, _ in rows)
 
 
 def test_what_cannot_happen_is_a_mistake():

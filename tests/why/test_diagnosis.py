@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.read_results import load_sweep
+from harness.base.errors import SEPARATE_WORLDS
 from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Failure
 from harness.why.case import Case
@@ -60,7 +61,6 @@ def system(**changes: Any) -> dict[str, Any]:
 IB = {"InfiniBand": "mlx5_0"}
 SHM = (Note(code=NoteCode.NO_SHARED_MEMORY, values={"bytes": 100_000_000}),)
 BRIDGE = (Note(code=NoteCode.BRIDGE, values={"reason": "no C++ compiler mpicxx"}),)
-SINGLE = "1 MPI ranks were started for a layout of 4: start it with mpirun -n 4 or srun --ntasks=4"
 MIX = {"rank": {"queued_share": 0.5}, "provenance": {"other_load": 0.8}}
 
 # What users called it when they filed it, the cause, and what is planted.
@@ -122,7 +122,7 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     ("gets slower every epoch", "falling frequency", {"epochs": 9, "own": hotter}),
     ("laptop cpu throttles", "falling frequency", {"ranks": 2, "epochs": 6, "own": hotter}),
-    ("bus error in docker", "small shared memory", {"failure": "rank 1 ended with signal 7 (Bus error)"}),
+    ("bus error in docker", "small shared memory", {"failure": ("rank 1 ended with signal 7 (Bus error)", 135)}),
     ("slower in a container", "small shared memory", {"run": {"notes": SHM}, "wire": 1.0}),
     ("no g++ on the compute node", "no compiler", {"run": {"notes": BRIDGE}, "wire": 0.5}),
     ("mpicxx not found", "no compiler", {"ranks": 2, "run": {"notes": BRIDGE}}),
@@ -149,14 +149,15 @@ PLANTED: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "unsure clocks",
         {"hosts": 2, "rank": {"clock_error_s": lambda rank: 3e-3 * (rank > 1)}},
     ),
-    ("mpirun -n 4 prints rank 0 of 1", "singletons", {"failure": SINGLE}),
+    ("mpirun -n 4 prints rank 0 of 1", "singletons", {"failure": ("", SEPARATE_WORLDS)}),
 )
 
 
 def plant(name: str, changes: dict[str, Any], seed: int) -> tuple[list[Case], list[Failure]]:
     changes = dict(changes)
     if "failure" in changes:
-        failed = Failure(point=make_point(4), ended=START, exit_code=1, reason=changes["failure"], tail="")
+        reason, code = changes["failure"]
+        failed = Failure(point=make_point(4), ended=START, exit_code=code, reason=reason, tail="")
         return [], [failed]
     base = changes.pop("base", None)
     case = Machine(**changes).case(np.random.default_rng((seed, len(name))))
@@ -240,7 +241,7 @@ def test_a_delay_of_a_millisecond_every_50_steps_is_found_on_its_rank_in_a_hundr
 
 def test_a_sweep_is_diagnosed_with_its_failures_and_the_page_says_it(tmp_path: Path) -> None:
     sweep = tmp_path / "study"
-    write_failure(sweep, make_point(4, 1), SINGLE)
+    write_failure(sweep, make_point(4, 1), "alone in its world", exit_code=SEPARATE_WORLDS)
     case = Machine(ranks=4, own=slower(2, 1.3)).case(np.random.default_rng(0))
     for repeat in range(2):
         write_run(sweep, replace(case.run, point=make_point(4, repeat + 2)))
