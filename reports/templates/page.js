@@ -40,23 +40,21 @@ if (viewer && viewer.showModal) {
   }
   viewer.addEventListener("click", (event) => { if (event.target === viewer || event.target.closest("a")) viewer.close(); });
 }
-// A table that is wider than the page says so, until its end is seen.
-for (const box of document.querySelectorAll(".scroll")) {
-  const hint = document.createElement("p");
-  hint.className = "more";
-  hint.textContent = "more columns to the right →";
-  box.before(hint);
-  const look = () => {
-    const more = box.scrollLeft + box.clientWidth < box.scrollWidth - 2;
-    box.classList.toggle("more-right", more);
-    hint.hidden = !more;
-  };
-  box.addEventListener("scroll", look, {passive: true});
-  const watch = new ResizeObserver(look);  // of the page, and of a table that sorting or opening makes wider
-  watch.observe(box);
-  watch.observe(box.firstElementChild);
-  look();
+// A table that is wider than the page is set row by row, each cell beside its heading: no column is out of sight.
+const tables = [...document.querySelectorAll(".scroll > table")].filter((table) => table.tHead);
+for (const table of tables) {
+  const headings = [...[...table.tHead.rows].at(-1).cells].map((head) => head.innerText.replace(/\s+/g, " ").trim());
+  for (const body of table.tBodies) for (const row of body.rows)
+    [...row.cells].forEach((cell, column) => { cell.dataset.heading = headings[column] ?? ""; });
 }
+const fit = () => {
+  for (const table of tables) {
+    table.classList.remove("stacked");
+    table.classList.toggle("stacked", table.parentElement.scrollWidth > table.parentElement.clientWidth + 2);
+  }
+};
+addEventListener("resize", fit);
+fit();
 const copy = async (text) => {
   try {
     await navigator.clipboard.writeText(text);

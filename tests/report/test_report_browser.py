@@ -41,15 +41,23 @@ addEventListener("load", () => {
   seen.ink = getComputedStyle(document.body).color;
   seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
   viewer.close();
+  seen.closed = !viewer.open;
   setTimeout(() => {
   const wide = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 2);
   seen.wide = wide.length;
-  seen.hints = [...document.querySelectorAll(".more")].filter((hint) => !hint.hidden).length;
-  seen.moved = wide.map((box) => {
-    box.scrollLeft = 120;
-    const cell = box.querySelector("tbody td, tbody th");
-    return Math.abs(cell.getBoundingClientRect().left - box.getBoundingClientRect().left - 1);
-  });
+  const cells = [...document.querySelectorAll(".scroll tbody td")];
+  seen.outside = cells.map((cell) => cell.getBoundingClientRect()).filter((box) => box.right > innerWidth + 1).length;
+  seen.stacked = document.querySelectorAll("table.stacked").length;
+  seen.nameless = cells.filter((cell) => !cell.dataset.heading).length;
+  seen.unnamed = [...document.querySelectorAll("figure > svg, img")].filter(
+    (picture) => !(picture.getAttribute("aria-label") || picture.getAttribute("aria-labelledby") || picture.alt ||
+      picture.querySelector("title"))).length;
+  const copied = [];
+  document.execCommand = () => copied.push(document.activeElement.value);
+  Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => copied.push(text)}});
+  const buttons = [...document.querySelectorAll(".copy")];
+  buttons.forEach((button) => button.click());
+  seen.copied = buttons.map((button, place) => copied[place] === button.parentElement.querySelector("pre").textContent);
   seen.copies = [...document.querySelectorAll(".copy")].filter((button) => !button.hidden).length;
   seen.command = document.querySelector(".again").getBoundingClientRect().bottom;
   const out = document.createElement("pre");
@@ -81,7 +89,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(copy, tmp_path_factory.mktemp("reports"))
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1600, False), (1280, False), (800, False), (500, True)])
 def test_page_works_in_a_browser(report: Path, tmp_path: Path, width: int, dark: bool) -> None:
     page = report.with_name(f"probe-{width}.html")
     page.write_text(report.read_text().replace("<style>", PROBE + "<style>", 1))
@@ -101,9 +109,11 @@ def test_page_works_in_a_browser(report: Path, tmp_path: Path, width: int, dark:
     assert seen["overflow"] <= 0 and seen["width"] == width
     assert (seen["ink"] == "rgb(230, 237, 243)") == dark
     assert seen["resources"] == []
-    assert seen["hints"] == seen["wide"] >= (1 if width < 600 else 0)
-    assert max(seen["moved"], default=0) <= 1.5  # the first column stays where the others scroll
-    assert seen["copies"] == 3
+    assert seen["wide"] == seen["outside"] == 0  # no column is out of sight
+    assert seen["stacked"] >= (1 if width < 600 else 0)
+    assert seen["nameless"] == 0 and seen["closed"]
+    assert seen["copies"] == 3 and seen["copied"] == [True] * 3
+    assert seen["unnamed"] == 0
     assert width < 600 or seen["command"] < 900  # question, answer, numbers and command are on the first screen
     assert requests_of_page(log) == []
 
