@@ -1,7 +1,7 @@
 """The house's own rules, for `make lint`, and what the tree measures.
 
 python -m tests.house             check: exit code 1 and a line for each fault
-python -m tests.house FOLDER ...  the faults of these folders, also where pyproject.toml calls them unfinished
+python -m tests.house FOLDER ...  the faults of these folders
 python -m tests.house --measure   the table of sizes and habits, by room
 """
 
@@ -108,11 +108,9 @@ def faults(folders: list[Path]) -> Iterator[str]:
                 yield f"{name}:{line} {sentence}"
 
 
-def finished() -> list[Path]:
-    """Return the rooms that must keep the rules: all but those that pyproject.toml calls unfinished."""
-    unfinished = settings()["unfinished"]
-    entries = sorted((ROOT / "harness").iterdir())
-    return [entry for entry in entries if entry.stem not in unfinished and _has_source(entry)]
+def rooms() -> list[Path]:
+    """Return all rooms, which keep the rules."""
+    return [entry for entry in sorted((ROOT / "harness").iterdir()) if _has_source(entry)]
 
 
 def measures() -> Iterator[str]:
@@ -249,6 +247,6 @@ if __name__ == "__main__":
         print("\n".join(measures()))
         sys.exit()
     named = [ROOT / folder for folder in sys.argv[1:]]
-    sentences = list(faults(named)) if named else [*twice(), *formatted(), *faults(finished())]
+    sentences = list(faults(named)) if named else [*twice(), *formatted(), *faults(rooms())]
     print("\n".join(sentences) or "The rules of the house hold.")
     sys.exit(bool(sentences))

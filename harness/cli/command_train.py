@@ -55,7 +55,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
         point = world.on_root(lambda: _point(world.size, point_file, context.data_dir, options))
         script = point.workload.script
         if script:
-            from harness.transparent.session import run_point
+            from harness.transparent.script_process import run_point
 
             settings = RunSettings(
                 sync=point.workload.sync,

@@ -33,7 +33,7 @@ def _testify() -> NoReturn:
     script, logs = map(Path, os.environ.pop(WITNESS).splitlines())
     files = file_mechanism.enter(script, logs)
     Connection(os.dup(0)).send(str(files.mechanism))
-    from harness.transparent.session import testify
+    from harness.transparent.script_process import testify
 
     testify()
 

@@ -50,7 +50,7 @@ def _run(
     from harness.schema.presets import script_workload
     from harness.schema.sweep import Layout, Point
     from harness.schema.user_script import SCRIPT
-    from harness.transparent.session import end_together, run_point
+    from harness.transparent.script_process import end_together, run_point
 
     with impatiently(options["hang_timeout"]):
         world = start_mpi()

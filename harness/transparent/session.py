@@ -1,52 +1,45 @@
 """One rank of a user's script: start-up, the script itself, the proof and the record at its end."""
 
-import contextlib
 import math
 import os
 import runpy
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import RunError, SharedError, UserError
-from harness.base.processes import process_age_s
 from harness.base.turns import current_turns
-from harness.comm.gpu_choice import own_gpu
 from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
-from harness.comm.world import World, abort, leave
+from harness.comm.world import World
 from harness.schema.note import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
-from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
-from harness.transparent.names import NAME, give_way, has_own
+from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
+from harness.transparent.names import has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, offer_old_names, with_script_traceback
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
-from harness.transparent.run_settings import RunSettings, mpi_enabled
+from harness.transparent.run_settings import RunSettings
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
-from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank
-from harness.transparent.witness_process import enter as enter_witness
+from harness.transparent.witness import STEPS, NoWitness, PeerRank
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
 
 
-_ALIKE_S = 3.0
 _UNWATCHED = "no witness has compared the training with that of one process: `harness run` without a record has one"
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
@@ -346,95 +339,3 @@ class Session:
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
-
-
-def testify() -> NoReturn:
-    """Be the witness that rank 0 of a launch has started; its exit code is nobody's."""
-    witness, (settings, point) = enter_witness()
-    world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
-    session = Session(
-        world=world, settings=settings, script=_prepare(point), point=point, began=time.monotonic(), witness=witness
-    )
-    session.run()
-    sys.exit(0)
-
-
-def _prepare(point: Point) -> Path:
-    """Give the script of `point` its arguments and its folder, as Python does; return it."""
-    program = point.workload.script
-    assert program is not None
-    script = program.path
-    sys.argv = [str(script), *program.arguments]
-    sys.path[0] = str(script.parent)
-    if __name__.partition(".")[0] == NAME and has_own(script.parent):
-        raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")
-    give_way(script.parent)
-    return script
-
-
-def run_point(world: World, settings: RunSettings, point: Point) -> int:
-    """Run the script of `point` on this rank and return the exit code."""
-    try:
-        script = _prepare(point)
-    except UserError as error:
-        return end_together(world, error)
-    gpu = None
-    if mpi_enabled():
-        if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
-            print("harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep GPUS=) gives each one", file=sys.stderr)
-        try:
-            gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
-        except SharedError as shared:
-            return end_together(world, shared.error)
-    if not mpi_enabled() or (world.size == 1 and settings.record is None):
-        if world.rank == 0:
-            ImportHook(offer_old_names).install()
-            if mpi_enabled() and settings.fuse != "off":
-                ImportHook(partial(fuse_alone, settings), ["keras"]).install()
-            from harness.horovod.aliases import offer
-            from harness.horovod.process_sets import host
-
-            host.alone = host.answers = True
-            offer()
-            runpy.run_path(str(script), run_name="__main__")
-        return 0
-    began = time.monotonic() - process_age_s()
-    return _run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
-
-
-def _run_rank(session: Session) -> int:
-    """Run the script on this rank and return its exit code; an error on one rank ends all."""
-    world = session.world
-    try:
-        session.run()
-    except SharedError as shared:
-        from harness.horovod.process_sets import host
-
-        host.code = end_together(session.world, shared.error)
-        return host.code
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(reason, (UserError, RunError)) and _all_fail(world):
-            return end_together(world, reason)
-        abort(world, with_script_traceback(reason))
-    return 0
-
-
-def _all_fail(world: World) -> bool:
-    """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
-    deadline = time.monotonic() + _ALIKE_S
-    with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
-        barrier = world.comm.Ibarrier()
-        while time.monotonic() < deadline:
-            if barrier.Test():
-                return True
-            time.sleep(0.05)
-    return False
-
-
-def end_together(world: World, error: BaseException) -> int:
-    """Have rank 0 say why all ranks end and return the exit code."""
-    if world.rank == 0:
-        print(f"harness: {error}", file=sys.stderr, flush=True)
-    world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
-    return leave(world, 2 if isinstance(error, UserError) else 1)
