@@ -50,7 +50,7 @@ def test_a_name_stands_for_one_thing():
     assert list(twice()) == []
 
 
-def test_finished_rooms_keep_the_rules():
+def test_every_room_keeps_the_rules():
     assert [*formatted(), *faults(rooms())] == []
 
 
