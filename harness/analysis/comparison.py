@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.inference import FEWEST_LAUNCHES, Interval, ratio_interval
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, ratio_interval
 from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.base.errors import UserError

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 
 NONE = "–"
 _S = "\u00a0"  # a number and its unit stay on one line

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.comparison import block_log_ratios, paired_ratio, undisturbed_launches
-from harness.analysis.inference import Interval, mean_over_blocks, median_interval, ratio_over_blocks
+from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval, ratio_over_blocks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from harness.analysis.inference import FEWEST_LAUNCHES, is_refuted
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, is_refuted
 from harness.analysis.scaling import Scaling
 from harness.analysis.sessions import sessions
 

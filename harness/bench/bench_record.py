@@ -10,7 +10,7 @@ from statistics import fmean, median, quantiles
 import numpy as np
 import pandas as pd
 
-from harness.analysis.inference import Interval, ratio_over_blocks
+from harness.analysis.confidence_intervals import Interval, ratio_over_blocks
 from harness.analysis.turn_blocks import LEAST_ROUNDS, winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS

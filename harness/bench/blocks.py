@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import datasets
-from harness.analysis.inference import FEWEST_BLOCKS
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds
 from harness.base import __version__
 from harness.base.cores import memory_limit, usable_cores

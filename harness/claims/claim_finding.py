@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
 from harness.analysis.scaling import scale
 from harness.claims.claim_evidence import ClaimEvidence
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from harness import datasets
-from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.claim_finding import CONFIRMED, REFUTED
 from harness.claims.judgement import Judgement

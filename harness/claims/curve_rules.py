@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.claims.claim_finding import (
     ClaimFinding,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import datasets
-from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.schema.claim import Claim, Experiment
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep

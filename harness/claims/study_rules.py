@@ -12,7 +12,7 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.accuracy_times import times_to_accuracy
 from harness.analysis.comparison import ComparableLaunches, comparable
-from harness.analysis.inference import (
+from harness.analysis.confidence_intervals import (
     FEWEST_LAUNCHES,
     LEVEL,
     Interval,

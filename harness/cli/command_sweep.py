@@ -74,7 +74,7 @@ def _build(
     workload: Workload, submission: "Submission", context: Context, options: dict[str, Any]
 ) -> "tuple[Sweep, tuple[str, ...]]":
     """Return the sweep of `workload` that the command line describes, and why combinations of its lists cannot be."""
-    from harness.analysis.inference import FEWEST_BLOCKS, FEWEST_LAUNCHES
+    from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
     from harness.sweep.plan import build_sweep
 
     layouts, refused = build_layouts(options, submission)

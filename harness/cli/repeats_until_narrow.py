@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.analysis.inference import Interval
+    from harness.analysis.confidence_intervals import Interval
 
 _MOST = 24  # repeats
 _LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow

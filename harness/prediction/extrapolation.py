@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.frames import launch_frame
-from harness.analysis.inference import LEVEL, Interval
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sessions import SESSION_SPREAD

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.analysis.read_results import Loaded
 from harness.prediction.measured_base import MeasuredBase, measured_base, under
 from harness.prediction.network_cost import Uncertain

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.prediction.epoch_counts import epoch_batches, steps_between
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import nnls
 
-from harness.analysis.inference import FEWEST_LAUNCHES, LEVEL, Interval, median_interval
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, LEVEL, Interval, median_interval
 from harness.probe.measure import MessageSeries
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, Estimate, MessageCost, MessageTime
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.inference import BlockRatio, ratio_over_blocks
+from harness.analysis.confidence_intervals import BlockRatio, ratio_over_blocks
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
 from harness.probe.probe_store import newest_probe

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, write_atomic

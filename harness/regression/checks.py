@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval, ratio_interval
+from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.analysis.sessions import sessions
 from harness.regression.cost_samples import RELATIVE, CostSample, samples
 from harness.regression.measurement import MeasuredLaunch, Measurement

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.inference import CHANGE_ERROR, change_points
+from harness.analysis.confidence_intervals import CHANGE_ERROR, change_points
 from harness.regression.checks import PRACTICAL
 from harness.regression.cost_samples import (
     CURVE,

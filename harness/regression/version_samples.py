@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.inference import Interval, mean_over_blocks, median_interval
+from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.checks import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.regression.cost_samples import EFFICIENCY, STEP, Values, as_cost, as_slowdown

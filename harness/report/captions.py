@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
-from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.report.sweep_sentences import in_turns

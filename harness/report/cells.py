@@ -1,7 +1,7 @@
 """Cells of tables: durations, ratios and percentages with their intervals; predicted values are set apart."""
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.prediction.extrapolation import ExtrapolatedPoint
 from harness.report.answer import Cell
 from harness.report.sweep_sentences import band_words

@@ -1,7 +1,7 @@
 """What a check found: the verdict with its intervals, as an answer."""
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.regression.baselines import machine_line
 from harness.regression.checks import (
     IMPROVEMENT,

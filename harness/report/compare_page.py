@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.analysis import numbers
-from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
 from harness.regression.cost_samples import EFFICIENCY, TIME

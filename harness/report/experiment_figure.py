@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes
 from harness.report import rank_axes, svg
 from harness.report.answer import PageFigure

@@ -8,8 +8,8 @@ from pathlib import Path
 from harness import datasets
 from harness.analysis import numbers
 from harness.analysis.accuracy_times import default_accuracy
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.frames import launch_frame
-from harness.analysis.inference import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.sweep_choice import choose_sweep

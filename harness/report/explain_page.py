@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, sweep_sentences

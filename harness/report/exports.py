@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.analysis.inference import Interval
+    from harness.analysis.confidence_intervals import Interval
 
 
 class Unit(StrEnum):

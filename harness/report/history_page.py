@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import median_interval
+from harness.analysis.confidence_intervals import median_interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import PRACTICAL
 from harness.regression.cost_samples import TIME

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import ComparedRow
 from harness.regression.cost_samples import EFFICIENCY, STEP, TIME, quantity_value

@@ -6,7 +6,7 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 from collections.abc import Sequence
 
 from harness.analysis import numbers
-from harness.analysis.inference import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.turn_blocks import LEAST_ROUNDS

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes
 from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.kept_extrapolation import ExtrapolationScore

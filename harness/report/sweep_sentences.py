@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.analysis import numbers
 from harness.analysis.accuracy_times import TimeToAccuracy
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report.sweep_warnings import DOUBTFUL

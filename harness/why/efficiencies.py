@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness.analysis.comparison import comparable, undisturbed_launches
-from harness.analysis.inference import FEWEST_LAUNCHES, Interval, percentiles, resamples
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resamples
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.why.launch_detail import USEFUL_COLUMNS
 from harness.why.overheads import typical_launches

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis import frames
+from harness.analysis.confidence_intervals import median_interval, ratio_interval
 from harness.analysis.frames import curve_frame, final_frame
-from harness.analysis.inference import median_interval, ratio_interval
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.analysis.inference import FEWEST_BLOCKS
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.bench import blocks

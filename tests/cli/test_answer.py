@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.inference import FEWEST_BLOCKS
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
 from harness.cli.answer_output import WIDTH, answering, print_table

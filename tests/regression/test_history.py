@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis.inference import best_split, change_points
+from harness.analysis.confidence_intervals import best_split, change_points
 from harness.regression.cost_samples import EFFICIENCY, TIME
 from harness.regression.history import history_of
 from harness.regression.measurement import Measurement

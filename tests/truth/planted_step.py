@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.inference import BlockRatio, ratio_over_blocks
+from harness.analysis.confidence_intervals import BlockRatio, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
 from harness.sweep.referee import run_block
 from harness.sweep.turn_block import LaunchSpec, TurnBlock

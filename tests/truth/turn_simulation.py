@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from harness.analysis.inference import FEWEST_BLOCKS, ratio_over_blocks
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
 from harness.cli.repeats_until_narrow import next_repeats
 

@@ -64,7 +64,7 @@ def examine(machine: Machine, slowdown: float, *, blocks: int, seed: int = 0) ->
 
 def _coverage(values: np.ndarray, rng: np.random.Generator) -> float:
     """Return how many of 1,000 intervals over six blocks hold the mean of all blocks."""
-    from harness.analysis.inference import ratio_over_blocks
+    from harness.analysis.confidence_intervals import ratio_over_blocks
 
     mean = math.exp(values.mean())
     held = 0

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from harness.analysis import numbers
-from harness.analysis.inference import Interval
+from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker

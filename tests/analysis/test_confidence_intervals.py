@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from harness.analysis.confidence_intervals import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.analysis.frames import between, outliers
-from harness.analysis.inference import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.analysis.scaling import scale
 from harness.schema.record import RunRecord
 from tests.labs.factories import launch_frame, make_launch, make_point, make_run
@@ -40,7 +40,9 @@ def heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_nominal_95_percent_of_a_ratio_covers_93_to_97(
     sample: Pairs, launches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.analysis.inference._RESAMPLES", 699)  # the error of a percentile, not its place
+    monkeypatch.setattr(
+        "harness.analysis.confidence_intervals._RESAMPLES", 699
+    )  # the error of a percentile, not its place
     rng = np.random.default_rng(launches)
     covered = 0
     for trial in range(TRIALS):
