@@ -90,8 +90,9 @@ def _command(
     if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
         launcher = tolerant(launcher)
     switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
-    words = [name for name, value in switches.items() if value is True]
-    words += [f"{name}={value}" for name, value in switches.items() if value is not None and value not in (True, False)]
+    flags = [name for name, value in switches.items() if value is True]
+    valued = {name: value for name, value in switches.items() if value is not None and not isinstance(value, bool)}
+    words = [*flags, *(f"{name}={value}" for name, value in valued.items())]
     start = Path(transparent.__file__).with_name("start.py")
     return [*launcher.words, sys.executable, str(start), *words, str(script), *arguments]
 

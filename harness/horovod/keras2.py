@@ -47,7 +47,7 @@ def offer_keras2() -> None:
     layer = keras.layers.BatchNormalization
     words = {"fused": "Keras 3 chooses by itself"}
     layer.__init__ = _dropping(layer.__init__, "BatchNormalization", words)
-    del layer.__init__.__wrapped__  # Keras asks for its arguments in two ways, which must agree
+    del layer.__init__.__wrapped__  # Keras asks for arguments of `__init__` in two ways, which must agree
     words = dict.fromkeys(("workers", "use_multiprocessing", "max_queue_size"), "today a PyDataset has it")
     for name in ("fit", "evaluate", "predict"):
         setattr(TensorFlowTrainer, name, _dropping(vars(TensorFlowTrainer)[name], name, words))
@@ -58,6 +58,7 @@ def offer_keras2() -> None:
         for name in _LEGACY:
             setattr(optimizers.legacy, name, _named(optimizers, name))
     keras.layers.Layer.__init__ = _without_itself(keras.layers.Layer.__init__)
+    del keras.layers.Layer.__init__.__wrapped__
     keras.layers.Layer.__call__ = _switched_by_place(keras.layers.Layer.__call__)
     keras.Model.save = _saved_today(keras.Model.save)
     _offer_experimental_layers()
