@@ -19,7 +19,7 @@ endef
 GIVEN = '$(subst $(newline),\n,$(subst ','\'',$(MAKEOVERRIDES)))'
 
 PYTEST = $(BIN)/python -m pytest --durations=10 --durations-min=1
-# All but those that measure run two at a time, a file's in one process, which shares what its fixtures make. Those of
+# All but those that measure run three at a time, as many wait, a file's in one process, which shares what its fixtures make. Those of
 # ranks have a run of their own, as a process in which a test has started MPI cannot start mpirun.
 RANKS := mpi or e2e
 LONG := slow or cluster or $(RANKS)
@@ -52,11 +52,11 @@ $(COMMANDS): $(STAMP)
 
 test: $(STAMP) ## Run what a change passes first, four minutes on 2 cores, or TESTS=tests/sweep/test_sweep_plan.py.
 	@$(BIN)/harness make $@ $(GIVEN)
-	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 2 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/whole/test_whole_jobs.py)
+	@$(if $(value TESTS),$(PYTEST) $(TESTS),$(PYTEST) -n 3 -m 'not ($(LONG))' && $(PYTEST) -m smoke tests/whole/test_whole_jobs.py)
 
 test-all: test ## Run every test but campaigns: also all that start ranks or schedulers or take long.
-	@$(PYTEST) -n 2 --dist loadfile -m '(slow or cluster) and not (campaign or $(RANKS))'
-	@$(PYTEST) -n 2 --dist loadfile -m '($(RANKS)) and not (campaign or smoke or alone)'
+	@$(PYTEST) -n 3 --dist loadfile -m '(slow or cluster) and not (campaign or $(RANKS))'
+	@$(PYTEST) -n 3 --dist loadfile -m '($(RANKS)) and not (campaign or smoke or alone)'
 	@$(PYTEST) -m 'alone and not campaign'
 
 gpu-check: ## Check all that needs a GPU, in five minutes; needs no network, so that .venv is not set up for it.

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import signal
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -76,7 +77,9 @@ class WitnessProcess(PeerRank):
             self.end()
 
     def end(self, why: str = "") -> None:
-        """End this process."""
+        """End this process and those that it has started, which would train on for nobody."""
+        if os.getpgrp() == os.getpid():  # as `start_witness` starts it
+            os.killpg(0, signal.SIGKILL)
         os._exit(0)
 
 

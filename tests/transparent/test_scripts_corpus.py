@@ -93,7 +93,8 @@ def test_a_script_prints_on_two_ranks_what_it_prints_alone(name, tmp_path):
     script = scripts()[name]
     alone = tmp_path / "alone"
     ranks = tmp_path / "ranks"
-    run(alone, script, 1)
+    if not script.refused:
+        run(alone, script, 1)
     run(ranks, script, 2)
     verdict = judge(script, alone, ranks)
     assert verdict.startswith(("right", "refused: ", "told: ")), verdict

@@ -11,6 +11,7 @@ class Script:
 
     `refused`: part of the sentence that ends it before anything wrong is trained; empty for a script that runs. `told`:
     part of the sentence that says that what it computes by hand is of one rank's rows. `threads` of each rank.
+    `forks`: its children use TensorFlow, so it must not be imported before they are forked.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Script:
     refused: str = ""
     told: str = ""
     threads: int = 1
+    forks: bool = False
 
 
 def scripts() -> dict[str, Script]:

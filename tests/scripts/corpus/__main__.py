@@ -42,9 +42,10 @@ def run(place: Path, script: Script, ranks: int) -> None:
     folder.mkdir(parents=True)
     (place / "outcome").unlink(missing_ok=True)
     (folder / "script.py").write_text(script.source)
+    python = sys.executable if script.forks else warm_python()
     try:
         if ranks == 1:
-            words = [warm_python(), "script.py"]
+            words = [python, "script.py"]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
             finished = subprocess.run(
                 words, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, cwd=folder, check=False
@@ -52,7 +53,7 @@ def run(place: Path, script: Script, ranks: int) -> None:
         else:
             switches = ("--batch", "global", "--threads", script.threads, "--hang-timeout", 60)
             words = ("-m", "harness.transparent", *switches, "script.py")
-            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=folder)
+            finished = run_ranks(ranks, *words, timeout=_LIMIT_S, cwd=folder, python=python)
         said, complaints, outcome = finished.stdout, finished.stderr, finished.returncode
     except subprocess.TimeoutExpired:
         said, complaints, outcome = "", f"it has not ended after {_LIMIT_S} s", 124
@@ -68,7 +69,7 @@ def has_run(place: Path, script: Script) -> bool:
 
 def judge(script: Script, alone: Path, ranks: Path) -> str:
     """Return the verdict, which begins with ``right:``, ``refused:``, ``told:``, ``wrong:`` or ``error:``."""
-    if _outcome(alone) != 0 and not script.refused:
+    if not script.refused and _outcome(alone) != 0:
         return "error: alone: " + _last(alone / "err")
     code = _outcome(ranks)
     if code != 0:

@@ -43,6 +43,7 @@ SCRIPTS = [
             name=f"children-trained-{how}",
             source=_TRAINED.replace("$how", how),
             refused="trains in child processes, which are no ranks",
+            forks=True,
         )
         for how in ("fork", "spawn")
     ),
