@@ -40,17 +40,22 @@ if (viewer && viewer.showModal) {
   }
   viewer.addEventListener("click", (event) => { if (event.target === viewer || event.target.closest("a")) viewer.close(); });
 }
-// A table that is wider than the page is set row by row, each cell beside its heading: no column is out of sight.
+// A table that is wider than the page is set tightly, and where it is still wider, row by row, each cell beside its
+// heading: no column is out of sight.
 const tables = [...document.querySelectorAll(".scroll > table")].filter((table) => table.tHead);
 for (const table of tables) {
   const headings = [...[...table.tHead.rows].at(-1).cells].map((head) => head.innerText.replace(/\s+/g, " ").trim());
   for (const body of table.tBodies) for (const row of body.rows)
     [...row.cells].forEach((cell, column) => { cell.dataset.heading = headings[column] ?? ""; });
 }
+const isTooWide = (table) => table.parentElement.scrollWidth > table.parentElement.clientWidth + 2;
 const fit = () => {
   for (const table of tables) {
-    table.classList.remove("stacked");
-    table.classList.toggle("stacked", table.parentElement.scrollWidth > table.parentElement.clientWidth + 2);
+    table.classList.remove("tight", "stacked");
+    for (const setting of ["tight", "stacked"]) {
+      if (!isTooWide(table)) break;
+      table.classList.add(setting);
+    }
   }
 };
 addEventListener("resize", fit);
