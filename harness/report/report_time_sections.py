@@ -26,8 +26,9 @@ def report_time_sections(workload: Workload, scaling: Scaling, names: Mapping[st
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
         time = times[point.layout]
-        row = [str(point.ranks), names[point.layout], _rate(time), seconds_cell(time.seconds, time.interval)]
-        rows.append([*row, seconds_cell(time.ran_seconds)] if in_turns else row)
+        as_it_ran = [seconds_cell(time.ran_seconds)] if in_turns else []
+        metric = seconds_cell(time.seconds, time.interval)
+        rows.append([str(point.ranks), names[point.layout], _rate(time), metric, *as_it_ran])
     headings = ("Ranks", "Layout", "Images/s", "Time to report", *(["As it ran"] if in_turns else []))
     note = " ".join(filter(None, (_NOTE, _differences(workload))))
     table = Table(title=_TITLE, headings=headings, rows=rows, left=0, texts=(1,), note=note)

@@ -104,8 +104,8 @@ SOURCES: Mapping[str, str] = {
         "figures are older."
     ),
     JUPITER: (
-        "Batch, precision, XLA and the number of batches are those of the JUPITER procurement suite's script, optimizer "
-        "and L2 the defaults of its program; the rate is ours."
+        "Batch, precision, XLA and the number of batches are those of the JUPITER procurement suite's script, "
+        "optimizer and L2 the defaults of its program; the rate is ours."
     ),
     "default": "Optimizer, rate, schedule, loss, batch and initial weights are this harness's own, none the paper's.",
 }
