@@ -25,10 +25,10 @@ TEXT = "index.md"
 _HEADLINE = (
     ("gradients", "bound", "the bound"),
     ("none", "bare", "a bare loop"),
-    ("mwms", "harness", "`gradients`"),
-    ("horovod-run", "harness", "`gradients`"),
-    ("horovod", "harness", "`gradients`"),
-    ("ddp", "harness", "`gradients`"),
+    ("mwms", "harness", "the harness"),
+    ("horovod-run", "harness", "the harness"),
+    ("horovod", "harness", "the harness"),
+    ("ddp", "harness", "the harness"),
 )
 _BY_DISTANCE = (
     ("none", "bare", "a bare loop"),
@@ -110,17 +110,24 @@ def _headline_ratios(lines: Sequence[WorkloadRow]) -> list[tuple[str, ContenderR
 
 def _facts(record: BenchRecord) -> tuple[Fact, ...]:
     spent = sum(block.wall_s for block in record.blocks)
-    rows = ", ".join(f"{name} {numbers.count(count)} rows" for name, count in record.rows.items())
     return facts(
         [
             ("Machine", machine_words(record.machine)),
             ("Date", f"{numbers.moment(record.started)} UTC"),
-            ("Data", f"synthetic: {rows}"),
+            ("Data", f"synthetic: {_rows_words(record)}"),
             ("Batch", f"{BATCH_PER_RANK} per rank"),
             ("Commit", commit_words(record)),
             ("Cost", f"{core_hours(2 * spent)} in {numbers.plural(len(record.blocks), 'block')}"),
         ]
     )
+
+
+def _rows_words(record: BenchRecord) -> str:
+    """Return the rows of an epoch, once where all workloads have as many."""
+    counts = set(record.rows.values())
+    if len(counts) == 1:
+        return f"{numbers.count(counts.pop())} rows each"
+    return ", ".join(f"{name} {numbers.count(count)} rows" for name, count in record.rows.items())
 
 
 def _command(record: BenchRecord) -> str:
@@ -163,7 +170,7 @@ def _contenders_table(record: BenchRecord, lines: Sequence[WorkloadRow], title: 
         cells = [cell(line, name) for line in lines]
         if any(text != "-" for text in cells):
             rows.append((CONTENDERS[name].title, *cells))
-    headings = ("contender", *(line.workload for line in lines))
+    headings = ("Contender", *(line.workload for line in lines))
     return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
 
 
@@ -188,7 +195,7 @@ def _distance_table(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Table:
         limit = f"{spans['far'][0]:.0f} ns"
         note = f"Only rounds in which a ping-pong between the two ranks' cores took less than {limit} (near), or as "
         note += f"long or longer (far), {_WITHIN}"
-    headings = ("contender", *(line.workload for line in lines))
+    headings = ("Contender", *(line.workload for line in lines))
     return Table(title="By the distance of the cores", headings=headings, rows=rows, texts=(), note=note)
 
 
@@ -211,7 +218,9 @@ def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
     if ratio is None:
         return "-"
     verdict = {None: "", True: " yes", False: " NO"}[ratio.met]
-    return Cell(text=f"{ratio}{verdict}", value=ratio.ratio, tone="bad" if ratio.met is False else "")
+    interval = f"{ratio.interval.low:.3f} to {ratio.interval.high:.3f}" if ratio.interval else ""
+    tone = "bad" if ratio.met is False else ""
+    return Cell(text=f"{ratio.ratio:.3f}{verdict}", note=interval, value=ratio.ratio, tone=tone)
 
 
 def _conditions(record: BenchRecord) -> list[str]:

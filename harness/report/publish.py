@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness.analysis import numbers
 from harness.base import __version__
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 def render_page(template: str, **values: Any) -> str:
     """Return the page that `template` (a file of reports/templates) makes of `values`.
 
-    `svg` marks trusted drawings; everything else is escaped. An unknown name in the template is an error. ``root`` is
+    `svg` marks trusted drawings and `prose` sentences; everything else is escaped. An unknown name in the template is an error. ``root`` is
     the way from the page to the folder of reports, by default its parent.
     """
     environment = jinja2.Environment(
@@ -47,8 +47,15 @@ def render_page(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"n": numbers, "tones": TONES, "glossary": glossary(), "anchor": anchor}
-    environment.filters["svg"] = Markup
+    environment.filters |= {"svg": Markup, "prose": _prose}
     return environment.get_template(template).render(**{"root": ".."} | values)
+
+
+def _prose(text: str) -> Markup:
+    """Return a sentence as HTML: what stands in backticks as code, a number and its percent sign on one line."""
+    escaped = str(escape(text))
+    with_code = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    return Markup(re.sub(r"(?<=\d) %", "\u00a0%", with_code))
 
 
 def glossary() -> dict[str, str]:

@@ -1,12 +1,20 @@
 "use strict";
 // Without this script the page reads the same: tables keep their order and figures their size.
+// A cell is sorted by its exact value where it has one, else by the number that it begins with, in its base unit.
+const UNITS = {"%": 0.01, ns: 1e-9, "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, kB: 1e3, MB: 1e6, GB: 1e9,
+  KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, "MB/s": 1e6, "GB/s": 1e9};
 const key = (row, column) => {
   const cell = row.cells[column];
-  const text = cell.dataset.v ?? cell.textContent.trim();
-  const number = Number(text);
-  return text !== "" && !Number.isNaN(number) ? number : text;
+  const text = (cell.dataset.v ?? cell.textContent).trim();
+  const number = text.match(/^([+\-\u2212]?)([\d,]*\.?\d+(?:e[+-]?\d+)?)(?: to [\d.,]+)?(?![\d.x-])\s*([^\s(;]*)/i);
+  if (!number) return text;
+  const size = Number(number[2].replaceAll(",", "")) * (UNITS[number[3]] ?? 1);
+  return number[1] && number[1] !== "+" ? -size : size;
 };
-const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+const compare = (a, b) => {
+  if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
+  return typeof a === "number" ? -1 : 1;
+};
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows].at(-1).cells;
   [...heads].forEach((head, column) => {
@@ -80,7 +88,7 @@ for (const button of document.querySelectorAll(".copy")) {
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 }
-const studies = document.querySelector("#studies");
+const studies = document.querySelector("table#studies");
 if (studies) {
   const rows = [...studies.tBodies[0].rows];
   document.querySelector("#search").addEventListener("input", (event) => {

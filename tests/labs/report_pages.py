@@ -1,0 +1,127 @@
+"""Every kind of page that the harness writes, made once, with the JSON that the command printed of it."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from click.testing import CliRunner
+
+from harness.cli import main
+from harness.probe.probe_store import write_probe
+from harness.regression.checks import Check, compare_measurements
+from harness.regression.history import history_of
+from harness.report.answer import Answer
+from harness.report.bench_page import bench_answer
+from harness.report.check_page import check_answer
+from harness.report.history_page import history_answer
+from harness.report.probe_page import best_settings, probe_answer
+from harness.report.publish import write_page
+from harness.schema.record import RunRecord
+from harness.schema.sweep import Layout, Skipped
+from tests.labs.bench_records import make_bench
+from tests.labs.factories import START, make_launch, make_point, make_run, write_failure, write_run, write_study
+from tests.labs.histories import MachineNoise, real_rests, simulate
+from tests.labs.probes import make_probe
+
+SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenPage:
+    """A page on the disk and the document that ``--json`` printed, empty where no command made it."""
+
+    path: Path
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+def learning(
+    ranks: int, repeat: int, seconds: float, accuracies: Sequence[float], sync: str = "gradients"
+) -> RunRecord:
+    """Return a launch whose epochs take `seconds` each and end with these test accuracies."""
+    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
+    epochs = tuple(
+        replace(epoch, test_accuracy=accuracy) for epoch, accuracy in zip(run.epochs, accuracies, strict=True)
+    )
+    return replace(run, epochs=epochs)
+
+
+def write_results(results: Path) -> None:
+    """Write a measured sweep, one with all that goes wrong, and two of one workload by two policies."""
+    shutil.copytree(SWEEP, results / SWEEP.name)
+    faulty = results / "faulty"
+    write_study(faulty, skipped=(Skipped(layout=Layout(nodes=4), reason="4 ranks need 4 cores, this machine has 2"),))
+    for repeat in range(3):
+        later = START + timedelta(days=1, minutes=repeat)
+        write_run(faulty, make_launch(1, repeat, 2.0 + 0.1 * repeat, started=later))
+        write_run(faulty, make_launch(2, repeat, 1.25 + 0.05 * repeat, started=later))
+    write_run(faulty, make_launch(2, 3, 77.0, invalid=("other processes kept 1.4 cores busy",)))
+    write_failure(faulty, make_point(2, 5), "rank 1: the shard is empty")
+    for sync, seconds, accuracies in (
+        ("gradients", 1.2, (0.90, 0.95)),
+        ("weights:epoch", 1.0, (0.80, 0.88)),
+    ):
+        folder = results / sync.replace(":", "-")
+        write_study(folder, sync=sync)
+        for repeat in range(6):
+            write_run(folder, learning(1, repeat, 2.0, (0.90, 0.95), sync))
+            write_run(folder, learning(2, repeat, seconds, accuracies, sync))
+
+
+COMMANDS = {
+    "sweep": ("report", SWEEP.name),
+    "faulty sweep": ("report", "faulty"),
+    "explain": ("explain", SWEEP.name),
+    "compare": ("compare", "gradients", "faulty"),
+    "policies": ("policies", "gradients", "weights-epoch"),
+    "predict": ("predict", "--nodes", "1..64*2", "--network", "2e-6,1e-10"),
+    "claims": ("claims",),
+}
+OTHERS = ("bench", "probe", "history", "check", "index", "glossary")
+KINDS = (*COMMANDS, *OTHERS)
+
+
+def probe_of(results: Path) -> Answer:
+    """Return the answer of a probe of two settings, which is written into `results`."""
+    probe = make_probe({"default": (1e-6, 1e-10), "other": (1e-5, 1e-10)})
+    folder = write_probe(probe, results)
+    return probe_answer(probe.probe, folder, best_settings(probe.probe, ["mnist-dnn"]))
+
+
+def answers_over_time() -> tuple[Answer, Answer]:
+    """Return the history of four commits, of which the third is slower, and the check of the last against the first."""
+    random = np.random.default_rng(0)
+    machine = MachineNoise(rests=real_rests(), drift=0.005, burst=0.0)
+    measurements = []
+    for day, loss in enumerate((0.0, 0.0, 0.15, 0.15)):
+        commit = f"{day:040x}"[::-1]
+        measurements.append(simulate(random, machine, blocks=6, loss=loss, commit=commit, day=day))
+    first = measurements[0]
+    last = measurements[-1]
+    rows = compare_measurements(first, last, practical=0.03)
+    check = Check(reference=first, current=last, practical=0.03, rows=tuple(rows))
+    return history_answer(history_of(measurements)), check_answer(check, "harness check")
+
+
+def write_pages(folder: Path) -> dict[str, WrittenPage]:
+    """Write a page of each of `KINDS` below `folder`."""
+    results = folder / "results"
+    reports = folder / "reports"
+    write_results(results)
+    pages = {}
+    for answer in (bench_answer(make_bench()), probe_of(results), *answers_over_time()):
+        page = write_page(answer, reports).page
+        assert page is not None
+        pages[answer.kind] = WrittenPage(path=page)
+    for kind, words in COMMANDS.items():
+        places = ["--results", str(results), "--reports", str(reports), "--json"]
+        ended = CliRunner().invoke(main, [*words, *places], standalone_mode=False, catch_exceptions=False)
+        document = json.loads(ended.stdout)
+        pages[kind] = WrittenPage(path=Path(document["page"]), document=document)
+    for kind in ("index", "glossary"):
+        pages[kind] = WrittenPage(path=reports / f"{kind}.html")
+    return pages
