@@ -33,6 +33,7 @@ class NoteCode(StrEnum):
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
     NOT_COUNTED = "not-counted"
+    FLOPS_NOT_COUNTED = "flops-not-counted"
 
 
 _SENTENCES = {
@@ -67,6 +68,8 @@ _SENTENCES = {
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
+    "cannot be counted",
     NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
 }
 
