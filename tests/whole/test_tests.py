@@ -1,0 +1,37 @@
+"""Each module of the rooms that change what scripts do has a test that starts no ranks."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = [
+    (room, path.stem)
+    for room in ("transparent", "horovod")
+    for path in sorted((ROOT / "harness" / room).rglob("*.py"))
+    if not path.stem.startswith("__")
+]
+
+
+def marks(nodes):
+    """Return the names of pytest's marks in `nodes`."""
+    found = {node.attr for root in nodes for node in ast.walk(root) if isinstance(node, ast.Attribute)}
+    return found & {"mpi", "e2e", "cluster", "slow", "campaign"}
+
+
+def names(tree):
+    """Return the modules, and what of them, that a test imports."""
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {f"{node.module}.{alias.name}" for node in froms for alias in node.names} | {node.module for node in froms}
+
+
+@pytest.mark.parametrize(("room", "module"), MODULES)
+def test_a_module_has_a_test_file_of_its_name_that_starts_no_ranks(room, module):
+    path = ROOT / "tests" / room / f"test_{module}.py"
+    tree = ast.parse(path.read_text())
+    assert any(name.split(".")[1:2] == [room] and module in name.split(".") for name in names(tree)), "it imports it"
+    pytestmark = [node for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "pytestmark"]
+    assert not marks(pytestmark)
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert any(not marks(test.decorator_list) for test in tests)
