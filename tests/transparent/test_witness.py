@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from harness.base.cores import usable_cores
+from harness.transparent.witness import Alone, NoWitness, PeerRank
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts
 
@@ -132,3 +134,58 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     first, second, both = ({*re.search("CORES (.*)", log)[1].split()} for log in logs)
     assert both == first | second
     assert not first & second or usable_cores() < 2
+
+
+class Observer(PeerRank):
+    """A rank that keeps what it would compare."""
+
+    def __init__(self, steps):
+        super().__init__(steps=steps, over=False)
+        self.observations = []
+        self.rests = 0
+
+    def take(self, observation):
+        self.observations.append(observation)
+
+    def rest(self):
+        self.rests += 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_first_gradients_of_each_training_are_looked_at_and_the_numbers_of_their_steps(compiled):
+    observer, variable = Observer(steps=2), tf.Variable([1.0], name="kernel")
+
+    def step(number):
+        (gradient,) = observer.gradients([number * tf.ones([1])], [variable], tf.constant(8.0), "training")
+        return gradient
+
+    function = tf.function(step) if compiled else step
+    for number in (1.0, 2.0, 3.0):
+        assert float(function(tf.constant(number))[0]) == number
+        observer.numbers("step", {"loss": tf.constant(number), "rows": tf.ones([3])})
+    kinds = [(seen.kind, seen.rows) for seen in observer.observations]
+    assert kinds == [("gradient", 8.0), ("number", 0.0), ("gradient", 8.0)]
+    assert observer.over
+    assert observer.rests == 1
+
+
+def test_each_training_is_judged_for_itself():
+    observer, first, second = Observer(steps=1), tf.Variable([1.0]), tf.Variable([1.0])
+    for variable in (first, first, second):
+        observer.gradients([tf.ones([1])], [variable], None, "training")
+    assert [seen.training for seen in observer.observations] == [0, 1]
+
+
+def test_a_rank_whose_witness_is_over_looks_at_nothing():
+    rank = PeerRank()
+    assert rank.over
+    gradients = [tf.ones([1])]
+    assert rank.gradients(gradients, [tf.Variable([1.0])]) == gradients
+    assert rank.numbers("step", 1.0) == 1.0
+
+
+def test_without_a_witness_and_alone_everything_comes_back():
+    witness = NoWitness()
+    assert witness.share(7) == 7
+    assert witness.over and not witness.is_witness
+    assert Alone().allgather(3) == [3]
