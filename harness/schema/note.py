@@ -52,6 +52,7 @@ class NoteCode(StrEnum):
     DRAWS_NOT_BY_ROW = "draws-not-by-row"
     ROWS_OF_EACH_RANK = "rows-of-each-rank"
     NOT_JUDGED_FROM = "not-judged-from"
+    FLOPS_NOT_COUNTED = "flops-not-counted"
 
 
 _SENTENCES = {
@@ -86,6 +87,8 @@ _SENTENCES = {
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
+    "cannot be counted",
     NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "

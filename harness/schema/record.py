@@ -238,7 +238,8 @@ class RunRecord:
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
     compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
-    read; empty for a launch in turns, whose devices are not its own.
+    read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
+    forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
     """
 
     schema: int
@@ -263,6 +264,7 @@ class RunRecord:
     fused_steps: int = 0
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
+    flops_per_row: float | None = None
 
     @property
     def met(self) -> bool:

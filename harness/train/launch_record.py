@@ -119,7 +119,10 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     ranks, rank_steps, clocks = zip(*gathered, strict=True)
     steps = on_one_clock(rank_steps, clocks)
     invalid, met = _validity(outcome, places, ranks, loads)
-    not_synchronised = () if outcome.identical else (Note(code=NoteCode.NOT_SYNCHRONISED),)
+    flops = replica.state.flops
+    notes = [] if outcome.identical else [Note(code=NoteCode.NOT_SYNCHRONISED)]
+    if flops.uncounted:
+        notes.append(Note(code=NoteCode.FLOPS_NOT_COUNTED, values={"operations": ", ".join(flops.uncounted)}))
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -144,7 +147,8 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
         energy=outcome.energy,
-        notes=(*replica.reduction.notes, *not_synchronised, *met, *outcome.notes),
+        flops_per_row=None if flops.uncounted or not flops.per_row else flops.per_row,
+        notes=(*replica.reduction.notes, *notes, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )

@@ -1,5 +1,6 @@
 """A run of a user's script as a run record: the epochs of its `fit`, timed on every rank and gathered at its end."""
 
+import dataclasses
 import inspect
 import math
 import os
@@ -21,6 +22,7 @@ from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
+from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
@@ -197,7 +199,7 @@ class FitObservations:
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
     `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many; `own_rate` what it says
-    of its speed. Times in seconds."""
+    of its speed; `meter` samples its devices. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -211,6 +213,7 @@ class ScriptObservations:
     gpu: Gpu | None = None
     fused: int = 0
     own_rate: float | None = None
+    meter: EnergyMeter | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,15 +250,26 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             )
         )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
+    energy = seen.meter.stop(_windows(timed)) if seen.meter else MeasuredEnergy()
     launch = _gather(world, point, seen, timed)
 
     def write() -> None:
         assert launch is not None
         record = _record(point, seen, timed, launch)
+        record = dataclasses.replace(record, energy=energy.devices, notes=(*record.notes, *energy.notes))
         rank_epochs = on_one_clock(launch.steps, launch.clocks)
         write_run(folder, record, [epoch for epochs in rank_epochs for epoch in epochs])
 
     world.on_root(write)
+
+
+def _windows(timed: Sequence[ScriptEpoch]) -> list[tuple[float, float]]:
+    """Return when the rank has trained: from the first of these epochs to the last, or in turns."""
+    turns = current_turns()
+    if turns is not None:
+        return turns.windows
+    last = timed[-1]
+    return [(timed[0].start, last.start + last.seconds + last.evaluate_s)]  # Linux has one clock for both
 
 
 def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]) -> _Launch | None:

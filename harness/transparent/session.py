@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current_turns
+from harness.comm.energy_meter import EnergyMeter
 from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
@@ -66,6 +67,7 @@ class Session:
     _private: bool = False  # all ranks above 0 have trees of their own
     _file_notes: list[Note] = field(default_factory=list)
     _own_rate: OwnRate | None = None
+    _meter: EnergyMeter | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -202,6 +204,8 @@ class Session:
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
+        if self.settings.record is not None:
+            self._meter = EnergyMeter(self.world, self.gpu)
 
     def _build(self) -> "Runtime":
         from harness.transparent.runtime import Runtime
@@ -330,6 +334,7 @@ class Session:
             gpu=self.gpu,
             fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
             own_rate=None if self._own_rate is None else self._own_rate.value,
+            meter=self._meter,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:
