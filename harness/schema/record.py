@@ -228,8 +228,8 @@ class RunRecord:
     """One finished launch. A record is written only by a run that reached its end with all ranks.
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
-    be); an empty tuple is a valid run. `notes` are what else to know of it: code decides by their codes, and those that
-    are texts only are for readers. `started` and `ended` are aware datetimes. `seed` is what the initial weights
+    be); an empty tuple is a valid run. `notes` are what else to know of it: code decides by their codes; those that
+    are texts are of earlier versions. `started` and `ended` are aware datetimes. `seed` is what the initial weights
     and the order of rows came from, None in a script's record. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came

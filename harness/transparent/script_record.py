@@ -207,7 +207,7 @@ class ScriptObservations:
     global_batch: int
     sha256: str
     reduction: Reduction | None
-    notes: tuple[Note | str, ...]
+    notes: tuple[Note, ...]
     import_s: float
     load_before: float
     gpu: Gpu | None = None

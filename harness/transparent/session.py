@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from harness.transparent.script_record import FitObservations
 
 
-_UNWATCHED = "no witness has compared the training with that of one process: `harness run` without a record has one"
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 
@@ -302,7 +301,7 @@ class Session:
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
             print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
         if self.settings.record is not None and self.world.size < self.point.layout.ranks:
-            runtime.note("no record is written: ranks have failed")
+            runtime.note(Note(code=NoteCode.NO_RECORD))
         elif self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
@@ -314,7 +313,7 @@ class Session:
         if not any(self.world.comm.allgather(bool(measured.epochs))):
             measured.measure_loop(runtime, self.point, self._batches_of_a_step())
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
-        unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
+        unwatched = [Note(code=NoteCode.NO_WITNESS)] * (self.world.size > 1 and not HorovodScript.active)
         factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
