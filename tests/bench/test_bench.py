@@ -1,9 +1,7 @@
 """The bench's ratios over synthetic blocks, its choice of contenders, its page and its old records."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +9,10 @@ import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.errors import UserError
-from harness.base.provenance import Machine
 from harness.bench import blocks
 from harness.bench.bench_record import (
     RECORD,
-    SCHEMA,
     BenchBlock,
-    BenchRecord,
     block_ratios,
     contender_ratio,
     distances,
@@ -30,39 +25,12 @@ from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
-
-MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
-
-
-def block(number: int = 0, **steps: Sequence[float | None]) -> BenchBlock:
-    """Return a block of mnist-dnn with the seconds of a step in each round, by contender (underscores for dashes)."""
-    named = {name.replace("_", "-"): tuple(values) for name, values in steps.items()}
-    return BenchBlock(
-        workload="mnist-dnn", number=number, started=datetime(2026, 1, 5, tzinfo=UTC), wall_s=20.0, steps=named
-    )
-
-
-def record(*made: BenchBlock, **changes: object) -> BenchRecord:
-    found = BenchRecord(
-        schema=SCHEMA,
-        started=datetime(2026, 1, 5, 12, 30, tzinfo=UTC),
-        machine=MACHINE,
-        versions={"harness": "0.1.0", "openmpi": ""},
-        commit="0123456789abcdef",
-        dirty=False,
-        rows={"mnist-dnn": 12_800},
-        contenders=tuple(CONTENDERS),
-        left_out={},
-        seed=0,
-        forced=False,
-        blocks=made,
-    )
-    return replace(found, **changes)  # type: ignore[arg-type]
+from tests.labs.bench_records import bench_block, bench_record
 
 
 def test_ratios_are_formed_within_rounds() -> None:
     """The machine is ten times as slow in one round: the ratio stays, that of the medians would not."""
-    one = block(bare=(1.0, 10.0, 1.2, None), gradients=(2.0, 20.0, 2.4, 0.1))
+    one = bench_block(bare=(1.0, 10.0, 1.2, None), gradients=(2.0, 20.0, 2.4, 0.1))
     (ratio,) = block_ratios([one], "gradients", "bare")
     assert np.exp(ratio) == pytest.approx(0.5)
 
@@ -70,29 +38,29 @@ def test_ratios_are_formed_within_rounds() -> None:
 def test_near_and_far_cores_are_told_apart_by_their_ping_pong() -> None:
     """Sums cost nothing between near cores and half a step between far ones; a round without a ping-pong is neither."""
     near, far = (1.0,) * 10, (1.5,) * 10
-    one = block(bare=(1.0,) * 21, gradients=(*near, *far, 9.0))
+    one = bench_block(bare=(1.0,) * 21, gradients=(*near, *far, 9.0))
     made = [replace(one, number=number, core_ns=(*[100.0 + number] * 10, *[400.0] * 10, 0)) for number in range(3)]
-    spans = distances(record(*made))
+    spans = distances(bench_record(*made))
     assert spans["near"][1] == spans["far"][0] == pytest.approx(200, rel=0.02)
     found = {where: contender_ratio(made, "gradients", "bare", core_ns=span) for where, span in spans.items()}
     assert {where: (round(one.ratio, 6), one.blocks) for where, one in found.items()} == {
         "near": (1, 3),
         "far": (0.666667, 3),
     }
-    table = bench_answer(record(*made)).files[TEXT]
+    table = bench_answer(bench_record(*made)).files[TEXT]
     assert "harness gradients, 2 ranks over a bare loop, far" in table and "0.667" in table
-    assert distances(record(replace(made[0], core_ns=(100.0,) * 21))) == {}
+    assert distances(bench_record(replace(made[0], core_ns=(100.0,) * 21))) == {}
 
 
 def test_rows_per_second_count_the_ranks() -> None:
-    one = block(bare_1=(1.0,), bare=(1.25,))
+    one = bench_block(bare_1=(1.0,), bare=(1.25,))
     (ratio,) = block_ratios([one], "bare", "bare-1")
     assert np.exp(ratio) == pytest.approx(2 / 1.25)
-    assert tabulate(record(one))[0].rates == {"bare-1": BATCH_PER_RANK, "bare": 2 * BATCH_PER_RANK / 1.25}
+    assert tabulate(bench_record(one))[0].rates == {"bare-1": BATCH_PER_RANK, "bare": 2 * BATCH_PER_RANK / 1.25}
 
 
 def test_fewer_than_three_blocks_have_no_interval_and_no_verdict() -> None:
-    made = [block(number, bound=(1.0,), gradients=(0.9,)) for number in range(FEWEST_BLOCKS)]
+    made = [bench_block(number, bound=(1.0,), gradients=(0.9,)) for number in range(FEWEST_BLOCKS)]
     few, enough = contender_ratio(made[:-1], "gradients", "bound"), contender_ratio(made, "gradients", "bound")
     assert few and (few.interval, few.met, few.blocks) == (None, None, 2)
     assert enough and enough.interval and enough.met is True
@@ -105,7 +73,7 @@ def planted(generator: np.random.Generator, ratio: float, count: int) -> list[Be
         speed = np.exp(generator.normal(0, 0.3, 40))
         starts = np.exp(generator.normal(0, 0.008, 2))
         bare, none = (start * speed * np.exp(generator.normal(0, 0.02, 40)) for start in starts)
-        made.append(block(number, bare=tuple(bare), none=tuple(none / ratio)))
+        made.append(bench_block(number, bare=tuple(bare), none=tuple(none / ratio)))
     return made
 
 
@@ -122,19 +90,19 @@ def test_the_interval_holds_the_planted_ratio_in_nineteen_of_twenty_benches() ->
 
 @pytest.mark.parametrize(("step", "met"), [(0.9, True), (1.1, False)])
 def test_a_goal_is_met_or_missed_by_the_whole_interval(step: float, met: bool) -> None:
-    made = [block(number, bound=(1.0,), gradients=(step * (1 + 0.01 * number),)) for number in range(3)]
-    assert tabulate(record(*made))[0].ratios["gradients"]["bound"].met is met
-    wide = [block(number, bound=(1.0,), gradients=(0.8 + 0.2 * number,)) for number in range(3)]
-    assert tabulate(record(*wide))[0].ratios["gradients"]["bound"].met is None
-    assert tabulate(record(*made, forced=True))[0].ratios["gradients"]["bound"].met is None
+    made = [bench_block(number, bound=(1.0,), gradients=(step * (1 + 0.01 * number),)) for number in range(3)]
+    assert tabulate(bench_record(*made))[0].ratios["gradients"]["bound"].met is met
+    wide = [bench_block(number, bound=(1.0,), gradients=(0.8 + 0.2 * number,)) for number in range(3)]
+    assert tabulate(bench_record(*wide))[0].ratios["gradients"]["bound"].met is None
+    assert tabulate(bench_record(*made, forced=True))[0].ratios["gradients"]["bound"].met is None
 
 
 def test_two_contenders_are_paired_by_block_and_not_from_a_forced_bench() -> None:
-    made = (block(gradients=(0.5, 0.5), none=(0.4, 0.4)), block(1, gradients=(0.5,)))
-    assert paired_rates(record(*made), slow="gradients", fast="none") == [
+    made = (bench_block(gradients=(0.5, 0.5), none=(0.4, 0.4)), bench_block(1, gradients=(0.5,)))
+    assert paired_rates(bench_record(*made), slow="gradients", fast="none") == [
         {"workload": "mnist-dnn", "slow": pytest.approx(256), "fast": pytest.approx(320)}
     ]
-    assert paired_rates(record(*made, forced=True), slow="gradients", fast="none") == []
+    assert paired_rates(bench_record(*made, forced=True), slow="gradients", fast="none") == []
 
 
 @pytest.mark.parametrize("workload", sorted(EXPERIMENTS))
@@ -178,7 +146,7 @@ def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, left_out = choose_contenders((), {}, 1)
     assert {one.name for one in alone} == {"bare-1", "ours-1", "keras-fit"}
     assert left_out["mwms"].endswith("needs 2 cores, this machine has 1")
-    assert left_out["ddp"] in bench_answer(record(left_out=left_out)).files[TEXT]
+    assert left_out["ddp"] in bench_answer(bench_record(left_out=left_out)).files[TEXT]
 
 
 def test_some_contenders_can_be_chosen_and_the_bare_loop_is_with_them() -> None:
@@ -230,20 +198,20 @@ def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
 def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     made = [
         replace(
-            block(number, bare=(1.0, 1.1), bound=(1.5, 1.6), gradients=(2.0, 2.1), none=(1.05, 1.1)),
+            bench_block(number, bare=(1.0, 1.1), bound=(1.5, 1.6), gradients=(2.0, 2.1), none=(1.05, 1.1)),
             losses={"bare": 0.25},
             failed={"mwms": "RuntimeError: a | b"},
             details={"Horovod, 2 ranks": "Horovod 0.28.1"},
         )
         for number in range(3)
     ]
-    answer = bench_answer(record(*made))
+    answer = bench_answer(bench_record(*made))
     folder = write_page(answer, tmp_path).page.parent
     page = (folder / TEXT).read_text()
     assert "How fast is the harness beside a bare loop" in (folder / "index.html").read_text()
     assert answer.sentence.startswith("mnist-dnn: harness gradients, 2 ranks over the bound 0.756 (0.75")
     assert read_bench(folder / RECORD).blocks == tuple(made)
-    for words in ("0.756 (0.756 to 0.756) NO", "failed", "0.2500", "RuntimeError: a \\| b", "Horovod 0.28.1"):
+    for words in ("0.756 NO (0.756 to 0.756)", "failed", "0.2500", "RuntimeError: a \\| b", "Horovod 0.28.1"):
         assert words in page.replace("RuntimeError: a | b", "RuntimeError: a \\| b"), words
     ratio = answer.data["workloads"][0].ratios["gradients"]["bound"]
     assert (ratio.blocks, ratio.met) == (3, False)
