@@ -14,8 +14,9 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
-from harness.transparent.fused_arrays import FusedArrays, array_sources, row_orders
-from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, StepPace, batch_watcher, steps_to_save
+from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
+from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, batch_watcher
+from harness.transparent.fused_pace import AgreedSteps, StepPace, steps_to_save
 from harness.transparent.fused_steps import unfit
 from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
@@ -81,7 +82,19 @@ def test_the_rows_of_an_epoch_come_in_the_order_of_kerass_own_adapter(shuffle):
         stretches = [numbers for numbers, _ in arrays.stretches(0, arrays.steps)]
         assert [number for stretch in stretches for number in stretch.ravel()] == order
         assert [stretch.shape for stretch in stretches] == [(4, 5), (1, 3)]
+    assert is_repeated(row_orders(23, 5, shuffle))
     assert row_orders(23, 5, "batch") is None
+
+
+def test_a_shuffle_without_a_seed_is_another_in_every_epoch():
+    tf.random.set_seed(None)
+    arrays = FusedArrays(None, row_orders(50, 5, True), 50, 5, 0, 1)
+    orders = set()
+    for _ in range(3):
+        arrays.shuffle()
+        orders.add(tuple(arrays.order.numpy()))
+    assert len(orders) == 3
+    assert not is_repeated(arrays._orders)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -99,7 +112,7 @@ def test_the_ranks_have_each_row_of_a_stretch_once(size):
 
 def test_an_execution_takes_between_20_and_100_ms():
     pace = StepPace()
-    for step_s, steps in ((0.0001, 600), (0.001, 60), (0.04, 2), (0.07, 1), (3.0, 1)):
+    for step_s, steps in ((0.0001, 800), (0.001, 80), (0.04, 2), (0.045, 2), (0.07, 1), (3.0, 1)):
         pace.timed(10, 10 * step_s)
         assert pace.steps == steps
 
@@ -107,7 +120,7 @@ def test_an_execution_takes_between_20_and_100_ms():
 class CountedLoops:
     """Loops that make no step and keep how many each execution was to make."""
 
-    single, traced = 0, False
+    single, traced, lean = 0, False, False
 
     def __init__(self):
         self.counts = []
@@ -161,6 +174,26 @@ def test_all_ranks_make_as_many_steps_in_an_execution_whatever_their_clocks_say(
         counts = list(pool.map(run, range(2)))
     assert counts[0] == counts[1]
     assert sum(counts[0]) == 1999
+
+
+def test_ranks_agree_after_more_and_more_executions():
+    """Their clocks tell most in the beginning."""
+    asked = []
+    steps = AgreedSteps(agree=lambda value: asked.append(value) or (7, None))
+    pace = StepPace(step_s=0.01)
+    assert [steps.next_count(pace, (), grain=2, begins=False) for _ in range(64)] == [7] * 64
+    assert asked == [(8, None)] * 8  # before executions 1, 2, 4, 8, 16, 32, 48, 64
+
+
+def test_executions_end_where_rank_0_saves_the_model_within_an_epoch():
+    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
+    steps = AgreedSteps(agree=lambda value: value)
+    counts = []
+    for _ in range(6):
+        counts.append(steps.next_count(StepPace(step_s=0.01), [saving], grain=2, begins=False))
+        steps.made(counts[-1])
+        saving._should_save_on_batch(sum(counts) - 1)
+    assert counts == [8, 2, 8, 2, 8, 2]
 
 
 def test_what_looks_at_batches_is_seen():
