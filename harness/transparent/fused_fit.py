@@ -249,9 +249,9 @@ class FusedFit:
             leaf.numpy()  # which waits for the last step
         self.pace.timed(steps, clock() - begin)
         self.count.add(steps)
-        told = -(-steps // self.grain) * self.grain
-        self._agreed.made(told)
-        return told, Made(logs)
+        reported_steps = -(-steps // self.grain) * self.grain
+        self._agreed.made(reported_steps)
+        return reported_steps, Made(logs)
 
     def _next_count(self, iterator: Any, step: int, total: int | None) -> int:
         """Return the steps of the next execution, the same on all ranks: whole ones of the script's own number."""

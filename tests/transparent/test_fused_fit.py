@@ -16,7 +16,6 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from harness.schema.record import read_run
 from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
 from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, batch_watcher
-from harness.transparent.fused_pace import AgreedSteps, StepPace, steps_to_save
 from harness.transparent.fused_steps import unfit
 from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
@@ -87,17 +86,6 @@ def test_the_rows_of_an_epoch_come_in_the_order_of_kerass_own_adapter(shuffle):
     assert row_orders(23, 5, "batch") is None
 
 
-def test_a_shuffle_without_a_seed_is_another_in_every_epoch():
-    tf.random.set_seed(None)
-    arrays = FusedArrays(None, row_orders(50, 5, True), 50, 5, 0, 1)
-    orders = set()
-    for _ in range(3):
-        arrays.shuffle()
-        orders.add(tuple(arrays.order.numpy()))
-    assert len(orders) == 3
-    assert not is_repeated(arrays._orders)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_the_ranks_have_each_row_of_a_stretch_once(size):
     """A rank without rows of a batch has one that counts for none."""
@@ -109,13 +97,6 @@ def test_the_ranks_have_each_row_of_a_stretch_once(size):
             rows = numbers.shape[1] if share.rows is None else int(share.rows)
             counted += [int(row) for row in numbers[:, :rows].ravel()]
         assert sorted(counted) == list(expected)
-
-
-def test_an_execution_takes_between_20_and_100_ms():
-    pace = StepPace()
-    for step_s, steps in ((0.0001, 800), (0.001, 80), (0.04, 2), (0.045, 2), (0.07, 1), (3.0, 1)):
-        pace.timed(10, 10 * step_s)
-        assert pace.steps == steps
 
 
 class CountedLoops:
@@ -177,26 +158,6 @@ def test_all_ranks_make_as_many_steps_in_an_execution_whatever_their_clocks_say(
     assert sum(counts[0]) == 1999
 
 
-def test_ranks_agree_after_more_and_more_executions():
-    """Their clocks tell most in the beginning."""
-    asked = []
-    steps = AgreedSteps(agree=lambda value: asked.append(value) or (7, None))
-    pace = StepPace(step_s=0.01)
-    assert [steps.next_count(pace, (), grain=2, begins=False) for _ in range(64)] == [7] * 64
-    assert asked == [(8, None)] * 8  # before executions 1, 2, 4, 8, 16, 32, 48, 64
-
-
-def test_executions_end_where_rank_0_saves_the_model_within_an_epoch():
-    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
-    steps = AgreedSteps(agree=lambda value: value)
-    counts = []
-    for _ in range(6):
-        counts.append(steps.next_count(StepPace(step_s=0.01), [saving], grain=2, begins=False))
-        steps.made(counts[-1])
-        saving._should_save_on_batch(sum(counts) - 1)
-    assert counts == [8, 2, 8, 2, 8, 2]
-
-
 def test_what_looks_at_batches_is_seen():
     class Own(keras.callbacks.Callback):
         def on_batch_end(self, batch, logs=None):
@@ -210,14 +171,6 @@ def test_what_looks_at_batches_is_seen():
     coarse = [kinds.EarlyStopping(), kinds.ModelCheckpoint("x.keras"), kinds.CSVLogger("x"), kinds.ProgbarLogger()]
     assert not batch_watcher([*coarse, kinds.TensorBoard(), kinds.LambdaCallback(on_epoch_end=print)])
     assert batch_watcher([kinds.TensorBoard(update_freq="batch")])
-
-
-def test_a_checkpoint_within_an_epoch_ends_an_execution():
-    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
-    assert steps_to_save([saving, keras.callbacks.ModelCheckpoint("y.keras")]) == 10
-    saving._should_save_on_batch(3)
-    assert steps_to_save([saving]) == 6
-    assert steps_to_save([keras.callbacks.EarlyStopping()]) is None
 
 
 def test_steps_whose_operations_keep_what_they_have_drawn_are_not_fused():
