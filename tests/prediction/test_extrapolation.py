@@ -139,7 +139,7 @@ def table(answer: Answer, title: str) -> Table:
 
 @pytest.fixture(scope="module")
 def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
-    return drawn(asked_for(tmp_path_factory.mktemp("two") / "study", (1, 2)), keep=True)
+    return drawn(asked_for(tmp_path_factory.mktemp("two") / "study", (1, 2)))
 
 
 def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
