@@ -345,9 +345,9 @@ def _sees_batches(callback: Any) -> bool:
     """Tell whether a callback of the script's own may stop in the middle of an epoch; Keras's own do so at its end."""
     if isinstance(callback, keras.callbacks.LambdaCallback):
         return True
-    if type(callback).__module__.startswith("keras."):
-        return False
     # The object's methods, not its class's: a script may set one on the object.
+    if type(callback).__module__.startswith("keras."):
+        return any(name in vars(callback) for name in _BATCH_HOOKS)
     return any(
         getattr(getattr(callback, name), "__func__", None) is not getattr(keras.callbacks.Callback, name)
         for name in _BATCH_HOOKS
