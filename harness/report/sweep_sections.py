@@ -10,6 +10,7 @@ from harness.analysis.scaling import Scaling
 from harness.prediction.extrapolation import Extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
+from harness.report.device_sections import device_sections
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
@@ -36,6 +37,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
+        *device_sections(loaded.valid, view, loaded.peak_tflops),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Loss and accuracy", name="learning", elements=learning),

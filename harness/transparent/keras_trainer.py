@@ -16,6 +16,7 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
+from harness.schema.note import Note, NoteCode
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
@@ -73,7 +74,7 @@ class Trainers:
         strategy = original(*args, **kwargs)
         if strategy.num_replicas_in_sync > 1:
             return strategy
-        self._runtime.note("a tf.distribute strategy of one replica is left out: the ranks take its place")
+        self._runtime.note(Note(code=NoteCode.STRATEGY_LEFT_OUT))
         return tf.distribute.get_strategy()
 
     def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError
 from harness.horovod import averaging
+from harness.schema.note import NoteCode
 from harness.transparent.horovod_replicas import compare_replicas
 from tests.labs.alike_ranks import alike_runtime
 
@@ -33,4 +34,4 @@ def test_ranks_that_differ_are_noted(trained, monkeypatch):
 
     monkeypatch.setattr(runtime.variables, "verify", differ)
     assert compare_replicas(runtime) is None
-    assert len(runtime.notes) == 1
+    assert [note.code for note in runtime.notes] == [NoteCode.REPLICAS_DIFFER]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.losses.loss import Loss
 
+from harness.schema.note import NoteCode
 from harness.transparent.keras_layers import Layers, along_rows, mixes_rows, of_rows, rows_of_all_ranks
 from tests.labs.alike_ranks import alike_runtime
 
@@ -76,7 +77,7 @@ def test_a_loss_of_the_scripts_own_gets_the_rows_of_all_ranks():
     assert call_loss(runtime, losses.MeanSquaredError()) == [2]
     assert not runtime.notes
     assert call_loss(runtime, OwnLoss()) == [4]
-    assert len(runtime.notes) == 1
+    assert [note.code for note in runtime.notes] == [NoteCode.LOSS_OF_ALL_ROWS]
     with runtime.quietly():
         assert call_loss(runtime, OwnLoss()) == [2]
 

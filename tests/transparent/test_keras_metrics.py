@@ -4,6 +4,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from harness.schema.note import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_metrics import Metrics, _rows, _summed_states, needs_all_rows
 from tests.labs.alike_ranks import alike_runtime
@@ -67,7 +68,7 @@ def test_a_metric_of_the_scripts_own_is_given_the_rows_of_all_ranks(ranks):
     runtime, patched = ranks
     with runtime.rows.batch_of(None, 2):
         assert float(updated(patched, Largest(), tf.constant([1.0, 2.0]))) == 2.0 + 4
-    assert len(runtime.notes) == 1
+    assert runtime.notes == [Note(code=NoteCode.METRIC_OF_ALL_ROWS, values={"name": "largest"})]
 
 
 def test_rows_that_do_not_count_leave_a_metric_as_it_was(ranks):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
+from harness.schema.note import NoteCode
 from harness.transparent import observed_rank
 from harness.transparent.observations import Observation
 from harness.transparent.observed_rank import ObservedRank
@@ -51,6 +52,10 @@ def launch(monkeypatch):
         line.close()
 
 
+def codes(launch):
+    return [note.code for note in launch.runtime.notes]
+
+
 def test_equal_observations_agree(launch):
     launch.send(observation(1.0))
     launch.rank.take(observation(1.0 + 1e-6))
@@ -73,7 +78,7 @@ def test_a_script_that_magnifies_rounding_is_not_judged(launch):
     launch.rank.take(observation(1.4))
     assert launch.rank.over
     assert not launch.errors
-    assert len(launch.runtime.notes) == 1
+    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING, NoteCode.ROUNDING_MAGNIFIED]
 
 
 def test_rows_that_are_lost_end_all_ranks(launch):
@@ -83,9 +88,12 @@ def test_rows_that_are_lost_end_all_ranks(launch):
 
 
 def test_a_witness_that_is_late_or_gone_is_given_up(launch):
+    launch.send(observation(1.0))
+    launch.rank.take(observation(1.0))
     launch.rank.take(observation(1.0))
     assert launch.rank.over
-    assert len(launch.runtime.notes) == 1
+    assert codes(launch) == [NoteCode.WITNESS_AGREED, NoteCode.WITNESS_BEHIND]
+    assert launch.runtime.notes[0].values["steps"] == 1
 
 
 def test_a_witness_that_hangs_up_is_given_up_at_once(monkeypatch):
@@ -93,6 +101,13 @@ def test_a_witness_that_hangs_up_is_given_up_at_once(monkeypatch):
     launch.witnesses[0].close()
     launch.rank.take(observation(1.0))
     assert launch.rank.over
+    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING]
+
+
+def test_where_every_rank_reads_rows_of_its_own_nothing_is_judged(launch):
+    launch.runtime.own_rows.present = True
+    launch.rank.take(observation(1.0))
+    assert codes(launch) == [NoteCode.ROWS_OF_EACH_RANK]
 
 
 def test_half_precision_may_differ_further(launch):

@@ -1,6 +1,7 @@
 """The witness sends what it observes to rank 0, gets what rank 0 shares, and ends when rank 0 hangs up."""
 
 import os
+import time
 from multiprocessing import Pipe
 
 import numpy as np
@@ -11,19 +12,24 @@ from harness.transparent.witness import NUDGES
 from harness.transparent.witness_process import WitnessProcess
 
 
-@pytest.fixture
-def ended(monkeypatch):
-    """The witness ends no process of the tests'."""
-    ends = []
-    monkeypatch.setattr(WitnessProcess, "end", lambda witness, why="": ends.append(why))
-    monkeypatch.setattr(WitnessProcess, "_end_after_rest", lambda witness: None)
-    return ends
+class Witness(WitnessProcess):
+    """A witness whose end ends no process."""
+
+    def __init__(self, line, ranks, steps):
+        self.ends = []
+        super().__init__(line, ranks, steps)
+
+    def end(self, why=None):
+        self.ends.append(why)
+
+    def _end_after_rest(self):
+        """Do not wait."""
 
 
 @pytest.fixture
-def pair(ended):
+def pair():
     ours, theirs = Pipe()
-    yield ours, WitnessProcess(theirs, ranks=3, steps=2)
+    yield ours, Witness(theirs, ranks=3, steps=2)
     ours.close()
 
 
@@ -31,7 +37,6 @@ def test_it_stands_for_all_ranks(pair):
     _, witness = pair
     assert witness.is_witness
     assert witness.ranks == 3
-    assert not witness.over or not witness._trainings
 
 
 def test_observations_reach_rank_0(pair):
@@ -48,28 +53,27 @@ def test_what_rank_0_shares_comes_in_its_order(pair):
     assert [line.recv(), line.recv()] == [1, 2]  # how often it has asked
 
 
-def test_it_ends_when_rank_0_hangs_up(pair, ended):
+def test_it_ends_when_rank_0_hangs_up(pair):
     line, witness = pair
     line.send(None)
-    line.close()
-    for _ in range(200):
-        if ended:
-            break
-        os.sched_yield()
-    witness.reads()  # nothing has been trained: the file is as it was
-    assert len(ended) <= 1
+    deadline = time.monotonic() + 5.0
+    while not witness.ends and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert witness.ends == [None]
 
 
-def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair, ended):
+def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
     _, witness = pair
+    witness.reads()  # nothing has been trained: the file is as it was
+    assert witness.ends == []
     witness._step = 1
     witness.reads()
-    assert ended == [""]
+    assert witness.ends == [None]
 
 
-def test_the_environment_asks_for_other_roundings(ended, monkeypatch):
+def test_the_environment_asks_for_other_roundings(monkeypatch):
     monkeypatch.setenv(NUDGES, "1")
     ours, theirs = Pipe()
-    assert WitnessProcess(theirs, ranks=2, steps=2).nudges
+    assert Witness(theirs, ranks=2, steps=2).nudges
     assert NUDGES not in os.environ
     ours.close()
