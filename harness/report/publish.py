@@ -37,8 +37,7 @@ def render_page(template: str, **values: Any) -> str:
     """Return the page that `template` (a file of reports/templates) makes of `values`.
 
     `svg` marks trusted drawings and `prose` sentences; everything else is escaped. An unknown name in the template is
-    an error. ``root`` is
-    the way from the page to the folder of reports, by default its parent.
+    an error. ``root`` is the way from the page to the folder of reports, by default its parent.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("reports/templates")),
