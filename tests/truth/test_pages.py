@@ -77,7 +77,8 @@ def page_table(page: str, title: str) -> list[Row]:
 
 
 def _text(cell: str) -> str:
-    return unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<small>.*?</small>", "", cell))).strip()
+    without_notes = re.sub(r"<small>.*?</small>", "", cell)
+    return re.sub(" +", " ", unescape(re.sub(r"<[^>]*>", " ", without_notes))).strip()
 
 
 def _cell(cell: tuple[str, str]) -> str:
