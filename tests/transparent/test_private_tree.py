@@ -154,3 +154,30 @@ def test_overlays_lie_on_the_largest_folders_with_nothing_mounted_below(tmp_path
     ]
     assert list(overlaid_folders(tmp_path, points)) == [tmp_path / "a" / "c", tmp_path / "d"]
     assert list(overlaid_folders(Path("/proc"), points)) == []
+
+
+RENAMES = (
+    "from harness.transparent.crossing_renames import CrossingRenames; CrossingRenames(tree.is_one_place).install()"
+)
+
+
+def test_what_one_process_can_rename_it_can_rename_though_it_has_more_mounts(top, process):
+    """From the temporary folder to the working one, say; and a folder below an overlay."""
+    process.run(RENAMES)
+    process.run("open('../elsewhere/new', 'w').write('mine'); os.replace('../elsewhere/new', 'log.csv')")
+    process.run("assert open('log.csv').read() == 'mine' and not os.path.exists('../elsewhere/new')")
+    process.run("os.makedirs('made/below'); Path('made').rename('../elsewhere/made')")
+    process.run("assert os.listdir('../elsewhere') == ['made'] and os.listdir('../elsewhere/made') == ['below']")
+    process.run("os.mkdir('empty'); os.rename('../elsewhere/made', 'empty'); assert os.listdir('empty') == ['below']")
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+
+
+def test_what_one_process_cannot_rename_it_cannot_either(process):
+    process.run(RENAMES)
+    failing = "\ntry:\n    os.rename({!r}, {!r})\n    raise AssertionError\nexcept {}:\n    pass"
+    for source, target, error in (
+        ("../elsewhere/none", "new", "FileNotFoundError"),
+        ("log.csv", "/dev/shm/log.csv", "OSError"),
+    ):
+        process.run("exec(" + repr(failing.format(source, target, error)) + ")")
+    process.run("assert os.path.exists('log.csv') and not os.path.exists('/dev/shm/log.csv')")
