@@ -16,6 +16,7 @@ from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
 from harness.report.predict_page import extrapolation_scores, extrapolation_table, reference_table
+from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
 
@@ -35,6 +36,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
+        *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
