@@ -164,6 +164,7 @@ class PrivateTree:
             outside = stack.enter_context(mounts.opened(upper_place))
             copies = {frozen: stack.enter_context(mounts.opened(frozen.copy)) for frozen in frozen_folders}
             shared = {folder: stack.enter_context(mounts.opened(folder)) for folder in self._shared_folders()}
+            sockets = {path: stack.enter_context(mounts.opened(path)) for path in self._sockets()}
             for number, folder in enumerate(folders):
                 self._overlay(folder, outside, number)
             views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
@@ -176,8 +177,9 @@ class PrivateTree:
                 self._show_copy(frozen, copies[frozen], views[frozen])
                 if self.scratch.is_relative_to(frozen.folder):
                     self._bind(live_views, self.scratch)
-            for folder, real in shared.items():
-                self._bind(real, folder)
+            for place, real in (sockets | shared).items():
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                    self._bind(real, place)
 
     def _takes_overlays(self) -> bool:
         """Tell whether an overlay can keep its files in the scratch folder."""
@@ -194,6 +196,14 @@ class PrivateTree:
 
     def _shared_folders(self) -> list[Path]:
         return [folder for folder in self._places.shared if not _is_outside(folder)]
+
+    def _sockets(self) -> list[Path]:
+        """Return the sockets of services on this host, which nobody reaches through an overlay."""
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+        words = [line.split(maxsplit=7) for line in lines]
+        paths = {Path(fields[7]) for fields in words if len(fields) > 7 and fields[7].startswith("/")}
+        places = [path for path in paths if path.is_relative_to(self._places.top) and not _is_outside(path)]
+        return [path for path in places if os.access(path, os.W_OK) and path.is_socket()]
 
     def _live(self, number: int) -> Path:
         """Return where the live folder is seen of which the copy of this `number` is."""

@@ -27,6 +27,7 @@ from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.names import has_own
 from harness.transparent.observed_rank import start_witness
+from harness.transparent.own_ports import OwnPorts
 from harness.transparent.own_rate import OwnRate
 from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place
 from harness.transparent.rank_files import PrivateFiles
@@ -130,6 +131,8 @@ class Session:
         self._private = not self._sees_ranks() and all(
             files is not None and files.mechanism is Mechanism.NAMESPACE for files in ranks_files
         )
+        if writes_apart and not self._sees_ranks():
+            OwnPorts().install()
         if writes_apart and not self._private:
             PrivateFiles(self.settings.logs).install()
         if self.world.rank == 0 and not self.witness.is_witness and not self._sees_ranks():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -112,6 +113,21 @@ def test_it_does_not_see_what_others_write_in_its_folder_meanwhile(top, process)
     (top / "cwd" / "data" / "rows").unlink()
     process.run("os.mkdir('run'); assert not os.path.exists('study.db')")
     process.run("assert open('log.csv').read() == 'old\\n' and open('data/rows').read() == '1 2 3'")
+
+
+def test_it_reaches_the_services_that_others_have_behind_sockets(top, tmp_path, monkeypatch):
+    """Databases have theirs in /tmp; through an overlay nobody would answer."""
+    monkeypatch.chdir(top)
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect(r'{}')"
+    with socket.socket(socket.AF_UNIX) as below, socket.socket(socket.AF_UNIX) as frozen:
+        below.bind(str(top / "elsewhere" / "s"))
+        frozen.bind(str(top / "cwd" / "s"))
+        for server in (below, frozen):
+            server.listen()
+        process = Process(top, tmp_path / "scratch")
+        for place in ("elsewhere", "cwd"):
+            process.run(connect.format(top / place / "s"))
+        process.end()
 
 
 def test_shared_folders_are_the_real_ones(top, process):

@@ -1,0 +1,48 @@
+"""Ports of ranks above 0, and of the witness: where rank 0 of the same host listens already, they listen elsewhere.
+
+A script that serves its metrics at a fixed port works in one process. Whoever asks at that port is answered by rank 0;
+what the rank itself asks there goes to the port that it has got.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from harness.transparent.patch import HorovodScript, wrapped
+
+
+class OwnPorts:
+    """Replaces `bind` and `connect` of Python's sockets."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, int] = {}  # what this process has got for what it has asked
+
+    def install(self) -> None:
+        """Put the replacements in place, for child processes too."""
+        members: Any = socket.socket
+        members.bind = wrapped(socket.socket.bind, self._bind)
+        for name in ("connect", "connect_ex"):
+            setattr(members, name, wrapped(getattr(socket.socket, name), self._connect))
+
+    def _bind(self, original: Callable[..., None], sock: socket.socket, address: Any) -> None:
+        try:
+            original(sock, address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_internet(sock, address) or HorovodScript.active:
+                raise
+            original(sock, (address[0], 0, *address[2:]))
+            self._ports[address[1]] = sock.getsockname()[1]
+
+    def _connect(self, original: Callable[..., Any], sock: socket.socket, address: Any) -> Any:
+        if _is_internet(sock, address) and address[1] in self._ports and _is_this_host(address[0]):
+            address = (address[0], self._ports[address[1]], *address[2:])
+        return original(sock, address)
+
+
+def _is_internet(sock: socket.socket, address: Any) -> bool:
+    return sock.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple) and len(address) > 1
+
+
+def _is_this_host(host: str) -> bool:
+    return host in ("", "localhost", "0.0.0.0", "::", "::1", socket.gethostname()) or host.startswith("127.")
