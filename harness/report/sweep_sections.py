@@ -11,6 +11,7 @@ from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.kept_extrapolation import score_extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
+from harness.report.device_sections import device_sections
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
@@ -38,6 +39,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
+        *device_sections(loaded.valid, view, loaded.peak_tflops),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Laws" if view.fits else "", name="fits", elements=laws),
