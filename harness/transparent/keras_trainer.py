@@ -356,7 +356,7 @@ class Agreement(keras.callbacks.Callback):
         value = rate.numpy() if isinstance(rate, keras.Variable) else None
         decided = self._runtime.collectives.gather((self.model.stop_training, value), "decisions of callbacks")[0]
         self.model.stop_training = decided[0]
-        if value is not None and value != decided[1]:
+        if isinstance(rate, keras.Variable) and value != decided[1]:
             rate.assign(decided[1])
 
 
