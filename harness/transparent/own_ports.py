@@ -1,10 +1,9 @@
-"""Ports of ranks above 0, and of the witness: where rank 0 of the same host listens already, they listen elsewhere.
+"""Ports of ranks above 0, and of the witness: where a script asks for a certain port, they listen at a free one.
 
 A script that serves its metrics at a fixed port works in one process. Whoever asks at that port is answered by rank 0;
 what the rank itself asks there goes to the port that it has got.
 """
 
-import errno
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -21,18 +20,15 @@ class OwnPorts:
     def install(self) -> None:
         """Put the replacements in place, for child processes too."""
         members: Any = socket.socket
-        members.bind = wrapped(socket.socket.bind, self._bind)
-        for name in ("connect", "connect_ex"):
-            setattr(members, name, wrapped(getattr(socket.socket, name), self._connect))
+        for name, replacement in (("bind", self._bind), ("connect", self._connect), ("connect_ex", self._connect)):
+            setattr(members, name, wrapped(getattr(socket.socket, name), replacement))
 
     def _bind(self, original: Callable[..., None], sock: socket.socket, address: Any) -> None:
-        try:
+        if HorovodScript.active or not _is_internet(sock, address) or not address[1]:
             original(sock, address)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not _is_internet(sock, address) or HorovodScript.active:
-                raise
-            original(sock, (address[0], 0, *address[2:]))
-            self._ports[address[1]] = sock.getsockname()[1]
+            return
+        original(sock, (address[0], 0, *address[2:]))
+        self._ports[address[1]] = sock.getsockname()[1]
 
     def _connect(self, original: Callable[..., Any], sock: socket.socket, address: Any) -> Any:
         if _is_internet(sock, address) and address[1] in self._ports and _is_this_host(address[0]):

@@ -8,7 +8,7 @@ import pytest
 from harness.transparent.own_ports import OwnPorts
 
 
-def test_a_rank_listens_elsewhere_where_rank_0_does_already_and_reaches_itself():
+def test_a_rank_listens_elsewhere_than_rank_0_and_reaches_itself():
     ports = OwnPorts()
     with socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second, socket.socket() as client:
         address = first.getsockname()
