@@ -337,27 +337,27 @@ class Agreement(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Take over the learning rate that rank 0's callbacks have set."""
-        self._agree()
+        self._agree_on_rate_and_stop()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
         self._runtime.variables.average(self.model.weights)
         self._runtime.signals.meet()
-        self._agree()
+        self._agree_on_rate_and_stop()
         every = self._runtime.settings.verify
         if every and (epoch + 1) % every == 0:
             self._runtime.variables.remember(self.model.weights)
             self._runtime.verify()
 
-    def _agree(self) -> None:
+    def _agree_on_rate_and_stop(self) -> None:
         """Stop where rank 0's callbacks stop, and train at its learning rate, which may follow from its own clock."""
         optimizer = self.model.optimizer
         rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
-        value = rate.numpy() if isinstance(rate, keras.Variable) else None
-        decided = self._runtime.collectives.gather((self.model.stop_training, value), "decisions of callbacks")[0]
-        self.model.stop_training = decided[0]
-        if isinstance(rate, keras.Variable) and value != decided[1]:
-            rate.assign(decided[1])
+        number = float(rate.numpy()) if isinstance(rate, keras.Variable) else None
+        decided = (self.model.stop_training, number)
+        self.model.stop_training, agreed_number = self._runtime.collectives.gather(decided, "stop, learning rate")[0]
+        if agreed_number != number and isinstance(rate, keras.Variable):
+            rate.assign(agreed_number)
 
 
 class BatchAgreement(Agreement):
@@ -366,7 +366,7 @@ class BatchAgreement(Agreement):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stop together when a callback of the script's own, or a signal, stops in the middle of an epoch."""
         self._runtime.signals.meet()
-        self._agree()
+        self._agree_on_rate_and_stop()
 
 
 def _sees_batches(callback: Any) -> bool:
