@@ -34,7 +34,7 @@ def fault(name, folder, *switches):
     else:
         finished = run_ranks(2, "-m", "harness.transparent", "--fuse=off", *switches, *script, cwd=folder)
     assert time.monotonic() - begin < WITHIN_S
-    deadline = time.monotonic() + 5.0  # neither ranks nor the witness are mpirun's own children, which waits for those
+    deadline = time.monotonic() + 15.0  # neither ranks nor the witness are mpirun's own children, which waits for those
     while (left := _processes_in(str(folder))) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
