@@ -22,7 +22,7 @@ from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
-from harness.schema.workload import Workload, survives
+from harness.schema.workload import OPTIMIZERS, Workload, survives
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
 from harness.train.epoch_loop import Epoch, compile_epoch
 from harness.train.evaluation import Scores, compile_evaluation
@@ -98,6 +98,8 @@ def prepare_replica(
         smoothing=workload.label_smoothing,
         weight_decay=workload.weight_decay,
         xla=workload.xla,
+        xla_draw=workload.xla and gpu is not None,
+        xla_update=workload.xla and gpu is not None and workload.optimizer in OPTIMIZERS,
     )
     replica = Replica(
         world=world,
