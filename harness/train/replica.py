@@ -97,9 +97,7 @@ def prepare_replica(
         mirror=workload.augment != "none",
         smoothing=workload.label_smoothing,
         weight_decay=workload.weight_decay,
-        xla=workload.xla,
-        xla_draw=workload.xla and gpu is not None,
-        xla_update=workload.xla and gpu is not None and workload.optimizer in OPTIMIZERS,
+        **_compiled_parts(workload, gpu),
     )
     replica = Replica(
         world=world,
@@ -117,6 +115,15 @@ def prepare_replica(
     if warm:
         replica = replace(replica, step_without_input_s=_warm_up(replica))
     return replica
+
+
+def _compiled_parts(workload: Workload, gpu: Gpu | None) -> dict[str, bool]:
+    """Return what XLA compiles of a step, as fields of `TrainState`.
+
+    On processors batches and updates have native operations; a user's optimizer may be more than XLA can compile.
+    """
+    on_gpu = workload.xla and gpu is not None
+    return {"xla": workload.xla, "xla_draw": on_gpu, "xla_update": on_gpu and workload.optimizer in OPTIMIZERS}
 
 
 def _synchroniser(world: World, point: Point, data: RankData, model: keras.Model) -> Synchroniser:
