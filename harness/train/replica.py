@@ -86,19 +86,7 @@ def prepare_replica(
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
     predicted = refuse_too_large(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
-    part, statistics = _place_layers(world, workload, model)
-    state = TrainState(
-        model=model,
-        optimizer=optimizer,
-        loss=workload.loss,
-        synchroniser=_synchroniser(world, point, data, model),
-        part=part,
-        statistics=() if statistics else own_statistics(model),
-        mirror=workload.augment != "none",
-        smoothing=workload.label_smoothing,
-        weight_decay=workload.weight_decay,
-        **_compiled_parts(workload, gpu),
-    )
+    state, statistics = _train_state(world, point, data, model, optimizer, gpu)
     replica = Replica(
         world=world,
         point=point,
@@ -117,13 +105,37 @@ def prepare_replica(
     return replica
 
 
-def _compiled_parts(workload: Workload, gpu: Gpu | None) -> dict[str, bool]:
-    """Return what XLA compiles of a step, as fields of `TrainState`.
+def _train_state(
+    world: World,
+    point: Point,
+    data: RankData,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    gpu: Gpu | None,
+) -> tuple[TrainState, Reduction | None]:
+    """Return what the rank trains, and normalisation's reduction, None where it needs none.
 
-    On processors batches and updates have native operations; a user's optimizer may be more than XLA can compile.
+    On processors batches and updates have native operations, which XLA cannot compile; nor can it, perhaps, a user's
+    optimizer.
     """
-    on_gpu = workload.xla and gpu is not None
-    return {"xla": workload.xla, "xla_draw": on_gpu, "xla_update": on_gpu and workload.optimizer in OPTIMIZERS}
+    workload = point.workload
+    part, statistics = _place_layers(world, workload, model)
+    compiles_on_gpu = workload.xla and gpu is not None
+    state = TrainState(
+        model=model,
+        optimizer=optimizer,
+        loss=workload.loss,
+        synchroniser=_synchroniser(world, point, data, model),
+        part=part,
+        statistics=() if statistics else own_statistics(model),
+        mirror=workload.augment != "none",
+        smoothing=workload.label_smoothing,
+        weight_decay=workload.weight_decay,
+        xla=workload.xla,
+        xla_draw=compiles_on_gpu,
+        xla_update=compiles_on_gpu and workload.optimizer in OPTIMIZERS,
+    )
+    return state, statistics
 
 
 def _synchroniser(world: World, point: Point, data: RankData, model: keras.Model) -> Synchroniser:
