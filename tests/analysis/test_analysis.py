@@ -16,7 +16,6 @@ from harness.analysis.frames import curve_frame, final_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame
-from harness.base.errors import UserError
 from harness.report.sweep_facts import machine_facts
 from harness.report.sweep_warnings import doubts, mixtures
 from harness.schema.record import RunRecord
@@ -32,6 +31,7 @@ from tests.labs.factories import (
     write_run,
     write_study,
 )
+from tests.labs.refusals import refused
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
@@ -164,7 +164,7 @@ def test_base_can_be_chosen_among_what_was_measured() -> None:
     chosen = scale(launches, base_ranks=2)
     assert chosen is not None
     assert [p.speedup for p in chosen.points] == [0.625, 1.0, 2.0] and chosen.points[2].efficiency == 1.0
-    with pytest.raises(UserError, match="base 16 has no valid launch: choose one of 1, 2, 4"):
+    with refused("analysis.comparison.base_launches", "16", "1", "2"):
         scale(launches, base_ranks=16)
 
 
@@ -259,7 +259,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
     assert loaded.runs[0].epochs == () and len(loaded.epochs) == 3  # a frame: records of 10,000 launches fill memory
     assert frames.launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
-    with pytest.raises(AssertionError, match="without its epochs"):
+    with refused("analysis.frames.epoch_times", error=AssertionError):
         launch_frame(loaded.runs)
     text = "\n".join(loaded.damaged)
     assert len(loaded.damaged) == 8
@@ -272,5 +272,5 @@ def test_loading_without_a_study_still_reads_the_launches(tmp_path: Path) -> Non
     (tmp_path / "sweep.json").write_text("{")
     loaded = load_sweep(tmp_path)
     assert loaded.study is None and len(loaded.runs) == 1 and "sweep.json" in loaded.damaged[0]
-    with pytest.raises(UserError, match="is not a folder"):
+    with refused("analysis.read_results.load_sweep"):
         load_sweep(tmp_path / "absent")

@@ -24,6 +24,7 @@ from harness.prediction.step_model import assumptions, predict_network, predict_
 from harness.schema.sweep import Layout, Sweep
 from tests.labs.factories import make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
+from tests.labs.refusals import refused
 from tests.labs.simgrid import simulated
 
 LINK = Link(alpha_s=2e-6, beta_s_per_byte=1e-10)
@@ -103,7 +104,7 @@ def test_nodes_are_crossed_once_by_a_rank_of_each() -> None:
     found = allreduce_seconds("ring", [2, 4, 16], 1e6, levels)
     inside = [2 * (p - 1) * 1e-6 + 2 * (p - 1) / p * 1e6 * 1e-11 for p in (2, 4, 4)]
     assert found == pytest.approx([inside[0], inside[1], inside[2] + 2 * 3 * 2e-6 + 2 * 3 / 4 * 1e6 * 1e-10])
-    with pytest.raises(UserError, match="did you mean 'ring'"):
+    with refused("prediction.network_cost.allreduce_seconds", "ring"):
         allreduce_seconds("rign", [2], 1e6, FLAT)
 
 

@@ -24,6 +24,7 @@ from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
 from tests.labs.factories import make_workload
 from tests.labs.histories import make_measurement, make_summary
+from tests.labs.refusals import refused
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
@@ -47,7 +48,7 @@ def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
 def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
     old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
     both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
-    with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
+    with refused("regression.version_duel.VersionDuel.prepare"):
         run_duel(both, say=print)
 
 

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from harness.analysis import numbers
 from harness.analysis.scaling import scale
-from harness.base.errors import UserError
 from harness.report import sweep_sentences
 from harness.report.publish import render_page
 from harness.report.svg import MARKERS, SERIES, TONES, mark
@@ -31,6 +30,7 @@ from tests.labs.factories import (
     write_study,
 )
 from tests.labs.page_text import Text
+from tests.labs.refusals import refused
 
 WEEK = timedelta(days=7)
 FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown")
@@ -114,7 +114,7 @@ def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
 def test_another_base_is_one_option_away(study: Path, tmp_path: Path) -> None:
     text = str(Text(write_report(study, tmp_path, base=2).read_text()))
     assert "Speedup over 2 ranks" in text.replace("\u00a0", " ") and "1 (base)" in text
-    with pytest.raises(UserError, match="base 16 has no valid launch: choose one of 1, 2"):
+    with refused("analysis.comparison.base_launches", "16", "1", "2"):
         write_report(study, tmp_path, base=16)
 
 
@@ -167,7 +167,7 @@ def test_only_invalid_launches_give_a_page_without_numbers(tmp_path: Path) -> No
 
 def test_only_failures_give_a_page_and_nothing_at_all_an_error(tmp_path: Path) -> None:
     write_study(tmp_path / "s")
-    with pytest.raises(UserError, match="holds no launch"):
+    with refused("report.sweep_page.report_sweep"):
         write_report(tmp_path / "s", tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
     write_failure(tmp_path / "s", make_point(2), "rank 0: out of memory")
@@ -177,11 +177,11 @@ def test_only_failures_give_a_page_and_nothing_at_all_an_error(tmp_path: Path) -
 
 def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
     record = write_run(tmp_path / "results" / "s", make_launch(1, 0, 1.0)) / "run.json"
-    with pytest.raises(UserError, match="would replace the records"):
+    with refused("report.sweep_page.report_sweep"):
         write_report(tmp_path / "results" / "s", tmp_path / "results")
     (tmp_path / "other" / "s").mkdir(parents=True)
     (tmp_path / "other" / "s" / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="is not a report"):
+    with refused("report.publish.check_replaceable"):
         write_report(tmp_path / "results" / "s", tmp_path / "other")
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 
@@ -223,9 +223,9 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     result = CliRunner().invoke(command, where, catch_exceptions=False)
     assert result.output.splitlines()[-1] == str(tmp_path / "mnist study" / "index.html")
     assert find_sweep("mnist study", study.parent) == find_sweep(str(study), tmp_path) == study
-    with pytest.raises(UserError, match="did you mean 'mnist study'"):
+    with refused("cli.sweep_argument._beginning"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
-    with pytest.raises(UserError, match="no sweep in"):
+    with refused("cli.sweep_argument._all_sweeps"):
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.schema.code_identity import check_source, code_identity, source_identity
 from harness.schema.presets import script_workload
@@ -15,6 +14,7 @@ from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
 from tests.labs.factories import make_workload, write_report
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
 MODEL = "own.nets:small"
@@ -106,7 +106,7 @@ def test_a_launch_that_was_planned_before_an_edit_does_not_run(package: Path) ->
     planned = code_identity(workload, "")
     check_source(workload, planned)
     (package / "own/nets.py").write_text("")
-    with pytest.raises(UserError, match="was changed after this launch was planned"):
+    with refused("schema.code_identity.check_source"):
         check_source(workload, planned)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.schema.option import check_options, option
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import conditions
 from harness.schema.workload import Workload
 from tests.labs.factories import make_workload
+from tests.labs.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 LINE = '    clip_norm: float | None = option("Longest gradient.", None, above=0)\n'
@@ -89,5 +89,5 @@ def test_conditions_tell_what_counts_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
 def test_a_number_out_of_its_range_is_refused(value: float) -> None:
-    with pytest.raises(UserError, match="learning rate"):
+    with refused("schema.option.Option.check"):
         check_options(make_workload(learning_rate=value))

@@ -1,7 +1,6 @@
 """Running a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
 
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -34,6 +33,7 @@ from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_run
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
 
@@ -117,7 +117,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     monkeypatch.setattr(cpu_contention, "look", look)
     lab.behave(r1="busy", r2="busy")
-    with pytest.raises(RunError, match=r"4 of 6 launches were not made: other .* \(most of all yes, process 7\)"):
+    with refused("sweep.execute.run_sweep", "4", "6", "7", error=RunError):
         lab.run(sweep)
     assert lab.said.count("waiting up to 0 s") == 2
     assert len(lab.launched()) == 2
@@ -157,7 +157,7 @@ def test_a_launch_without_its_table_of_steps_is_not_done(lab: Lab) -> None:
 def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()
-    with pytest.raises(RunError, match=r"^2 of 4 launches failed, whatever finished is kept: see `harness status "):
+    with refused("sweep.execute.run_sweep", "2", "4", error=RunError):
         lab.run(sweep)
     status = read_status(lab.results / sweep.name)
     assert (status.count("done"), status.count("failed")) == (2, 2)
@@ -170,7 +170,7 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
 
 def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> None:
     lab.behave(r2="fail")
-    with pytest.raises(RunError, match=r"^2 of 12 launches failed, 4 were not tried, whatever finished is kept"):
+    with refused("sweep.execute.run_sweep", "2", "12", "4", error=RunError):
         lab.run(lab.sweep(repeats=6))
     assert "2 ranks: failed twice in the same way, so 4 more are not tried" in lab.said
     assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
@@ -212,7 +212,7 @@ def test_a_later_success_ends_the_failure_whose_cost_stays(lab: Lab) -> None:
 def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> None:
     lab.behave(r1=behaviour)
     sweep = lab.sweep(nodes=(1,), repeats=1)
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         lab.run(sweep)
     (entry,) = read_status(lab.results / sweep.name).entries
     assert entry.state == "failed"
@@ -225,7 +225,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     assert [entry.reason for entry in read_status(lab.results / sweep.name).skipped] == [
         "needs 4 cores, this machine has 2"
     ]
-    with pytest.raises(UserError, match=r"no layout can run: .* needs 4 cores.*OVERSUBSCRIBE=1"):
+    with refused("sweep.planned_launches.SweepCommand.__init__", "4", "OVERSUBSCRIBE=1"):
         lab.run(lab.sweep(nodes=(4,)))
     lab.launched()
     lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))
@@ -245,7 +245,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
     sweep = lab.sweep()
     for start in (run_sweep, write_scripts):
-        with pytest.raises(UserError, match="has one class only"):
+        with refused("datasets.prepare._relabel"):
             start(sweep, data_dir=None, results=lab.results)
         assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
     assert lab.launched() == []
@@ -278,7 +278,7 @@ def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None
     folder = lab.results / sweep.name
     with hold_sweep(folder):
         assert is_locked(folder)
-        with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
+        with refused("sweep.sweep_lock._take"):
             lab.run(sweep)
     assert (folder / ".lock").exists()
     assert not is_locked(folder)
@@ -404,7 +404,7 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     lab.behave(r2="recovers")
     sweep = lab.sweep(nodes=(2,), repeats=1)
     submission = Submission(request=JobRequest(retries=retries))
-    failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
+    failed = refused("sweep.execute.run_sweep", "1", error=RunError) if not retries else contextlib.nullcontext()
     with failed:
         run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
     assert len(lab.launched()) == 1 + retries

@@ -18,6 +18,7 @@ from harness.schema.record import WeightsRecord, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
 from tests.labs.factories import make_run, write_report, write_run
+from tests.labs.refusals import refused
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
@@ -33,9 +34,9 @@ def test_a_script_and_its_arguments_survive_the_round_trip():
 
 
 def test_settings_that_the_script_settles_are_refused():
-    with pytest.raises(UserError, match="--epochs cannot be combined with --script"):
+    with refused("cli.training_options._build_script", "--epochs", "--script"):
         build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
-    with pytest.raises(UserError, match="unknown script batch 'globl': did you mean 'global'"):
+    with refused("cli.training_options._build_script", "globl", "global"):
         build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
 
 
@@ -125,9 +126,18 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
     assert "SCRIPT_BATCH=32" in line and "OWN_RATE=" in line and "SCALING=weak" in line
 
 
-@pytest.mark.parametrize(("pattern", "why"), [("(", "no regular expression"), ("images/sec", "has 0 groups")])
-def test_an_own_rate_that_finds_no_number_is_refused(pattern, why):
-    with pytest.raises(UserError, match=why):
+@pytest.mark.parametrize(
+    ("pattern", "refusal"),
+    [
+        ("(", ("schema.user_script.check_own_rate",)),
+        (
+            "images/sec",
+            ("schema.user_script.check_own_rate", "0"),
+        ),
+    ],
+)
+def test_an_own_rate_that_finds_no_number_is_refused(pattern, refusal):
+    with refused(*refusal):
         build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
 
 
