@@ -84,5 +84,5 @@ def test_no_secret_comes_into_a_record(
     Path("train.py").touch()
     words = [*command.split(), *(["--token hunter2", "--nodes", "1"] if command.startswith("sweep") else [])]
     assert run_command_line(words) == 2
-    assert "looks like a secret" in capsys.readouterr().err
+    assert "secret" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

