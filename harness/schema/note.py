@@ -33,6 +33,7 @@ class NoteCode(StrEnum):
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
     NOT_COUNTED = "not-counted"
+    NOT_IN_TURNS = "not-in-turns"
     LOOP_DIVIDED = "loop-divided"
     COMPUTED_WHOLE = "computed-whole"
     LOSS_OF_ALL_ROWS = "loss-of-all-rows"
@@ -87,6 +88,8 @@ _SENTENCES = {
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.NOT_IN_TURNS: "the GPUs' memory does not hold {launches} launches at once: they trained one after the "
+    "other instead of in turns",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
     NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",

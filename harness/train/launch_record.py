@@ -20,7 +20,7 @@ from harness.base import __version__
 from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
-from harness.base.turns import BLOCK
+from harness.base.turns import APART, BLOCK
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.host_clock import HostClock
@@ -148,7 +148,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         core_ns=outcome.core_ns,
         energy=outcome.energy,
         flops_per_row=None if flops.uncounted or not flops.per_row else flops.per_row,
-        notes=(*replica.reduction.notes, *notes, *met, *outcome.notes),
+        notes=(*replica.reduction.notes, *apart(), *notes, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
@@ -259,6 +259,12 @@ def disturbances(
     if not os.environ.get(BLOCK):
         return others, ()
     return (), tuple(Note(code=NoteCode.OTHER_WORK, values={"reason": reason}) for reason in others)
+
+
+def apart() -> tuple[Note, ...]:
+    """Return the note of a launch that was to take turns and had no room for that; none of others."""
+    launches = os.environ.get(APART)
+    return (Note(code=NoteCode.NOT_IN_TURNS, values={"launches": int(launches)}),) if launches else ()
 
 
 def finite(value: float | None) -> float | None:

@@ -33,7 +33,7 @@ from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
-from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
+from harness.train.launch_record import apart, disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
@@ -346,7 +346,7 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
         core_ns=launch.core_ns,
         fused_steps=seen.fused,
         own_rate=seen.own_rate,
-        notes=(*notes, *seen.notes),
+        notes=(*notes, *apart(), *seen.notes),
     )
 
 
