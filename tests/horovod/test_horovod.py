@@ -84,15 +84,6 @@ def test_two_ranks_train_as_one_on_the_same_global_batch(tmp_path, rows):
         assert spelling in finished.stderr
 
 
-@pytest.mark.mpi
-def test_gradients_of_several_passes_make_one_step(tmp_path, rows):
-    (alone, _), (divided, _) = (found(ranks, tmp_path, "horovod_training.py", rows, 2) for ranks in (1, 2))
-    assert len(divided["loss"]) == 3
-    assert divided["loss"][-1] < divided["loss"][0]
-    assert divided["rate"] == pytest.approx(0.1)
-    assert alone["variables"] == divided["variables"]
-
-
 def outlive(folder, ranks, killed, seconds):
     """Train on ranks of which one kills itself; return what each of the others has come to, which must be equal."""
     command = [sys.executable, "-m", "harness", "run", "-n", ranks, PROGRAMS / "elastic_script.py", killed, seconds]

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
 
+@pytest.mark.slow  # Python, pandas and matplotlib start anew
 def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
     program = (
         "import sys; from harness.cli import main\n"

@@ -199,16 +199,6 @@ def test_each_rank_of_a_script_takes_a_gpu_of_its_own_whatever_the_script_choose
     assert record.provenance.machine.gpus == (str(GPUS[2]), str(GPUS[0]))
 
 
-@pytest.mark.mpi
-@pytest.mark.e2e
-def test_fewer_gpus_than_ranks_of_a_script_are_one_sentence(driver, tmp_path):
-    finished = run(tmp_path, "3", SCRIPT)
-    assert finished.returncode == 2
-    said = [line for line in finished.stderr.splitlines() if line.startswith("harness: ") and "GPU" in line]
-    assert len(said) == 1 and "3 ranks on " in said[0] and " for 2 GPUs: use at most 2 ranks per node" in said[0]
-    assert "Traceback" not in finished.stderr
-
-
 def test_a_rank_has_one_gpu_or_none():
     with refused("schema.sweep.Layout.__post_init__", "2"):
         Layout(nodes=1, gpus_per_rank=2)

@@ -138,6 +138,7 @@ def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
         assert (marks == 0).sum() >= 3 * marks.nunique() - 6
 
 
+@pytest.mark.slow  # turns of 50 ms, many rounds of them
 def test_chance_decides_the_order_of_a_round(tmp_path: Path) -> None:
     end = run_block(
         TurnBlock(name="b", launches=(rank_set("one", tmp_path, steps=900), rank_set("two", tmp_path, steps=900)))
@@ -146,6 +147,7 @@ def test_chance_decides_the_order_of_a_round(tmp_path: Path) -> None:
     assert first.min() >= 2
 
 
+@pytest.mark.slow  # the same, of four rank sets
 def test_what_is_compared_has_neighbouring_turns(tmp_path: Path) -> None:
     sets = tuple(
         rank_set(f"{side}-{ranks}", tmp_path, ranks=ranks, steps=400) for side in ("old", "new") for ranks in (1, 2)

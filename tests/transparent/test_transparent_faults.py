@@ -56,7 +56,6 @@ def _belongs(process, folder):
     ("name", "code", "message"),
     [
         ("width", 1, "sequential/dense/kernel (8, 24) float32"),
-        ("steps", 1, "steps per epoch"),
         ("raises", 1, "rank 1: RuntimeError: planted fault"),
         ("nothing", 2, "made no optimizer step"),
     ],
