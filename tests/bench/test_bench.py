@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+from harness.base.first_epoch import FIRST_EPOCH, note_first_epoch
 from harness.base.provenance import Machine
 from harness.bench import blocks
 from harness.bench.bench_record import (
@@ -24,7 +25,8 @@ from harness.bench.bench_record import (
     read_bench,
     tabulate,
 )
-from harness.bench.blocks import BenchSettings, first_loss, split
+from harness.bench.blocks import BenchSettings, split
+from harness.bench.contender_sets import FirstEpoch, SetMaker
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
@@ -222,11 +224,16 @@ def test_every_block_has_the_bare_loop_where_memory_does_not_hold_all() -> None:
     assert sorted(others) == sorted(set(CONTENDERS) - {"bare-1", "bare", "bound"})
 
 
-def test_the_first_epochs_loss_is_read_from_what_is_printed() -> None:
-    assert (
-        first_loss("noise\nepoch 1/100000  0.1 s  train loss 0.4321  test loss 0.5\nepoch 2  train loss 0.3") == 0.4321
-    )
-    assert first_loss("epoch 11  train loss 0.1\n") is None
+def test_the_first_epoch_of_a_contender_is_read_from_what_it_has_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = SetMaker(task=Task(dataset="mnist", model="dnn", rows=512), folder=tmp_path, python="python")
+    contender = CONTENDERS["ddp"]
+    assert maker.first_epoch(contender) is None
+    note_first_epoch(0.5)  # where nobody asks, nothing is written
+    monkeypatch.setenv(FIRST_EPOCH, str(tmp_path / "ddp-first-epoch.json"))
+    note_first_epoch(0.25, "PyTorch 2")
+    assert maker.first_epoch(contender) == FirstEpoch(train_loss=0.25, versions="PyTorch 2")
 
 
 def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
