@@ -49,6 +49,9 @@ SOME = (
     "training-signal",
     "training-clipped-by-row",
     "training-row-queue",
+    "surroundings-served-and-moved",
+    "surroundings-rate-of-a-thread",
+    "surroundings-threads",
 )
 MORE = (
     "fit-own-loss-sum",
