@@ -7,7 +7,7 @@ import tensorflow as tf
 from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.hang import HangWatch
 from harness.comm.native_library import find_library
-from harness.comm.native_reduction import NativeReduction
+from harness.comm.native_reduction import LARGEST_FUSED, NativeReduction
 from harness.comm.nccl_library import load_nccl
 from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.reduction import Reduction
@@ -71,6 +71,22 @@ class GroupedSums:
             for i, total in zip(chosen, sums, strict=True):
                 results[i] = tf.cast(total, tensors[i].dtype)
         return [result for result in results if result is not None]
+
+    def sum_fused(self, tensors: Sequence[tf.Tensor], names: Sequence[str], label: str) -> list[tf.Tensor]:
+        """Return the sums over all ranks of tensors of one dtype, in a graph: few calls for all sums of a step.
+
+        Sums that do not wait for each other share a call, see `NativeReduction.sum_fused`, where the native operation
+        sums.
+        """
+        values = list(tensors)
+        size = sum(value.dtype.size * (value.shape.num_elements() or 0) for value in values)
+        reduction = self._group([max(size, LARGEST_FUSED)])
+        if not isinstance(reduction, NativeReduction):
+            self.watch.named(size, label)
+            return reduction.sum(values, label=label)
+        if not all(value.shape.is_fully_defined() for value in values):
+            return reduction.sum(values, label=label)
+        return reduction.sum_fused(values, names, label)
 
     def _group(self, sizes: list[int]) -> Reduction:
         """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.
