@@ -71,6 +71,11 @@ class Loaded:
         return (*self.runs, *self.replaced)
 
     @property
+    def peak_tflops(self) -> float | None:
+        """The peak of a rank's device that the sweep's last command has stated."""
+        return self.study.sweep.workload.peak_tflops if self.study else None
+
+    @property
     def valid(self) -> tuple[RunRecord, ...]:
         """The launches whose times may be used."""
         return tuple(run for run in self.runs if not run.invalid)

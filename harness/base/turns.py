@@ -18,6 +18,10 @@ BLOCK = "HARNESS_BLOCK"
 """Environment variable of every rank of a block: its name, which the launch's record keeps."""
 
 
+APART = "HARNESS_APART"
+"""Environment variable of launches that were to take turns and train one after the other: how many they are."""
+
+
 class Greeting(NamedTuple):
     """What a rank says first: the word that names its set, its place among `ranks`, and the cores that it may use."""
 
@@ -114,8 +118,9 @@ class Turns:
     A turn has `first_steps`, trained but not timed as caches are cold (0: three of them, one before three long steps),
     and then those that are timed; it ends at a pass of `step`. Between turns the rank waits in a read of its socket.
     `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits. A turn is made on the cores
-    that it names. `core_ns` is called on all ranks as one begins, and returns how far apart their cores are
-    (`harness.comm.core_ping.core_distance`).
+    that it names; `windows` has when each began and ended. `core_ns` is called on all ranks as one begins, and returns
+    how far apart their cores are (`harness.comm.core_ping.core_distance`). `synchronise`, where a device works on while
+    the host goes on, waits for what it has to do: no time of a turn ends before that.
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -131,12 +136,15 @@ class Turns:
         self._busy_s = busy_s
         self.host_s = 0.0
         self.core_ns: Callable[[], float] = lambda: 0.0
+        self.synchronise: Callable[[], None] | None = None
         self._distance = 0.0
         self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
         self._begin: float | None = None  # of those
         self._cpu_s = 0.0  # of this process, at that begin
         self._timed: TimedSteps | None = None  # what was timed, where the turn ends before its time
         self._passed = self._asked = 0  # passes before the last boundary, and from there to the next one
+        self.windows: list[tuple[float, float]] = []  # of turns, by time.monotonic
+        self._opened = 0.0
         self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
         self._until(1)
 
@@ -165,11 +173,13 @@ class Turns:
     def boundary(self, *, last: bool = False) -> int:
         """Go on after the first steps of a turn, or end the turn and wait for the next; return the passes left."""
         self._passed += self._asked - self.state.left
+        self._await_device()
         if self._turn and self._begin is None and self._timed is None:
             self._cpu_s = time.process_time()
             self._begin = clock()
             return self._until(self._steps, self._turn)
         if self._turn:
+            self.windows.append((self._opened, time.monotonic()))
             timed = self._timed or self._measure(self._steps)
             self._tell(TurnReport(last=last, timed=timed, core_ns=self._distance, cores=self._cores).line())
         else:
@@ -179,6 +189,7 @@ class Turns:
         if order is None:  # the referee has gone, and its block with it
             os._exit(1)
         self._turn = order.turn
+        self._opened = time.monotonic()
         self._steps = order.steps
         self._begin = None
         self._timed = None
@@ -196,9 +207,16 @@ class Turns:
         if not self._steps or self._timed is not None:
             return
         steps = self._asked - self.state.left
+        self._await_device()
         self._timed = self._measure(steps)
         self._passed += steps
         self._until(1)
+
+    def _await_device(self) -> None:
+        """Have the last pass be when the device has done all that it was given before."""
+        if self.synchronise is not None and self._turn:
+            self.synchronise()
+            self.state.last = clock()
 
     def resume(self, since: float) -> None:
         """Leave what was `since` a moment of `clock` out of the turn's time: a pause of all ranks between two steps."""

@@ -16,6 +16,7 @@ from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
+from harness.schema.presets import usual_scaling
 from harness.schema.sweep import Point, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
     "until the speedup's interval is within 2 % or 6 minutes are over].",
 )
-@spread("--scaling", default="strong", show_default=True, help="strong (the same rows) or weak (rows per rank).")
+@spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
@@ -97,7 +98,7 @@ def _build(
         settings=settings,
         scheduler=submission.scheduler,
         repeats=repeats,
-        scaling=options["scaling"],
+        scaling=options["scaling"] or usual_scaling(workload.preset),
         oversubscribe=options["oversubscribe"],
     )
     return sweep, refused

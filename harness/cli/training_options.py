@@ -11,7 +11,7 @@ from harness.cli.secret_arguments import check_secrets
 from harness.cli.shell_words import split_words
 from harness.schema.option import HOW
 from harness.schema.option import options as schema_options
-from harness.schema.presets import PRESETS, resolve, script_workload
+from harness.schema.presets import PRESETS, SUBJECTS, resolve, script_workload
 from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 
@@ -51,9 +51,13 @@ def build_workload(options: dict[str, Any]) -> Workload:
     if options.get("script"):
         return _build_script(options, settings)
     data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
+    settings["preset"] = settings["preset"] or "default"
+    subject = SUBJECTS.get(settings["preset"])
+    if subject and not (settings["dataset"] or data_file):
+        settings["dataset"] = subject.dataset
+        settings["model"] = settings["model"] or subject.model
     settings["dataset"] = datasets.choose_dataset(settings["dataset"], data_file)
     settings["model"] = settings["model"] or datasets.dataset_info(settings["dataset"]).default_model
-    settings["preset"] = settings["preset"] or "default"
     return resolve(**settings | {"data_file": data_file})
 
 

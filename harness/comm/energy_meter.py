@@ -6,13 +6,14 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import msgspec
 
-from harness.comm.energy_sampler import processor_wrap_j, readable_processors
-from harness.comm.energy_samples import EnergySample, summarise
+from harness.comm.energy_sampler import PERIOD_S, processor_wrap_j, readable_processors
+from harness.comm.energy_samples import EnergySample, Window, summarise, together, within
 from harness.comm.gpus import Gpu
 from harness.comm.world import World
 from harness.schema.energy import DeviceEnergy
@@ -57,9 +58,12 @@ class EnergyMeter:
             words, stdin=subprocess.PIPE, stdout=self._lines, stderr=subprocess.DEVNULL, env=environment
         )
 
-    def stop(self) -> MeasuredEnergy:
-        """End the sampler and return what all nodes' samplers have found, on all ranks together."""
-        devices = self._finish()
+    def stop(self, windows: Sequence[Window] | None = None) -> MeasuredEnergy:
+        """End the sampler and return what all nodes' samplers have found, on all ranks together.
+
+        `windows` are the times in which this rank has trained, by time.monotonic; None from the start until now.
+        """
+        devices = self._finish(windows)
         gathered = self._world.comm.gather((devices, self._missing), root=0)
         if gathered is None:
             return MeasuredEnergy()
@@ -71,7 +75,7 @@ class EnergyMeter:
         notes = (Note(code=NoteCode.NOT_COUNTED, values={"reason": missing}),) if missing else ()
         return MeasuredEnergy(devices=every, notes=notes)
 
-    def _finish(self) -> list[DeviceEnergy]:
+    def _finish(self, windows: Sequence[Window] | None) -> list[DeviceEnergy]:
         if self._sampler is None or self._lines is None:
             return []
         assert self._sampler.stdin is not None
@@ -86,12 +90,26 @@ class EnergyMeter:
         self._lines.seek(0)
         samples = [msgspec.json.decode(line, type=EnergySample) for line in self._lines if line.endswith(b"\n")]
         self._lines.close()
-        return by_device(platform.node(), samples)
+        devices = by_device(platform.node(), samples, windows)
+        if samples and not devices:
+            self._missing = f"no time of training has two samples of the counters, which are {PERIOD_S:g} s apart"
+        return devices
 
 
-def by_device(host: str, samples: list[EnergySample]) -> list[DeviceEnergy]:
-    """Return the energy of every device of `host` that has `samples`."""
+def by_device(
+    host: str, samples: Sequence[EnergySample], windows: Sequence[Window] | None = None
+) -> list[DeviceEnergy]:
+    """Return the energy of every device of `host` that has `samples`, in the `windows` that have two or more of them.
+
+    Without windows it is of all samples.
+    """
     series: dict[str, list[EnergySample]] = {}
     for sample in samples:
         series.setdefault(sample.device, []).append(sample)
-    return [summarise(host, one_series, processor_wrap_j(device)) for device, one_series in series.items()]
+    energies = []
+    for device, device_samples in series.items():
+        pieces = [device_samples] if windows is None else [within(device_samples, window) for window in windows]
+        parts = [summarise(host, piece, processor_wrap_j(device)) for piece in pieces if piece]
+        if parts:
+            energies.append(together(parts))
+    return energies

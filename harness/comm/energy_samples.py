@@ -1,7 +1,7 @@
 """Samples of counters made into energy, mean clocks and shares: arithmetic only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from harness.schema.energy import DeviceEnergy
@@ -52,6 +52,71 @@ def integrated(times: Sequence[float], values: Sequence[float]) -> float | None:
     for number in range(1, len(times)):
         total += (times[number] - times[number - 1]) * (values[number] + values[number - 1]) / 2
     return total
+
+
+Window = tuple[float, float]
+"""When something began and ended, by the clock of the samples."""
+
+
+def within(samples: Sequence[EnergySample], window: Window) -> list[EnergySample]:
+    """Return those of one device's `samples`, the oldest first, that are in the window, and its ends between them.
+
+    What counters read at the ends is interpolated. Empty where there are no two samples: too short for what changes in
+    between.
+    """
+    begin, end = window
+    inside = [sample for sample in samples if begin <= sample.time_s <= end]
+    if len(inside) < 2:
+        return []
+    before = [sample for sample in samples if sample.time_s < begin]
+    after = [sample for sample in samples if sample.time_s > end]
+    first = [_between(before[-1], inside[0], begin)] if before and begin < inside[0].time_s else []
+    last = [_between(inside[-1], after[0], end)] if after and inside[-1].time_s < end else []
+    return [*first, *inside, *last]
+
+
+def _between(before: EnergySample, after: EnergySample, time_s: float) -> EnergySample:
+    """Return `after` with what power and counter, where it did not begin again, were at a moment between the two."""
+    share = (time_s - before.time_s) / (after.time_s - before.time_s)
+    counter_j = after.counter_j
+    if before.counter_j is not None and counter_j is not None and before.counter_j <= counter_j:
+        counter_j = before.counter_j + share * (counter_j - before.counter_j)
+    power_w = after.power_w
+    if before.power_w is not None and power_w is not None:
+        power_w = before.power_w + share * (power_w - before.power_w)
+    return replace(after, time_s=time_s, counter_j=counter_j, power_w=power_w)
+
+
+def together(parts: Sequence[DeviceEnergy]) -> DeviceEnergy:
+    """Return what one device used in several windows, at least one, as one: sums, and means over time."""
+    seconds = sum(part.seconds for part in parts)
+    clocks = [part.clock_mhz for part in parts if part.clock_mhz is not None]
+    return replace(
+        parts[-1],
+        seconds=seconds,
+        samples=sum(part.samples for part in parts),
+        counter_j=_sum([part.counter_j for part in parts]),
+        integral_j=_sum([part.integral_j for part in parts]),
+        clock_mhz=_mean(clocks),
+        held_down=_means_over_time(parts, [part.held_down for part in parts]),
+        utilisation=_means_over_time(parts, [part.utilisation for part in parts]),
+        missing=tuple(dict.fromkeys(name for part in parts for name in part.missing)),
+    )
+
+
+def _means_over_time(parts: Sequence[DeviceEnergy], shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over the parts' time of what each part's `shares` name; what one lacks is 0 there."""
+    seconds = sum(part.seconds for part in parts)
+    means: dict[str, float] = {}
+    for part, named in zip(parts, shares, strict=True):
+        for name, value in named.items():
+            means[name] = means.get(name, 0.0) + value * part.seconds / seconds
+    return means
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return sum(present) if len(present) == len(values) else None
 
 
 def summarise(host: str, samples: Sequence[EnergySample], wrap_j: float | None = None) -> DeviceEnergy:

@@ -2,13 +2,14 @@
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from harness.base import turns
-from harness.comm.exchange_order import in_sequence
+from harness.comm.exchange_order import GPU, in_sequence
 from harness.comm.native_library import find_library
 
 _Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
@@ -28,17 +29,30 @@ def pass_turn(gradients: Sequence[Any]) -> list[Any]:
     if current is None:
         return []
     built += 1
+    has_gpu = bool(tf.config.list_logical_devices("GPU"))
+    if has_gpu and current.synchronise is None:
+        current.synchronise = partial(synchronise, GPU)
     native = _operations(current)
     if native is None and tf.executing_eagerly():
         current.step()
         return []
     ready = [gradient for gradient in gradients[-1:] if isinstance(gradient, tf.Tensor)]  # the first to be known
+    if has_gpu and not tf.executing_eagerly():
+        with tf.device(GPU):  # what a boundary waits for is then put on the stream
+            ready = [tf.group(*(gradient for gradient in gradients if isinstance(gradient, tf.Tensor)))]
     with tf.control_dependencies([] if tf.executing_eagerly() else ready), in_sequence() as sequence:
         if native is not None:
             passed = native.harness_turn(sequence=sequence)
         else:
             passed = tf.numpy_function(_pass, [sequence], tf.int64)
     return [] if passed is None or tf.executing_eagerly() else [passed]
+
+
+def synchronise(device: str) -> None:
+    """Wait until all that was given to `device` is done; in a graph of TensorFlow 1 nothing can be waited for."""
+    if tf.executing_eagerly():
+        with tf.device(device):
+            tf.raw_ops.SyncDevice()
 
 
 def _pass(_: object) -> np.int64:

@@ -69,9 +69,10 @@ class ProcessSet:
         self._exchange: Exchange | None = None
         self._sums: GroupedSums | None = None
         if isinstance(ranks_or_comm, Iterable):
-            self.ranks = sorted(ranks_or_comm)
-            if any(not isinstance(rank, int) for rank in self.ranks):
-                raise ValueError(f"ranks {self.ranks} of a process set are not all integers")
+            ranks = list(ranks_or_comm)
+            if any(not isinstance(rank, int) for rank in ranks):
+                raise ValueError(f"ranks {ranks} of a process set are not all integers")
+            self.ranks = sorted(ranks)
         else:
             self.mpi_comm = ranks_or_comm
 

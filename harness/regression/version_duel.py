@@ -167,7 +167,9 @@ class VersionDuel:
         launches = self._planned_launches(number)
         scratch = Scratch()
         specs = [self._launch_spec(name, launch, scratch.variables) for name, launch in launches.items()]
-        block = TurnBlock(name=f"{self._folder.name}-{number}-{time.time_ns()}", launches=tuple(specs))
+        on_gpus = any(launch.point.layout.gpus_per_rank for launch in launches.values())
+        name = f"{self._folder.name}-{number}-{time.time_ns()}"
+        block = TurnBlock(name=name, launches=tuple(specs), on_gpus=on_gpus)
         try:
             with HostLock().held(f"a check in '{self._folder}'", say) as handles:
                 end = run_block(block, pass_fds=(*handles, *scratch.handles))

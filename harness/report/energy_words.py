@@ -3,29 +3,28 @@
 from collections.abc import Sequence
 
 from harness.analysis import numbers
+from harness.analysis.device_use import energy_of
 from harness.schema.energy import DeviceEnergy
 from harness.schema.record import RunRecord
 
 
 def energy_words(run: RunRecord) -> str:
-    """Return what the devices of `run` used, by kind, and per row; empty where nothing was counted."""
-    gpus = [device for device in run.energy if device.device.startswith(("GPU-", "MIG-"))]
-    processors = [device for device in run.energy if device not in gpus]
-    rows = sum(min(epoch.steps * run.global_batch, run.data.train_rows) for epoch in run.epochs)
-    parts = [_kind(gpus, "GPU", rows), _kind(processors, "processor", rows)]
+    """Return what the devices of `run` used, by kind; empty where nothing was counted."""
+    gpus = [device for device in run.energy if device.is_gpu]
+    processors = [device for device in run.energy if not device.is_gpu]
+    parts = [_kind(gpus, "GPU"), _kind(processors, "processor")]
     words = "; ".join(filter(None, parts))
     return f"{run.point.layout}: {words}" if words else ""
 
 
-def _kind(devices: Sequence[DeviceEnergy], name: str, rows: int) -> str:
-    joules = [device.joules for device in devices if device.joules is not None]
-    if not joules or len(joules) < len(devices):
+def _kind(devices: Sequence[DeviceEnergy], name: str) -> str:
+    energy = energy_of(devices)
+    if energy is None:
         return ""
-    watts = [device.watts for device in devices if device.watts is not None]
     words = [
-        f"{numbers.plural(len(devices), name)} used {numbers.significant(sum(joules), 3)} J",
-        f"{numbers.significant(sum(joules) / max(rows, 1), 3)} J a row",
-        f"{numbers.significant(sum(watts), 3)} W",
+        f"{numbers.plural(len(devices), name)} used {numbers.significant(energy.joules, 3)} J",
+        f"in {numbers.seconds(energy.seconds)}",
+        f"{numbers.significant(len(devices) * energy.watts, 3)} W",
     ]
     words += [*_difference(devices), *_use(devices)]
     return ", ".join(words)

@@ -6,6 +6,7 @@ from functools import partial
 import pandas as pd
 
 from harness.analysis.read_results import Loaded
+from harness.analysis.report_times import has_report_time, report_time
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.report.exports import BenchmarkLine, CaseOutcome, CaseResult, Exports, Reading, ScalingPoint, Unit
@@ -52,7 +53,8 @@ def _readings_of(point: PointScaling, runs: Sequence[RunRecord]) -> list[Reading
         },
         when=max(run.ended for run in runs),
     )
-    return [*_times_of(point, reading), *_ratios_of(point, reading)]
+    readings = [*_times_of(point, reading), *_ratios_of(point, reading)]
+    return [*readings, *_report_time_of(point, reading)] if has_report_time(runs[0].point.workload) else readings
 
 
 def _times_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[Reading]:
@@ -76,6 +78,17 @@ def _times_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[
         value=point.rows_per_second,
         interval=point.rows_interval,
         smaller_is_better=False,
+    )
+
+
+def _report_time_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[Reading]:
+    time = report_time(point)
+    yield reading(
+        quantity="time to report",
+        unit=Unit.SECONDS,
+        value=time.seconds,
+        interval=time.interval,
+        smaller_is_better=True,
     )
 
 

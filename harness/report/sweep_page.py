@@ -8,8 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import numbers
+from harness.analysis.device_use import device_uses, with_device_use
 from harness.analysis.frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.report_times import IMAGES, has_report_time, report_times
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
 from harness.prediction.extrapolation import Extrapolation, extrapolate
@@ -150,7 +152,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
         name=target.name,
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
-        files={} if launches is None else {LAUNCHES: launches_csv(launches)},
+        files={} if launches is None else {LAUNCHES: launches_csv(loaded, launches)},
         exports=sweep_exports(loaded, launches, scaling),
     )
 
@@ -176,6 +178,8 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
             "scaling": scaling,
             "test_accuracy": accuracy,
             "predicted": measured.predicted,
+            "devices": device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
+            **({"time_to_report": report_times(scaling)} if has_report_time(workload) else {}),
         },
         tiles=tuple(sweep_tiles(view)),
         facts=run_facts(loaded.valid, loaded.launched, loaded.failed),
@@ -217,6 +221,13 @@ def _subject(loaded: Loaded) -> str:
     return sweep_sentences.subject(workloads[0]) if workloads else "the sweep"
 
 
-def launches_csv(launches: pd.DataFrame) -> str:
-    """Return `launches` (`frames.launch_frame`) as CSV: every cell one number, one word or one sentence."""
-    return launches.drop(columns="turn_block").to_csv(index=False, lineterminator="\n")
+def launches_csv(loaded: Loaded, launches: pd.DataFrame) -> str:
+    """Return `launches` (`frames.launch_frame`) as CSV: every cell one number, one word or one sentence.
+
+    Beside its columns are those of `device_use.with_device_use`, and with JUPITER's preset time_to_report_s, the
+    suite's metric in seconds.
+    """
+    frame = with_device_use(launches.drop(columns="turn_block"), loaded.runs, loaded.peak_tflops)
+    if has_report_time(loaded.runs[0].point.workload):
+        frame["time_to_report_s"] = IMAGES / frame["rows_per_second"]
+    return frame.to_csv(index=False, lineterminator="\n")

@@ -11,11 +11,13 @@ from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.kept_extrapolation import score_extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
+from harness.report.device_sections import device_sections
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
 from harness.report.predict_page import extrapolation_scores, extrapolation_table, reference_table
+from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
 
@@ -35,7 +37,9 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
+        *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
+        *device_sections(loaded.valid, view, loaded.peak_tflops),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Laws" if view.fits else "", name="fits", elements=laws),

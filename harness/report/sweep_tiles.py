@@ -6,6 +6,7 @@ from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.report.answer import Fact
 from harness.report.figures import SweepView
+from harness.report.report_time_sections import report_time_tile
 from harness.report.sweep_sentences import last_point, speedup_label, target_of
 from harness.report.sweep_tables import rows_of
 
@@ -13,12 +14,13 @@ _INTERVAL = "95 % interval "
 
 
 def sweep_tiles(view: SweepView) -> Iterator[Fact]:
-    """Yield speedup, speedup to equal accuracy, efficiency, the largest overhead, accuracy and the launches."""
+    """Yield speedup, also to equal accuracy, efficiency, JUPITER's metric, the largest overhead, accuracy, launches."""
     last = last_point(view.scaling)
     yield _epoch_time(view.scaling) if last is None else _speedup(last, view.scaling)
     yield from _speedup_to_accuracy(view)
     if last is not None:
         yield _efficiency(last, view.scaling)
+    yield from report_time_tile(view.runs[0].point.workload, view.scaling)
     if view.costs:
         yield _largest_overhead(view)
     yield from _accuracy(view)

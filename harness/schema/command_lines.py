@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.schema.option import options
-from harness.schema.presets import changed_settings
+from harness.schema.presets import changed_settings, usual_scaling
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.user_script import OF_ALL_RANKS, UserScript
@@ -58,7 +58,7 @@ def _sweep_words(sweep: Sweep) -> Iterator[Words]:
     """Yield the settings that give `sweep`, once for each part of its layouts that no single command gives."""
     workload = sweep.workload
     training = _script_words(workload.script, workload) if workload.script else _training_words(workload)
-    if sweep.scaling != "strong":
+    if sweep.scaling != usual_scaling(workload.preset):
         training.append(("SCALING", sweep.scaling))
     last: Words = [("REPEATS", sweep.repeats)]
     if sweep.oversubscribe:

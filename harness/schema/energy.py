@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 class DeviceEnergy:
     """One device of one host from before a launch's first epoch to after its last, evaluations included.
 
+    Of a script it is from the first timed epoch on; of a launch in turns in those of its turns in which the counters
+    were read at least twice, `seconds` together.
+
     `device` is a GPU's UUID, or a processor's name in RAPL such as package-0. `counter_j` is what the device's own
     counter of energy (NVML, RAPL) went up by, `integral_j` the integral of its power over the samples, in joules; None
     where there is no such counter. `limit_w` is the power limit, `clock_mhz` the mean clock of a GPU's multiprocessors.
@@ -27,6 +30,11 @@ class DeviceEnergy:
     held_down: Mapping[str, float] = field(default_factory=dict)
     utilisation: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU, or a part of one."""
+        return self.device.startswith(("GPU-", "MIG-"))
 
     @property
     def joules(self) -> float | None:

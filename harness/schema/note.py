@@ -33,6 +33,27 @@ class NoteCode(StrEnum):
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
     NOT_COUNTED = "not-counted"
+    NOT_IN_TURNS = "not-in-turns"
+    LOOP_DIVIDED = "loop-divided"
+    COMPUTED_WHOLE = "computed-whole"
+    LOSS_OF_ALL_ROWS = "loss-of-all-rows"
+    METRIC_OF_ALL_ROWS = "metric-of-all-rows"
+    BATCHES_OF_UNKNOWN_SIZE = "batches-of-unknown-size"
+    NOT_FUSED = "not-fused"
+    NOT_COMPILED_BY_XLA = "not-compiled-by-xla"
+    STRATEGY_LEFT_OUT = "strategy-left-out"
+    REPLICAS_DIFFER = "replicas-differ"
+    NO_RECORD = "no-record"
+    NO_WITNESS = "no-witness"
+    WITNESS_AGREED = "witness-agreed"
+    WITNESS_SAW_NOTHING = "witness-saw-nothing"
+    WITNESS_BEHIND = "witness-behind"
+    WITNESS_APART = "witness-apart"
+    ROUNDING_MAGNIFIED = "rounding-magnified"
+    DRAWS_NOT_BY_ROW = "draws-not-by-row"
+    ROWS_OF_EACH_RANK = "rows-of-each-rank"
+    NOT_JUDGED_FROM = "not-judged-from"
+    FLOPS_NOT_COUNTED = "flops-not-counted"
 
 
 _SENTENCES = {
@@ -67,7 +88,37 @@ _SENTENCES = {
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
+    NoteCode.NOT_IN_TURNS: "the GPUs' memory does not hold {launches} launches at once: they trained one after the "
+    "other instead of in turns",
+    NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
+    "cannot be counted",
     NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
+    NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
+    "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "
+    "whatever else it computes of a batch is of rank 0's",
+    NoteCode.COMPUTED_WHOLE: "{reason}: every rank computes whole batches, which is right but no faster",
+    NoteCode.LOSS_OF_ALL_ROWS: "loss '{name}' is computed from the rows of all ranks",
+    NoteCode.METRIC_OF_ALL_ROWS: "metric '{name}' is computed from the rows of all ranks",
+    NoteCode.BATCHES_OF_UNKNOWN_SIZE: "batches of unknown size are divided over the ranks as they are: the batch is "
+    "global",
+    NoteCode.NOT_FUSED: "the steps of fit are made one by one: {reason}",
+    NoteCode.NOT_COMPILED_BY_XLA: "jit_compile is left out: XLA has no allreduce on CPUs",
+    NoteCode.STRATEGY_LEFT_OUT: "a tf.distribute strategy of one replica is left out: the ranks take its place",
+    NoteCode.REPLICAS_DIFFER: "replicas identical: no ({reason})",
+    NoteCode.NO_RECORD: "no record is written: ranks have failed",
+    NoteCode.NO_WITNESS: "no witness has compared the training with that of one process: `harness run` without a "
+    "record has one",
+    NoteCode.WITNESS_AGREED: "a witness, the script alone and undivided, had the same gradients and numbers in its "
+    "first {steps} steps (trainings: {trainings}; apart by {gap:.1e} at most)",
+    NoteCode.WITNESS_SAW_NOTHING: "no witness has judged the training: it has seen no gradients of the script",
+    NoteCode.WITNESS_BEHIND: "the witness was left behind: it has not come to {place} in time",
+    NoteCode.WITNESS_APART: "the witness's next steps were others than the ranks'",
+    NoteCode.ROUNDING_MAGNIFIED: "the {kind} '{name}' is then {gap:.2g} of its size away from the witness's, as the "
+    "script alone is ({rounding:.2g}) from itself with other kernels: what magnifies rounding so cannot be judged",
+    NoteCode.DRAWS_NOT_BY_ROW: "no witness has judged the training: the script draws random numbers in it that do not "
+    "follow from a row's place, so that alone it trains otherwise",
+    NoteCode.ROWS_OF_EACH_RANK: "no witness has judged the training: every rank reads rows of its own",
+    NoteCode.NOT_JUDGED_FROM: "no witness has judged what the script trains from {place} on",
 }
 
 

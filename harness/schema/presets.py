@@ -1,11 +1,11 @@
 """Named training settings, the workloads that they make, and what a workload has beyond them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.base.errors import unknown
+from harness.base.errors import UserError, unknown
 from harness.schema.option import Option, options
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript
 from harness.schema.workload import IMAGENET, Workload
@@ -51,8 +51,43 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "epochs": 3,
         "sync": "gradients",
     },
+    # The JUPITER suite's ResNet-50 (docs/jupiter-resnet.md): its batch per GPU, its 100 batches, here in 10 epochs.
+    "jupiter": {
+        "loss": "cross-entropy",
+        "optimizer": "sgd",
+        "learning_rate": 0.1,
+        "weight_decay": 4e-5,
+        "precision": "mixed_float16",
+        "xla": True,
+        "data": "synthetic",
+        "batch_per_rank": 512,
+        "samples": 5120,
+        "drop_remainder": True,
+        "epochs": 10,
+        "sync": "gradients",
+    },
     "default": {"loss": "cross-entropy", "init": "glorot", "batch_per_rank": 64, "sync": "gradients"},
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PresetSubject:
+    """What a preset is for: what is trained and how it is scaled where nobody says so."""
+
+    dataset: str
+    model: str
+    scaling: str
+
+
+JUPITER = "jupiter"
+SUBJECTS: Mapping[str, PresetSubject] = {JUPITER: PresetSubject(dataset=IMAGENET, model="resnet50", scaling="weak")}
+
+
+def usual_scaling(preset: str) -> str:
+    """Return how launches of `preset` are scaled where nobody says so."""
+    subject = SUBJECTS.get(preset)
+    return subject.scaling if subject else "strong"
+
 
 SOURCES: Mapping[str, str] = {
     "paper-2016-03": (
@@ -67,6 +102,10 @@ SOURCES: Mapping[str, str] = {
     "matex-2016-12": (
         "Optimizer, rate, loss and batch are those of MaTEx's public script of December 2016, paper B's; paper A's "
         "figures are older."
+    ),
+    JUPITER: (
+        "Batch, precision, XLA and the number of batches are those of the JUPITER procurement suite's script, "
+        "optimizer and L2 the defaults of its program; the rate is ours."
     ),
     "default": "Optimizer, rate, schedule, loss, batch and initial weights are this harness's own, none the paper's.",
 }
@@ -104,10 +143,12 @@ def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: A
     A `batch_per_rank` replaces the preset's global batch and the other way round.
 
     Raises:
-        UserError: the preset is unknown or a setting is out of range.
+        UserError: the preset is unknown or for another data set, or a setting is out of range.
     """
     if preset not in PRESETS:
         raise unknown("PRESET", preset, PRESETS)
+    if preset in SUBJECTS and dataset != SUBJECTS[preset].dataset:
+        raise UserError(f"PRESET={preset} is for DATASET={SUBJECTS[preset].dataset}, not for {dataset}")
     settings = dict(PRESETS[preset])
     if preset == "default":
         settings |= _BEST.get(f"{dataset}-{model}", _IMAGENET if dataset == IMAGENET else _OTHER)

@@ -228,8 +228,8 @@ class RunRecord:
     """One finished launch. A record is written only by a run that reached its end with all ranks.
 
     `invalid` lists why the times must not be used (too few cores, other load, ranks not where they should
-    be); an empty tuple is a valid run. `notes` are what else to know of it: code decides by their codes, and those that
-    are texts only are for readers. `started` and `ended` are aware datetimes. `seed` is what the initial weights
+    be); an empty tuple is a valid run. `notes` are what else to know of it: code decides by their codes; those that
+    are texts are of earlier versions. `started` and `ended` are aware datetimes. `seed` is what the initial weights
     and the order of rows came from, None in a script's record. `segments` are the attempts of a
     launch that was taken up from a checkpoint, in their order; empty for one that ran in one piece. `losses` are the
     ranks that it outlived, `stretches` what was trained between: `ranks` and the times of epochs are of those that came
@@ -238,7 +238,8 @@ class RunRecord:
     where that took longest; 0 where it was not measured. `fused_steps` are those of a script's `fit` that were made in
     compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
-    read; empty for a launch in turns, whose devices are not its own.
+    read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
+    forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
     """
 
     schema: int
@@ -263,6 +264,7 @@ class RunRecord:
     fused_steps: int = 0
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
+    flops_per_row: float | None = None
 
     @property
     def met(self) -> bool:

@@ -258,6 +258,15 @@ class Workload:
         listed=False,
         group=WRITTEN,
     )
+    peak_tflops: float | None = option(
+        "Peak of a rank's GPU or cores in TFLOP/s, which the report compares with; GPUs have their vendor's.",
+        None,
+        counts=False,
+        above=0,
+        title="Peak (TFLOP/s)",
+        listed=False,
+        group=WRITTEN,
+    )
     note: str | None = option(
         "Why it is run, in words for the record and the report; launches stay the same with another or none.",
         None,

@@ -54,11 +54,11 @@ def _shared(point: Point, shape: str) -> object:
 
 
 def takes_turns(point: Point) -> bool:
-    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, or share a GPU or a core."""
+    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, or share GPU or core."""
     workload = point.workload
     from_files = workload.input == "files" or (workload.input == "auto" and not point.data_id.startswith("synthetic"))
     decodes_ahead = workload.dataset == IMAGENET and from_files
-    return not (survives(workload) or decodes_ahead or point.layout.gpus_per_rank or point.oversubscribe)
+    return not (survives(workload) or decodes_ahead or point.oversubscribe)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ def plan_turn_blocks(
     `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
     even where that launch is not missing. Where all of a repeat do not fit into memory, it has several blocks, each
     with the base. What cannot wait for a turn is launched alone: ranks that outlive others, images that are decoded
-    ahead of the steps, GPUs whose memory is taken whole, more ranks than cores.
+    ahead of the steps, more ranks than cores.
 
     On the `nodes` of a batch system a block is a job, whose launches share its first node: those of a block have the
     same ranks per node, threads and GPUs, and what cannot wait for a turn has an allocation where they follow each

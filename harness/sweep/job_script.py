@@ -136,7 +136,13 @@ def _turn_block(
             spec = replace(spec, words=(), words_file=str(files.words(launch.name)))
         specs.append(spec)
     limit_s = scheduler.request.limit_s(plan.layout.nodes) if scheduler.survives_client else 0.0
-    return TurnBlock(name=name, launches=tuple(specs), rounds=str(files.block_turns(name)), limit_s=limit_s)
+    return TurnBlock(
+        name=name,
+        launches=tuple(specs),
+        rounds=str(files.block_turns(name)),
+        limit_s=limit_s,
+        on_gpus=any(point.layout.gpus_per_rank for point in plan.points),
+    )
 
 
 def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> LaunchSpec:

@@ -14,12 +14,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from harness.base.turns import BLOCK, TURNS, Greeting, TurnOrder, TurnReport
+from harness.base.errors import UserError
+from harness.base.turns import APART, BLOCK, TURNS, Greeting, TurnOrder, TurnReport
+from harness.sweep.device_memory import Device, Gpus, holds
 from harness.sweep.turn_block import TURN_TYPES, BlockEnd, LaunchSpec, Turn, TurnBlock
 
 TURN_S = 0.05
@@ -83,10 +85,19 @@ class Referee:
     """Starts the launches of `block`, gives them turns until the last has ended, and keeps the turns.
 
     `turns`: those of counted rounds. Launches that end, or fail, leave the others to go on. Ranks connect to `host`,
-    this host's address, and each set by a word of its own, which nobody else on a network knows.
+    this host's address, and each set by a word of its own, which nobody else on a network knows. Of a `device` it is
+    found out whether it holds all sets: they start one after the other.
     """
 
-    def __init__(self, block: TurnBlock, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        block: TurnBlock,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        host: str = "127.0.0.1",
+        device: Device | None = None,
+    ) -> None:
+        self._device = device
         self._random = random.Random(block.name)
         self._host = host
         self._passwords = [secrets.token_hex(16) for _ in block.launches]
@@ -102,9 +113,8 @@ class Referee:
 
     def run(self) -> dict[str, int]:
         """Return the exit code of every launch, by name: for a signal 128 and its number, for the block's time 0."""
-        for number, spec in enumerate(self._block.launches):
-            self._sets.append(RankSet(number=number, spec=spec, process=self._start(number, spec)))
-        self._wait_for(self._sets)
+        if not self._start_all():
+            return self._run_apart()
         connections = [rank for rank_set in self._sets for rank in rank_set.ranks.values()]
         self._places = _places(connections)
         begun = math.inf
@@ -127,6 +137,40 @@ class Referee:
         codes = {rank_set.spec.name: rank_set.process.wait() for rank_set in self._sets}
         return {name: code if code >= 0 else 128 - code for name, code in codes.items()}
 
+    def _start_all(self) -> bool:
+        """Start all sets and wait until they are ready; tell whether the device holds them all."""
+        before = self._device.memory() if self._device else ()
+        for number, spec in enumerate(self._block.launches):
+            rank_set = RankSet(number=number, spec=spec, process=self._start(spec, self._turn_words(number)))
+            self._sets.append(rank_set)
+            if self._device is None:
+                continue
+            self._wait_for([rank_set])
+            if number and rank_set.over:  # perhaps there was no memory left: alone it will show
+                return False
+            if not number and not holds(before, self._device.memory(), len(self._block.launches)):
+                return False
+        self._wait_for(self._sets)
+        return True
+
+    def _run_apart(self) -> dict[str, int]:
+        """Start the launches anew, one after the other and without turns; return as `run`."""
+        _kill(self._sets)
+        count = len(self._block.launches)
+        if self._block.seconds:
+            raise UserError(f"the GPUs' memory does not hold {count} launches at once: use a smaller BATCH_PER_RANK")
+        codes = {}
+        for spec in self._block.launches:
+            self._sets = [RankSet(number=0, spec=spec, process=self._start(spec, {APART: str(count)}))]
+            code = self._sets[0].process.wait()
+            codes[spec.name] = code if code >= 0 else 128 - code
+        return codes
+
+    def _turn_words(self, number: int) -> dict[str, str]:
+        """Return what set `number` finds the referee by, as environment variables."""
+        address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
+        return {TURNS: address, BLOCK: self._block.name}
+
     def stop(self) -> None:
         """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""
         _kill(self._sets)
@@ -135,10 +179,9 @@ class Referee:
         self._server.close()
         self._selector.close()
 
-    def _start(self, number: int, spec: LaunchSpec) -> "subprocess.Popen[bytes]":
-        address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
+    def _start(self, spec: LaunchSpec, words: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         environment = dict(os.environ)
-        for name, value in {**spec.changes, TURNS: address, BLOCK: self._block.name}.items():
+        for name, value in {**spec.changes, **words}.items():
             if value is None:
                 environment.pop(name, None)
             else:
@@ -304,12 +347,18 @@ class Referee:
                 rank.socket.close()
 
 
-def run_block(block: TurnBlock, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1") -> BlockEnd:
+def run_block(
+    block: TurnBlock, *, pass_fds: tuple[int, ...] = (), host: str = "127.0.0.1", device: Device | None = None
+) -> BlockEnd:
     """Run `block` to its end. Whatever ends this process in an orderly way, an exception too, ends its launches.
 
-    Its ranks reach this host by the address `host`.
+    Its ranks reach this host by the address `host`. `device` is what its launches share, its GPUs where it says so.
+
+    Raises:
+        UserError: GPUs do not hold launches that have no end of their own, or the driver does not answer.
     """
-    referee = Referee(block, pass_fds=pass_fds, host=host)
+    device = device or (Gpus() if block.on_gpus else None)
+    referee = Referee(block, pass_fds=pass_fds, host=host, device=device)
     try:
         codes = referee.run()
     finally:

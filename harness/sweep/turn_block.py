@@ -30,7 +30,8 @@ class TurnBlock:
 
     Launches train to their end, or until counted rounds have lasted `seconds`: then all are ended. One that lets others
     wait for `limit_s` is ended too (0: never). Launches of equally many ranks make equally many steps in a turn where
-    they are `alike`, and follow each other at once; else each makes as many as fill it.
+    they are `alike`, and follow each other at once; else each makes as many as fill it. Those `on_gpus` share
+    GPUs: where their memory does not hold all, launches train one after the other and are not compared in turns.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TurnBlock:
     seconds: float = 0.0
     limit_s: float = 0.0
     alike: bool = True
+    on_gpus: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from harness.base import __version__
 from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
-from harness.base.turns import BLOCK
+from harness.base.turns import APART, BLOCK
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.host_clock import HostClock
@@ -119,7 +119,10 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     ranks, rank_steps, clocks = zip(*gathered, strict=True)
     steps = on_one_clock(rank_steps, clocks)
     invalid, met = _validity(outcome, places, ranks, loads)
-    not_synchronised = () if outcome.identical else (Note(code=NoteCode.NOT_SYNCHRONISED),)
+    flops = replica.state.flops
+    notes = [] if outcome.identical else [Note(code=NoteCode.NOT_SYNCHRONISED)]
+    if flops.uncounted:
+        notes.append(Note(code=NoteCode.FLOPS_NOT_COUNTED, values={"operations": ", ".join(flops.uncounted)}))
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -144,7 +147,8 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
         energy=outcome.energy,
-        notes=(*replica.reduction.notes, *not_synchronised, *met, *outcome.notes),
+        flops_per_row=None if flops.uncounted or not flops.per_row else flops.per_row,
+        notes=(*replica.reduction.notes, *apart(), *notes, *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
@@ -255,6 +259,12 @@ def disturbances(
     if not os.environ.get(BLOCK):
         return others, ()
     return (), tuple(Note(code=NoteCode.OTHER_WORK, values={"reason": reason}) for reason in others)
+
+
+def apart() -> tuple[Note, ...]:
+    """Return the note of a launch that was to take turns and had no room for that; none of others."""
+    launches = os.environ.get(APART)
+    return (Note(code=NoteCode.NOT_IN_TURNS, values={"launches": int(launches)}),) if launches else ()
 
 
 def finite(value: float | None) -> float | None:

@@ -3,7 +3,7 @@
 Of rows on the device, or of images whose batches are decoded while it runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from harness.comm.policies import Synchroniser
 from harness.models.ranks import BatchPart
+from harness.train.flop_count import StepFlops
 from harness.train.optimizer import update
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +49,7 @@ class TrainState:
     `part` tells the model's layers which rows of the global batch they have; `statistics` are the floating-point
     weights that follow each rank's own rows, such as batch normalisation's moving means. `mirror` has every second
     image flipped at random (`compile_epoch`). `smoothing` and `weight_decay` as in `Workload`; `xla` compiles
-    forward and backward.
+    forward and backward, whose operations `flops` has when a step has been traced.
     """
 
     model: keras.Model
@@ -61,6 +62,7 @@ class TrainState:
     smoothing: float = 0.0
     weight_decay: float = 0.0
     xla: bool = False
+    flops: StepFlops = field(default_factory=StepFlops)
 
 
 def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
@@ -81,6 +83,7 @@ def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: r
         differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
     if local:
         loss, gradients = differentiate(inputs, labels)
+        state.flops.note([loss, *gradients], len(local))
     else:
         before = [tf.identity(variable.value) for variable in state.statistics]
         loss, gradients = differentiate(tf.zeros([1, *inputs.shape[1:]]), tf.zeros([1], labels.dtype))

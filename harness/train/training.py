@@ -15,7 +15,7 @@ from harness.base.cpu_contention import CpuUsage
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
-from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
+from harness.comm.energy_meter import EnergyMeter
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
@@ -137,16 +137,16 @@ def _train_replica(
     progress = checkpointing.resume()
     if turns:
         turns.wait()
-    meter = None if turns else EnergyMeter(world, replica.gpu)
+    meter = EnergyMeter(world, replica.gpu)
     start = TrainingStart.now(world)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
         if turns:
             _train_further_in_turns(replica, progress)
-    energy = meter.stop() if meter else MeasuredEnergy()
     core_ns = core_distance(world)
     if turns:
         turns.finish()
+    energy = meter.stop(turns.windows if turns else None)
     return start.conclude(
         replica,
         core_ns,

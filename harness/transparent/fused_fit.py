@@ -19,6 +19,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.turns import clock
+from harness.schema.note import Note, NoteCode
 from harness.transparent.fused_arrays import FusedArrays
 from harness.transparent.fused_steps import Body, FusedSteps
 from harness.transparent.keras_data import ArrayPartAdapter
@@ -35,13 +36,13 @@ class FusingRanks:
     """What the ranks have to do with it; by default there is one.
 
     `agree` returns rank 0's value; `settled` tells on rank 0 whether nobody compares single steps any more; `body` is
-    what a step is traced in; `divided`: whether steps take a `BatchShare`. `note` logs a sentence and records it.
+    what a step is traced in; `divided`: whether steps take a `BatchShare`. `note` prints a note and records it.
     """
 
     agree: Callable[[Any], Any]
     settled: Callable[[], bool]
     body: Body
-    note: Callable[[str], None]
+    note: Callable[[Note], None]
     divided: bool
 
 
@@ -244,7 +245,7 @@ class FusedFit:
         else:
             why = self._loops.prepare_batches(iterator._current_iterator, counted=self.counted)
         if why:
-            self.ranks.note(f"the steps of fit are made one by one: {why}")
+            self.ranks.note(Note(code=NoteCode.NOT_FUSED, values={"reason": why}))
         return not why
 
     def _execute(self, iterator: Any, left: int | None) -> tuple[int, Any]:
@@ -334,7 +335,7 @@ class Fusion:
         if trainer.run_eagerly or tf.config.functions_run_eagerly():
             why = "they run eagerly"
         if why:
-            self._ranks.note(f"the steps of fit are made one by one: {why}")
+            self._ranks.note(Note(code=NoteCode.NOT_FUSED, values={"reason": why}))
         else:
             self._pending = FusedFit(
                 trainer=trainer,
@@ -366,7 +367,8 @@ class Fusion:
             return True
         source = getattr(adapter, "source", adapter)
         if not isinstance(source, (ArrayDataAdapter, TFDatasetAdapter)):
-            self._ranks.note("the steps of fit are made one by one: its batches come from the script's own Python")
+            reason = "its batches come from the script's own Python"
+            self._ranks.note(Note(code=NoteCode.NOT_FUSED, values={"reason": reason}))
             return False
         endless = adapter.get_tf_dataset().cardinality() == tf.data.INFINITE_CARDINALITY
         fit.counted = adapter.num_batches is not None or bool(endless)

@@ -1,6 +1,7 @@
 """The comparison of the replicas that a script has trained by Horovod's words."""
 
 from harness.base.errors import SharedError
+from harness.schema.note import Note, NoteCode
 from harness.transparent.runtime import Runtime
 
 
@@ -16,5 +17,5 @@ def compare_replicas(runtime: Runtime) -> str | None:
     try:
         return runtime.verify()
     except SharedError as shared:
-        runtime.note(f"replicas identical: no ({shared.error})")
+        runtime.note(Note(code=NoteCode.REPLICAS_DIFFER, values={"reason": str(shared.error)}))
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.turns import current_turns
+from harness.schema.note import Note
 from harness.transparent.children import child_seed
 from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
 
@@ -209,12 +210,12 @@ def fuse_alone(settings: "RunSettings") -> None:
 
     if keras.backend.backend() != "tensorflow":
         return
-    notes: set[str] = set()
+    notes: list[Note] = []
 
-    def note(sentence: str) -> None:
-        if sentence not in notes:
-            notes.add(sentence)
-            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+    def note(fresh: Note) -> None:
+        if fresh not in notes:
+            notes.append(fresh)
+            print(f"harness: {fresh}", file=sys.stderr, flush=True)
 
     ranks = FusingRanks(
         agree=lambda value: value,

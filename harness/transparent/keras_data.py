@@ -16,6 +16,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.errors import UserError
+from harness.schema.note import Note, NoteCode
 from harness.transparent.fused_arrays import FusedArrays, all_dense, array_sources, row_orders
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
@@ -65,7 +66,7 @@ def _part_of(adapter: Any, runtime: Runtime, factor: int) -> Any:
         return ArrayPartAdapter(adapter, batch, rank, size, even=not runtime.uneven, factor=factor)
     batch = rows_per_batch(adapter) if factor > 1 else None
     if factor > 1 and batch is None:
-        runtime.note("batches of unknown size are divided over the ranks as they are: the batch is global")
+        runtime.note(Note(code=NoteCode.BATCHES_OF_UNKNOWN_SIZE))
         factor = 1
     whole = in_order(adapter.get_tf_dataset())
     check_rows(runtime, whole)

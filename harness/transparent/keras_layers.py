@@ -16,6 +16,7 @@ from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.compile_utils import CompileLoss
 
 from harness.models.ranks import batch_moments
+from harness.schema.note import Note, NoteCode
 from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.runtime import Runtime, switched_on
 
@@ -77,7 +78,7 @@ class Layers:
             return tf.add_n([tf.reduce_mean(tf.cast(leaf, loss.dtype)) for leaf in predictions])
         if runtime.quiet:
             return original(loss, *arguments)
-        runtime.note(f"loss '{loss.name}' is computed from the rows of all ranks")
+        runtime.note(Note(code=NoteCode.LOSS_OF_ALL_ROWS, values={"name": loss.name}))
         with switched_on(self._in_loss):
             return original(loss, *rows_of_all_ranks(runtime, list(arguments), "loss"))
 

@@ -12,6 +12,7 @@ from keras.src import backend
 from keras.src.metrics.metric import Metric
 from keras.src.trainers.trainer import Trainer
 
+from harness.schema.note import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import is_keras_object, mixes_rows, rows_of_all_ranks
 from harness.transparent.patch import put, replace
@@ -111,7 +112,7 @@ class Metrics:
         rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
         with runtime.rows.numbers_of(rows):
             if needs_all_rows(metric):
-                runtime.note(f"metric '{metric.name}' is computed from the rows of all ranks")
+                runtime.note(Note(code=NoteCode.METRIC_OF_ALL_ROWS, values={"name": metric.name}))
                 args, kwargs = self._all_rows(metric, args, kwargs)
                 return self._within(lambda: original(metric, *args, **kwargs))
             if runtime.rows.even and not runtime.collectives.trial.is_sum(metric):

@@ -16,6 +16,7 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
+from harness.schema.note import Note, NoteCode
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
@@ -73,7 +74,7 @@ class Trainers:
         strategy = original(*args, **kwargs)
         if strategy.num_replicas_in_sync > 1:
             return strategy
-        self._runtime.note("a tf.distribute strategy of one replica is left out: the ranks take its place")
+        self._runtime.note(Note(code=NoteCode.STRATEGY_LEFT_OUT))
         return tf.distribute.get_strategy()
 
     def _make_function(self, original: Callable[..., Any], trainer: Any, step_function: Callable[..., Any]) -> Any:
@@ -345,9 +346,9 @@ def _sees_batches(callback: Any) -> bool:
     """Tell whether a callback of the script's own may stop in the middle of an epoch; Keras's own do so at its end."""
     if isinstance(callback, keras.callbacks.LambdaCallback):
         return True
-    if type(callback).__module__.startswith("keras."):
-        return False
     # The object's methods, not its class's: a script may set one on the object.
+    if type(callback).__module__.startswith("keras."):
+        return any(name in vars(callback) for name in _BATCH_HOOKS)
     return any(
         getattr(getattr(callback, name), "__func__", None) is not getattr(keras.callbacks.Callback, name)
         for name in _BATCH_HOOKS

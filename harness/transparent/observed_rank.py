@@ -22,6 +22,7 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
+from harness.schema.note import Note, NoteCode
 from harness.transparent.file_mechanism import WITNESS
 from harness.transparent.observations import Observation, compared
 from harness.transparent.patch import script_place
@@ -100,7 +101,8 @@ class ObservedRank(PeerRank):
     def begins(self) -> None:
         """Say so where no witness judges a training."""
         if self._over and self._runtime is not None and self._agreed:
-            self._runtime.note(f"no witness has judged what the script trains from {script_place(_main_frame())} on")
+            place = script_place(_main_frame())
+            self._runtime.note(Note(code=NoteCode.NOT_JUDGED_FROM, values={"place": place}))
 
     def rest(self) -> None:
         """Wait for the witness for a share of the run's time at most from now on."""
@@ -114,8 +116,8 @@ class ObservedRank(PeerRank):
                 self._line.send((value,))
         return value
 
-    def end(self, why: str = "") -> None:
-        """End the witness; say `why`, or what it has shown."""
+    def end(self, why: Note | None = None) -> None:
+        """End the witness; note `why`, or what it has shown."""
         if self._over:
             return
         self._over = True
@@ -126,6 +128,12 @@ class ObservedRank(PeerRank):
             return
         self._runtime.note(why or self.summary())
         self._switch_off(list(self._trainings.values()))
+
+    def _end_because(self, reason: Note | None) -> None:
+        """End the witness; note what it has shown, and the `reason` why it shows no more, if there is one."""
+        self.end()
+        if reason is not None and self._runtime is not None:
+            self._runtime.note(reason)
 
     def _await(self, observation: Observation) -> Observation | None:
         """Wait for the witness's observation at the same place; None where it sends no more, or makes other steps.
@@ -163,21 +171,20 @@ class ObservedRank(PeerRank):
         if self._over:
             return
         if self._runtime is not None and self._runtime.own_rows.present:
-            self.end("no witness has judged the training: every rank reads rows of its own")
+            self.end(Note(code=NoteCode.ROWS_OF_EACH_RANK))
             return
         try:
             alone = self._await(observation)
         except queue.Empty:
             place = f"step {self._step}" if len(self._trainings) < 2 else script_place(_main_frame())
-            self.end(f"{self.summary()}; the witness was left behind: it has not come to {place} in time")
+            self._end_because(Note(code=NoteCode.WITNESS_BEHIND, values={"place": place}))
             return
         if alone is None:
-            reason = "" if self._hung_up else "; then its steps were others than the ranks'"
-            self.end(f"{self.summary()}{reason}")
+            self._end_because(None if self._hung_up else Note(code=NoteCode.WITNESS_APART))
             if observation.training > 0 and self._agreed:
                 self.begins()
         elif observation.measures.shape != alone.measures.shape:
-            self.end(f"{self.summary()}; then its steps were others than the ranks'")
+            self._end_because(Note(code=NoteCode.WITNESS_APART))
         else:
             self._compared_keys.append(observation.key)
             self._compare(observation, alone)
@@ -190,15 +197,13 @@ class ObservedRank(PeerRank):
         least = _VANISHED * longest
         gap, name = compared(divided, alone, least)
         if gap > self._allowed_gap(divided):
-            what = f"the {divided.kind} '{name}' is {gap:.2g} of its size away from"
             rounding = self._own_rounding(alone, least)
             if gap > _MAGNIFIED * rounding:
+                what = f"the {divided.kind} '{name}' is {gap:.2g} of its size away from"
                 rounds = f"itself rounded to {rounding:.0e}" if rounding else "how far it rounds was not found in time"
                 self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
-            self.end(
-                f"{self.summary()}; then {what} the witness's, as the script alone is ({rounding:.2g}) from itself "
-                "with other kernels: what magnifies rounding so cannot be judged"
-            )
+            values: dict[str, str | float] = {"kind": divided.kind, "name": name, "gap": gap, "rounding": rounding}
+            self._end_because(Note(code=NoteCode.ROUNDING_MAGNIFIED, values=values))
             return
         if abs(divided.rows - alone.rows) > 0.5:
             self._end_all(f"the ranks together have {divided.rows:.0f} of the batch's {alone.rows:.0f} rows")
@@ -244,15 +249,12 @@ class ObservedRank(PeerRank):
             ),
         )
 
-    def summary(self) -> str:
+    def summary(self) -> Note:
         """Return what the witness has shown."""
         if not self._agreed:
-            return "no witness has judged the training: it has seen no gradients of the script"
-        trainings = f" of {len(self._trainings)} trainings" if len(self._trainings) > 1 else ""
-        return (
-            f"a witness, the script alone and undivided, had the same gradients and numbers in its first {self._agreed}"
-            f" steps{trainings} (apart by {self._greatest_gap:.1e} at most)"
-        )
+            return Note(code=NoteCode.WITNESS_SAW_NOTHING)
+        values = {"steps": self._agreed, "trainings": len(self._trainings), "gap": self._greatest_gap}
+        return Note(code=NoteCode.WITNESS_AGREED, values=values)
 
 
 def _main_frame() -> Any:

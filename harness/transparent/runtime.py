@@ -14,6 +14,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
+from harness.schema.note import Note, NoteCode
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop
@@ -85,7 +86,7 @@ class Runtime:
     witness: NoWitness = field(default_factory=NoWitness)
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     undivided: ContextVar[bool] = field(default_factory=lambda: ContextVar("undivided", default=False))
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     _seen: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     _quiet: ContextVar[bool] = field(default_factory=lambda: ContextVar("quiet", default=False))
     _trainer: ContextVar[bool] = field(default_factory=lambda: ContextVar("trainer", default=False))
@@ -126,13 +127,13 @@ class Runtime:
         self.collectives.world = world
         self.variables.world = world
 
-    def note(self, sentence: str) -> None:
-        """Print a sentence once, on rank 0's standard error, and keep it for the record."""
-        if sentence in self.notes:
+    def note(self, note: Note) -> None:
+        """Print a note once, on rank 0's standard error, and keep it for the record."""
+        if note in self.notes:
             return
-        self.notes.append(sentence)
+        self.notes.append(note)
         if self.world.rank == 0:
-            print(f"harness: {sentence}", file=sys.stderr, flush=True)
+            print(f"harness: {note}", file=sys.stderr, flush=True)
 
     @property
     def quiet(self) -> bool:
@@ -179,7 +180,7 @@ class Runtime:
     def compute_whole(self, why: str) -> None:
         """Note that batches cannot be divided, and `why`: every rank computes all rows, which count once."""
         self.mixes = True
-        self.note(f"{why}: every rank computes whole batches, which is right but no faster")
+        self.note(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": why}))
 
     def count_step(self, variable: Any = None) -> None:
         """Count a gradient or an optimizer's step of a hand-written loop, also while its graph is being built.

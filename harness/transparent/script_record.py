@@ -1,5 +1,6 @@
 """A run of a user's script as a run record: the epochs of its `fit`, timed on every rank and gathered at its end."""
 
+import dataclasses
 import inspect
 import math
 import os
@@ -21,6 +22,7 @@ from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
+from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
@@ -31,7 +33,7 @@ from harness.schema.data_record import DataRecord
 from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.sweep import Point
-from harness.train.launch_record import disturbances, finite, launch_provenance, rank_record, write_run
+from harness.train.launch_record import apart, disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
 from harness.transparent.keras_data import rows_per_batch
 from harness.transparent.patch import replace
@@ -201,7 +203,7 @@ class FitObservations:
 class ScriptObservations:
     """What one rank has seen of the script. `rows` are the training rows of an epoch over all ranks, 0 if unknown;
     `global_batch` rows of a step; `gpu` what it trained on; `fused` its steps in loops of many; `own_rate` what it says
-    of its speed. Times in seconds."""
+    of its speed; `meter` samples its devices. Times in seconds."""
 
     started: datetime
     fit: FitObservations
@@ -209,12 +211,13 @@ class ScriptObservations:
     global_batch: int
     sha256: str
     reduction: Reduction | None
-    notes: tuple[Note | str, ...]
+    notes: tuple[Note, ...]
     import_s: float
     load_before: float
     gpu: Gpu | None = None
     fused: int = 0
     own_rate: float | None = None
+    meter: EnergyMeter | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,15 +254,26 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
             )
         )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
+    energy = seen.meter.stop(_windows(timed)) if seen.meter else MeasuredEnergy()
     launch = _gather(world, point, seen, timed)
 
     def write() -> None:
         assert launch is not None
         record = _record(point, seen, timed, launch)
+        record = dataclasses.replace(record, energy=energy.devices, notes=(*record.notes, *energy.notes))
         rank_epochs = on_one_clock(launch.steps, launch.clocks)
         write_run(folder, record, [epoch for epochs in rank_epochs for epoch in epochs])
 
     world.on_root(write)
+
+
+def _windows(timed: Sequence[ScriptEpoch]) -> list[tuple[float, float]]:
+    """Return when the rank has trained: from the first of these epochs to the last, or in turns."""
+    turns = current_turns()
+    if turns is not None:
+        return turns.windows
+    last = timed[-1]
+    return [(timed[0].start, last.start + last.seconds + last.evaluate_s)]  # Linux has one clock for both
 
 
 def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]) -> _Launch | None:
@@ -336,7 +350,7 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
         core_ns=launch.core_ns,
         fused_steps=seen.fused,
         own_rate=seen.own_rate,
-        notes=(*notes, *seen.notes),
+        notes=(*notes, *apart(), *seen.notes),
     )
 
 

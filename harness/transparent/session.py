@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current_turns
+from harness.comm.energy_meter import EnergyMeter
 from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from harness.transparent.script_record import FitObservations
 
 
-_UNWATCHED = "no witness has compared the training with that of one process: `harness run` without a record has one"
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 
@@ -67,6 +67,7 @@ class Session:
     _private: bool = False  # all ranks above 0 have trees of their own
     _file_notes: list[Note] = field(default_factory=list)
     _own_rate: OwnRate | None = None
+    _meter: EnergyMeter | None = None
     _found: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
@@ -203,6 +204,8 @@ class Session:
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
         self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
+        if self.settings.record is not None:
+            self._meter = EnergyMeter(self.world, self.gpu)
 
     def _build(self) -> "Runtime":
         from harness.transparent.runtime import Runtime
@@ -298,7 +301,7 @@ class Session:
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
             print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
         if self.settings.record is not None and self.world.size < self.point.layout.ranks:
-            runtime.note("no record is written: ranks have failed")
+            runtime.note(Note(code=NoteCode.NO_RECORD))
         elif self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
@@ -310,7 +313,7 @@ class Session:
         if not any(self.world.comm.allgather(bool(measured.epochs))):
             measured.measure_loop(runtime, self.point, self._batches_of_a_step())
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
-        unwatched = [_UNWATCHED] * (self.world.size > 1 and not HorovodScript.active)
+        unwatched = [Note(code=NoteCode.NO_WITNESS)] * (self.world.size > 1 and not HorovodScript.active)
         factor = self._batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
@@ -331,6 +334,7 @@ class Session:
             gpu=self.gpu,
             fused=0 if runtime.fusion is None else runtime.fusion.count.fused,
             own_rate=None if self._own_rate is None else self._own_rate.value,
+            meter=self._meter,
         )
         write_record(self.world, self.point, seen, folder)
         if self.world.rank == 0:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness.schema.note import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, as_tensors, rows_in
 from harness.transparent.dataset_loop import DatasetLoop
@@ -28,11 +29,7 @@ class StepCalls:
     def divide(self, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks."""
         runtime = self._runtime
-        runtime.note(
-            "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it takes out of "
-            "TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; whatever "
-            "else it computes of a batch is of rank 0's"
-        )
+        runtime.note(Note(code=NoteCode.LOOP_DIVIDED))
         rank, size = runtime.world.rank, runtime.world.size
         share = divide(batch, rank, size)
         runtime.divided += 1
@@ -44,7 +41,7 @@ class StepCalls:
     def options(self, original: Callable[..., Any], function: Any, fn: Callable[..., Any], scope_type: Any) -> Any:
         """Have a compiled function notice that it trains: what is traced is wrapped, inside of autograph."""
         if function._jit_compile:
-            self._runtime.note("jit_compile is left out: XLA has no allreduce on CPUs")
+            self._runtime.note(Note(code=NoteCode.NOT_COMPILED_BY_XLA))
             function._jit_compile = None
         options = original(function, fn, scope_type)
         traced = options.python_function

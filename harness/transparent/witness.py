@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.schema.note import Note, NoteCode
 from harness.transparent.observations import Observation, measures
 from harness.transparent.patch import script_lines
 
@@ -22,10 +23,7 @@ STEPS = 20  # averaged gradients of each training that are compared by default
 NUDGES = "HARNESS_NUDGES"
 """Environment variable of a second witness, which rounds otherwise."""
 
-DRAWN = (
-    "no witness has judged the training: the script draws random numbers in it that do not follow from a row's place, "
-    "so that alone it trains otherwise"
-)
+DRAWN = Note(code=NoteCode.DRAWS_NOT_BY_ROW)
 
 
 class Alone:
@@ -106,8 +104,8 @@ class NoWitness:
     def reads(self) -> None:
         """Note that the script reads a file that rank 0 may have written."""
 
-    def end(self, why: str = "") -> None:
-        """End the witness; `why`, or what it has shown, is printed."""
+    def end(self, why: Note | None = None) -> None:
+        """End the witness; `why`, or what it has shown, is noted."""
 
 
 class PeerRank(NoWitness):

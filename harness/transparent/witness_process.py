@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from harness.schema.note import Note
 from harness.transparent.observations import Observation
 from harness.transparent.run_settings import INPUT
 from harness.transparent.witness import NUDGES, PeerRank
@@ -76,7 +77,7 @@ class WitnessProcess(PeerRank):
         if self._step:
             self.end()
 
-    def end(self, why: str = "") -> None:
+    def end(self, why: Note | None = None) -> None:
         """End this process and those that it has started, which would train on for nobody."""
         if os.getpgrp() == os.getpid():  # as `start_witness` starts it
             os.killpg(0, signal.SIGKILL)

@@ -12,12 +12,13 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.launch_options import build_submission
-from harness.cli.training_options import build_layouts, build_workload
+from harness.cli.training_options import build_layouts
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.submission_settings import Submission, next_command, write_submission
+from tests.labs.asked import asked_sweep
 from tests.labs.factories import write_study
 
 SWEEP = Sweep(
@@ -73,9 +74,8 @@ def again(folder: Path, sweep: Sweep) -> tuple[Sweep, Submission]:
     assert given["results"] == folder.parent
     submission, _ = build_submission(given)
     layouts, _ = build_layouts(given, Submission())
-    asked = {name: given[name] for name in ("repeats", "scaling", "oversubscribe")}
     data_dir = given["data_dir"] and str(given["data_dir"])
-    return Sweep(workload=build_workload(given), layouts=layouts, **asked), replace(submission, data_dir=data_dir)
+    return asked_sweep(given, layouts), replace(submission, data_dir=data_dir)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def check_energy(folder: Path, seconds: float) -> str:
 
 def energy_agrees(run: RunRecord) -> str:
     """Return energy and mean power of a launch's GPU; the counter and the integral must agree."""
-    gpus = [device for device in run.energy if device.device.startswith(("GPU-", "MIG-"))]
+    gpus = [device for device in run.energy if device.is_gpu]
     if not gpus:
         raise Failed(f"the record has no energy of a GPU: {'; '.join(map(str, run.notes))}")
     gpu = gpus[0]

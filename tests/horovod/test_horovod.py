@@ -8,48 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from harness.horovod.exchange import MAX, MIN, Request, _adasum, disagreement, impossible
 from tests.mpi.launch import PROGRAMS, rank_environment, run_ranks
-
-F32 = (("float32", (3, 2)),)
-
-
-def test_requests_that_do_not_fit_are_told_by_name_and_ranks():
-    one = Request("allreduce", "g", shapes=F32)
-    assert disagreement([one, one], [0, 1]) == ""
-    longer = one._replace(shapes=(("float32", (4, 2)),))
-    assert disagreement([one, one, longer], [0, 1, 5]) == (
-        "allreduce 'g': the shape is (3, 2) on rank 0 and (4, 2) on rank 5"
-    )
-    assert "'h'" in disagreement([one, one._replace(name="h")], [0, 1])
-    assert "Min" in disagreement([one._replace(op=MAX), one._replace(op=MIN)], [0, 1])
-    gather = one._replace(kind="allgather")
-    assert disagreement([gather, gather._replace(shapes=(("float32", (4, 2)),))], [0, 1]) == ""
-    assert "after the first" in disagreement([gather, gather._replace(shapes=(("float32", (3, 3)),))], [0, 1])
-    assert disagreement([Request("join", ""), one], [0, 1]) == ""
-    assert "rank 0 has joined" in disagreement([Request("join", ""), gather], [0, 1])
-
-
-@pytest.mark.parametrize(
-    ("request_", "why"),
-    [
-        (Request("alltoall", "a", shapes=F32), "3 rows cannot be divided over 2 ranks"),
-        (Request("alltoall", "a", shapes=F32, extra=(1, 1)), "splits [1, 1] do not divide 3 rows"),
-        (Request("broadcast", "a", root=3, shapes=F32), "root rank 3 is not among ranks [0, 1]"),
-        (Request("reducescatter", "a", shapes=(("float32", ()),)), "of a scalar"),
-        (Request("alltoall", "a", shapes=F32, extra=(1, 2)), ""),
-    ],
-)
-def test_what_cannot_be_done_is_told(request_, why):
-    assert why in impossible(request_, [0, 1])
-    assert bool(why) == bool(impossible(request_, [0, 1]))
-
-
-def test_adasum_adds_what_is_orthogonal_and_averages_what_is_parallel():
-    across = _adasum([np.array([1.0, 0]), np.array([0, 2.0])])
-    along = _adasum([np.array([1.0, 3.0])] * 4)
-    assert across.tolist() == [1, 2]
-    assert along.tolist() == pytest.approx([1, 3])
 
 
 def found(ranks, folder, script, *words):

@@ -1,12 +1,14 @@
 """Sweeps as their folders keep what was asked for."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.training_options import build_layouts, build_workload
-from harness.schema.sweep import Sweep
+from harness.schema.presets import usual_scaling
+from harness.schema.sweep import Layout, Sweep
 from harness.sweep.submission_settings import Submission
 
 
@@ -19,8 +21,16 @@ def asked(line: str) -> Sweep:
     options: dict[str, Any] = sweep_click.make_context("sweep", arguments).params
     layouts, refused = build_layouts(options, Submission())
     assert not refused
+    return asked_sweep(options, layouts)
+
+
+def asked_sweep(options: dict[str, Any], layouts: Sequence[Layout]) -> Sweep:
+    """Return the sweep that the `options` of `harness sweep` stand for, without its data."""
+    workload = build_workload(options)
     return Sweep(
-        workload=build_workload(options),
-        layouts=layouts,
-        **{name: options[name] for name in ("repeats", "scaling", "oversubscribe")},
+        workload=workload,
+        layouts=tuple(layouts),
+        repeats=options["repeats"],
+        scaling=options["scaling"] or usual_scaling(workload.preset),
+        oversubscribe=options["oversubscribe"],
     )

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +17,11 @@ import psutil
 import pytest
 
 from harness.base.cores import usable_cores
+from harness.base.errors import UserError
 from harness.base.turns import Turns, clock
 from harness.schema.record import encode
 from harness.sweep import block_program
+from harness.sweep.device_memory import MemoryUse, holds, parse_memory
 from harness.sweep.referee import run_block
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
@@ -69,8 +72,13 @@ def said(folder: Path, name: str, rank: int = 0) -> dict[str, list[float]]:
     return found
 
 
-def test_a_pause_takes_nothing_of_the_step_that_ended_before_it() -> None:
-    """A step passes where its first gradient is known: most of it comes after that."""
+@pytest.mark.parametrize("device_s", [None, 0.5])
+def test_a_pause_takes_nothing_of_the_step_that_ended_before_it(device_s: float | None) -> None:
+    """A step passes where its first gradient is known: most of it comes after that.
+
+    A device that works on while the host goes on is waited for before a turn's time ends.
+    """
+    synchronise = None if device_s is None else partial(time.sleep, device_s)
     cores, told = ",".join(map(str, sorted(os.sched_getaffinity(0)))), []
 
     def referee() -> None:
@@ -84,6 +92,7 @@ def test_a_pause_takes_nothing_of_the_step_that_ended_before_it() -> None:
         thread = threading.Thread(target=referee)
         thread.start()
         turns = Turns(f"127.0.0.1:{server.getsockname()[1]}:word", 0, 1)
+        turns.synchronise = synchronise
         for step in range(7):  # one waits for the turn, two are its first steps, four are timed
             turns.step()
             time.sleep(0.01)
@@ -93,7 +102,8 @@ def test_a_pause_takes_nothing_of_the_step_that_ended_before_it() -> None:
                 turns.resume(since)
         thread.join()
     word, steps, seconds, *_ = told[-1]
-    assert (word, steps) == ("done", "4") and 0.04 <= float(seconds) < 0.4
+    least = 0.04 + (device_s or 0.0)
+    assert (word, steps) == ("done", "4") and least <= float(seconds) < least + 0.36
 
 
 def test_sets_take_turns_and_what_is_between_is_in_no_time(tmp_path: Path) -> None:
@@ -180,6 +190,68 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
     assert "node a-node-without-an-address has no address" in ended.stdout
     assert {(tmp_path / f"{name}.exit").read_text() for name in "ab"} == {"0\n"}
     assert set(pd.read_parquet(tmp_path / "rounds.parquet")["launch"]) == {"a", "b"}
+
+
+class PlannedDevice:
+    """A device whose memory in use is what is planned: before the first set, and with it."""
+
+    def __init__(self, before: int, with_one: int) -> None:
+        self._uses = [before, with_one]
+
+    def memory(self) -> list[MemoryUse]:
+        return [MemoryUse(used=self._uses.pop(0), total=100)]
+
+
+# A launch that says whether it takes turns, and how many launches train apart in their stead.
+_PLAIN = """
+import json, os, sys
+from harness.base.turns import APART, BLOCK, TURNS
+words = {name: os.environ.get(name) for name in (APART, BLOCK, TURNS)}
+with open(sys.argv[4] + ".words", "w") as file:
+    json.dump([words[APART], words[BLOCK]], file)
+if words[TURNS]:
+    exec(open(sys.argv[4] + ".turns.py").read())
+"""
+
+
+@pytest.mark.parametrize(("with_one", "apart"), [(55, False), (56, True)])
+def test_a_device_that_does_not_hold_all_sets_has_them_train_one_after_the_other(
+    with_one: int, apart: bool, tmp_path: Path
+) -> None:
+    sets = [rank_set(name, tmp_path, program=_PLAIN) for name in ("one", "two")]
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.turns.py").write_text(_RANK)
+    block = TurnBlock(name="b", launches=tuple(sets))
+    end = run_block(block, device=PlannedDevice(before=10, with_one=with_one))
+    assert end.codes == {"one": 0, "two": 0}
+    assert end.turns.empty == apart
+    for name in ("one", "two"):
+        assert json.loads((tmp_path / f"{name}.words").read_text()) == (["2", None] if apart else [None, "b"])
+
+
+def test_a_set_that_finds_no_memory_trains_alone_afterwards(tmp_path: Path) -> None:
+    fails_in_turns = "import os, sys\nsys.exit(1 if os.environ.get('HARNESS_TURNS') else 0)\n"
+    (tmp_path / "two").mkdir()
+    (tmp_path / "one.turns.py").write_text(_RANK)
+    waits = rank_set("one", tmp_path, steps=50, program=_PLAIN)
+    sets = (waits, rank_set("two", tmp_path / "two", program=fails_in_turns))
+    end = run_block(TurnBlock(name="b", launches=sets), device=PlannedDevice(before=0, with_one=0))
+    assert end.codes == {"one": 0, "two": 0}
+    assert end.turns.empty
+
+
+def test_launches_without_an_end_of_their_own_are_refused_where_a_device_does_not_hold_them(tmp_path: Path) -> None:
+    sets = (rank_set("one", tmp_path), rank_set("two", tmp_path))
+    with pytest.raises(UserError, match="BATCH_PER_RANK"):
+        run_block(TurnBlock(name="b", launches=sets, seconds=5.0), device=PlannedDevice(before=10, with_one=90))
+
+
+def test_memory_in_use_is_that_of_the_gpus_that_may_be_used() -> None:
+    answer = "GPU-a, 1000, 80000\nGPU-b, 500, 80000\n"
+    assert parse_memory(answer, {"GPU-b"}) == (MemoryUse(used=500 * 2**20, total=80000 * 2**20),)
+    before = [MemoryUse(used=0, total=100), MemoryUse(used=60, total=100)]
+    with_one = [MemoryUse(used=30, total=100), MemoryUse(used=60, total=100)]
+    assert not holds(before, with_one, 2)  # the second set is on the other device too
 
 
 def test_a_set_that_fails_leaves_the_others_to_go_on(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_two_ranks_train_alike_in_single_and_in_fused_steps(tmp_path):
     assert 0.3 * steps < record.fused_steps < 0.5 * steps  # half of the trainings are watched
 
 
+@pytest.mark.slow  # Python and TensorFlow start anew
 def test_one_rank_trains_alike_in_single_and_in_fused_steps(tmp_path):
     words = [warm_python(), "-c", ALONE, PROGRAMS / "fused_fits.py", *SOME]
     finished = subprocess.run(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.schema.note import Note, NoteCode
 from tests.mpi.launch import run_ranks, warm_python
 from tests.scripts.corpus import scripts
 from tests.scripts.corpus.__main__ import judge, run
@@ -84,7 +85,7 @@ COMPUTED_WHOLE = (
     "training-row-queue",
     "training-test-step-adds-up",
 )
-WHOLE = "every rank computes whole batches"
+WHOLE = str(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": ""}))
 
 
 @pytest.mark.mpi

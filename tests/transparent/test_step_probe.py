@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.compiled_steps import CompiledStep, CompiledSteps
 from harness.transparent.gradient_probe import Trial
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.step_probe import probe_function
-from harness.transparent.training_states import TrainingState
 
 ROWS, COLUMNS = 12, 3
 X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("float32")
@@ -102,29 +100,3 @@ def test_variables_that_a_step_moves_by_rows_ask_for_all_of_them(trial):
         independent, _ = probed(trial, step)
         np.testing.assert_array_equal(variable.numpy(), before)
         assert independent == (variable is sphere)
-
-
-def test_another_model_makes_another_step_and_another_batch_does_not():
-    steps, function = CompiledSteps(SimpleNamespace()), tf.function(lambda model, v, late=False: v)
-    one, two = object(), object()
-    found = [
-        steps.find(function, (one, X), {}),
-        steps.find(function, (one, tf.constant(X[:3])), {}),
-        steps.find(function, (two, X), {}),
-        steps.find(function, (one, X), {"late": True}),
-        steps.find(function, (one, X), {"late": 1}),
-    ]
-    assert found[0] is found[1]
-    assert len(set(found)) == 4
-
-
-def test_a_step_of_a_fixed_number_of_rows_is_whole(trial):
-    notes = []
-    sync = SimpleNamespace(shares_gradients=True)
-    runtime = SimpleNamespace(sync=sync, witness=SimpleNamespace(is_witness=False), compute_whole=notes.append)
-    function = tf.function(lambda v: v, input_signature=[tf.TensorSpec((ROWS, COLUMNS))])
-    function(X)
-    step = CompiledStep(function=function, held=())
-    assert CompiledSteps(runtime).probe(step, (X,), {})
-    assert step.state is TrainingState.WHOLE
-    assert notes == ["the step takes exactly 12 rows"]

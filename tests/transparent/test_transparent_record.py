@@ -1,7 +1,6 @@
 """A user's script as a workload: its point, its record, its report."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from harness.schema.presets import script_workload
 from harness.schema.record import WeightsRecord, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
-from harness.transparent.own_rate import OwnRate
 from tests.labs.factories import make_run, write_report, write_run
 from tests.mpi.launch import PROGRAMS, run_ranks
 
@@ -131,17 +129,6 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
 def test_an_own_rate_that_finds_no_number_is_refused(pattern, why):
     with pytest.raises(UserError, match=why):
         build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
-
-
-def test_the_last_number_that_a_script_prints_is_its_rate(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    rate = OwnRate("images/sec: ([0-9.,]+)")
-    rate.install()
-    print("images/sec: 7.5 +/- 0.0\nno rate here\nimages/", end="")
-    print("sec: 1,250.5")
-    print("images/sec: ,")
-    assert rate.value == 1250.5
-    assert capsys.readouterr().out.count("images/sec") == 3
 
 
 @pytest.mark.mpi  # a record of two ranks, whose exchanges are timed

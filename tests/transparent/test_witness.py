@@ -4,16 +4,13 @@ import random
 import re
 import subprocess
 import sys
-from functools import partial
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from harness.base.cores import usable_cores
-from harness.transparent.observations import Observation, compared, measures
-from harness.transparent.witness import NoWitness
+from harness.schema.note import Note, NoteCode
+from harness.transparent.witness import Alone, NoWitness, PeerRank
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts
 
@@ -130,7 +127,8 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     words = (sys.executable, "-m", "harness", "run", "-n", "2", "--witness", "all", "script.py")
     finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "had the same gradients and numbers in its first 6 steps" in finished.stderr
+    agreed = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0}))
+    assert agreed.partition("apart by")[0] in finished.stderr
     logs = (
         finished.stdout,
         *((tmp_path / "harness-logs" / f"{name}.log").read_text() for name in ("rank-1", "witness")),
@@ -140,76 +138,56 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     assert not first & second or usable_cores() < 2
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int32", "int64", "normal", "dropout"])
-def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch):
-    import tensorflow as tf
-    from tensorflow.python.ops import gen_stateless_random_ops_v2 as room
+class Observer(PeerRank):
+    """A rank that keeps what it would compare."""
 
-    from harness.transparent.draws import ScriptDraws
-    from harness.transparent.rows import Place
+    def __init__(self, steps):
+        super().__init__(steps=steps, over=False)
+        self.observations = []
+        self.rests = 0
 
-    def drawn(rows):
-        shape, seed = (rows, 3, 5), (7, 9)
-        if kind == "dropout":
-            return tf.nn.experimental.stateless_dropout(tf.ones(shape), 0.5, seed)
-        if kind == "normal":
-            return tf.random.stateless_normal(shape, seed)
-        return tf.random.stateless_uniform(shape, seed, 0, 100, kind)
+    def take(self, observation):
+        self.observations.append(observation)
 
-    whole, compiled = drawn(10), tf.function(drawn)
-    place = Place(4, 3, 10, 3)
-    rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
-    runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), loop=True, in_trainer=False)
-    for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
-        monkeypatch.setattr(room, name, partial(ScriptDraws(runtime)._by_place, getattr(room, name)))
-    np.testing.assert_array_equal(drawn(3), whole[4:7])
-    place = Place(tf.constant(6), tf.constant(4), tf.constant(10), None)  # known when it runs
-    np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])
+    def rest(self):
+        self.rests += 1
 
 
-def gradient(*parts):
-    return Observation("gradient", tuple("abcdefgh"[: len(parts)]), np.array([measures(*part) for part in parts]))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_first_gradients_of_each_training_are_looked_at_and_the_numbers_of_their_steps(compiled):
+    observer, variable = Observer(steps=2), tf.Variable([1.0], name="kernel")
+
+    def step(number):
+        (gradient,) = observer.gradients([number * tf.ones([1])], [variable], tf.constant(8.0), "training")
+        return gradient
+
+    function = tf.function(step) if compiled else step
+    for number in (1.0, 2.0, 3.0):
+        assert float(function(tf.constant(number))[0]) == number
+        observer.numbers("step", {"loss": tf.constant(number), "rows": tf.ones([3])})
+    kinds = [(seen.kind, seen.rows) for seen in observer.observations]
+    assert kinds == [("gradient", 8.0), ("number", 0.0), ("gradient", 8.0)]
+    assert observer.over
+    assert observer.rests == 1
 
 
-def test_a_difference_is_found_among_rounding():
-    """Twice as much, and one row of 64 less; not a gradient that is nothing but rounding, nor another order of rows."""
-    rng = np.random.default_rng(0)
-    rows, index = rng.standard_normal((64, 300)).astype("f4"), rng.integers(0, 9, 64)
-    noise = 1e-6 * rng.standard_normal((2, 40)).astype("f4")
-    whole = gradient([rows.mean(0)], [rows, index], [noise[0]])
-    order = rng.permutation(64)
-    assert compared(whole, gradient([rows[order].mean(0)], [rows[order], index[order]], [noise[1]]))[0] < 1e-5
-    assert compared(whole, gradient([2 * rows.mean(0)], [rows, index], [noise[0]]))[1] == "a"
-    apart, name = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
-    assert name == "a"
-    assert 0.01 < apart < 1
-    apart, name = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
-    assert name == "b"
-    assert apart > 0.1
-    gone, rounded = gradient([noise[0]]), gradient([noise[1]])
-    assert compared(gone, rounded)[0] > 1
-    assert compared(gone, rounded, least=0.1)[0] < 1e-3
+def test_each_training_is_judged_for_itself():
+    observer, first, second = Observer(steps=1), tf.Variable([1.0]), tf.Variable([1.0])
+    for variable in (first, first, second):
+        observer.gradients([tf.ones([1])], [variable], None, "training")
+    assert [seen.training for seen in observer.observations] == [0, 1]
 
 
-def test_what_a_session_reads_while_it_is_written_is_not_compared():
-    """TensorFlow reads a count of steps before or after the same run raises it; a loss follows from what is fed."""
-    from harness.transparent.tf1 import _kinds
-
-    v1 = tf.compat.v1
-    with tf.Graph().as_default():
-        inputs = v1.placeholder(tf.float32, [None, 1])
-        loss = tf.reduce_mean(inputs @ v1.get_variable("kernel", [1, 1]))
-        step = v1.train.get_or_create_global_step()
-        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
-        assert "fed" in _kinds(loss.op, set()) and "fed" in _kinds(train, set())
-        assert "fed" not in _kinds(tf.convert_to_tensor(step).op, set())
+def test_a_rank_whose_witness_is_over_looks_at_nothing():
+    rank = PeerRank()
+    assert rank.over
+    gradients = [tf.ones([1])]
+    assert rank.gradients(gradients, [tf.Variable([1.0])]) == gradients
+    assert rank.numbers("step", 1.0) == 1.0
 
 
-def test_numbers_that_overflow_alike_are_equal_and_others_are_not():
-    def number(value):
-        return Observation("number", ("loss",), np.array([[value]]))
-
-    assert compared(number(np.nan), number(np.nan))[0] == 0
-    assert compared(number(np.inf), number(np.inf))[0] == 0
-    assert compared(number(np.nan), number(1.0))[0] == np.inf
-    assert compared(number(1.0), number(1.02))[0] == pytest.approx(0.02 / 1.02)
+def test_without_a_witness_and_alone_everything_comes_back():
+    witness = NoWitness()
+    assert witness.share(7) == 7
+    assert witness.over and not witness.is_witness
+    assert Alone().allgather(3) == [3]

@@ -58,6 +58,7 @@ ADDED = {
     "make sweep DATASET=higgs NODES": "SCHEDULER=slurm",
     "make sweep DATASET=imagenet MODEL=resnet50 GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
     "make sweep SCRIPT=train.py GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
+    "make sweep PRESET=jupiter GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
 }
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",

@@ -1,0 +1,82 @@
+"""What devices do, with planted operations, peaks and energies."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis.device_use import device_uses, joules_per_row, with_device_use
+from harness.analysis.gpu_peaks import PEAKS, gpu_peak
+from harness.analysis.scaling import scale
+from harness.schema.energy import DeviceEnergy
+from harness.schema.record import RunRecord
+from tests.labs.factories import launch_frame, make_launch
+
+ROWS = 6400
+FLOPS = 2e9
+H100 = "NVIDIA H100 80GB HBM3, 81559 MiB, driver 580.159, at most 1980 MHz, 700.00 W"
+
+
+def used(run: RunRecord, *, gpu: str = "", precision: str = "float32", counted: float | None = 3000.0) -> RunRecord:
+    """Return `run` with operations, a GPU and the energy of its device in three epochs."""
+    workload = replace(run.point.workload, precision=precision)
+    energy = DeviceEnergy(host="n", device="GPU-1", seconds=10.0, samples=11, counter_j=counted)
+    ranks = tuple(replace(rank, gpu=gpu) for rank in run.ranks)
+    return replace(run, point=replace(run.point, workload=workload), ranks=ranks, flops_per_row=FLOPS, energy=(energy,))
+
+
+def test_rates_utilisation_and_energy_follow_from_each_other() -> None:
+    runs = [used(make_launch(2, repeat, 2.0), gpu=H100, precision="mixed_float16") for repeat in range(6)]
+    launches = launch_frame(runs)
+    scaling = scale(launches)
+    assert scaling
+    (use,) = device_uses(runs, launches, scaling, None).values()
+    assert use.rows_per_second == pytest.approx(ROWS / 2.0 / 2)
+    assert use.tflops == pytest.approx(FLOPS * ROWS / 2.0 / 2 / 1e12)
+    assert (use.peak_tflops, use.utilisation) == (989.0, pytest.approx(use.tflops / 989.0))
+    assert use.joules_per_row == pytest.approx(3000 / (3 * ROWS))
+    assert use.watts == 300
+    frame = with_device_use(launches, runs, None)
+    assert frame["flop_utilisation"].tolist() == pytest.approx([use.utilisation] * 6)
+    assert frame["joules_per_row"].tolist() == pytest.approx([3000 / (3 * ROWS)] * 6)
+
+
+def test_a_processor_has_a_peak_where_the_user_states_it() -> None:
+    runs = [used(make_launch(1, 0, 2.0), counted=None)]
+    launches = launch_frame(runs)
+    scaling = scale(launches)
+    assert scaling
+    (unknown,) = device_uses(runs, launches, scaling, None).values()
+    assert (unknown.peak_tflops, unknown.utilisation, unknown.joules_per_row) == (None, None, None)
+    (stated,) = device_uses(runs, launches, scaling, 0.1).values()
+    assert stated.utilisation == pytest.approx(FLOPS * ROWS / 2.0 / 0.1e12)
+
+
+def test_the_energy_of_a_launch_in_turns_is_its_power_times_its_time() -> None:
+    """A launch in turns has counters of 10 s only: 300 W for 4 s of an epoch of 6,400 rows, as it ran."""
+    runs = [replace(used(make_launch(1, 0, 2.0)), block="b")]
+    launches = launch_frame(runs).assign(ran_seconds=4.0)
+    assert joules_per_row(launches, runs).tolist() == pytest.approx([300 * 4.0 / ROWS])
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "float32", 494.0),
+        ("NVIDIA H100 PCIe", "mixed_bfloat16", 756.0),
+        ("NVIDIA H100 NVL", "mixed_float16", 835.0),
+        ("NVIDIA H200", "mixed_float16", 989.0),
+        ("NVIDIA A100-SXM4-40GB", "mixed_float16", 312.0),
+        ("NVIDIA A100 80GB PCIe", "float32", 156.0),
+        ("Tesla V100-SXM2-32GB", "mixed_bfloat16", None),
+        ("Tesla V100-SXM2-32GB", "float32", 15.7),
+        ("NVIDIA L40S", "mixed_float16", 362.0),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "mixed_float16", None),
+        ("NVIDIA GeForce RTX 3090", "float32", None),
+    ],
+)
+def test_a_gpu_has_its_vendors_peak(name: str, precision: str, peak: float | None) -> None:
+    assert gpu_peak(f"{name}, 80000 MiB, driver 1, at most 1 MHz, 1 W", precision) == peak
+
+
+def test_16_bit_types_are_at_least_as_fast() -> None:
+    assert all(peak.float16 >= peak.float32 for peak in PEAKS)

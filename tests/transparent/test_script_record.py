@@ -1,0 +1,85 @@
+"""What is timed of a script's training, and the record that is made of it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness.base.cpu_contention import CpuUsage
+from harness.base.errors import SharedError, UserError
+from harness.transparent.script_record import (
+    EpochClock,
+    FitObservations,
+    ScriptEpoch,
+    _columns,
+    _epoch,
+    write_record,
+)
+from tests.labs.alike_ranks import alike_runtime
+
+
+def script_epoch(steps=3, calls=()):
+    usage = CpuUsage.now()
+    return ScriptEpoch(
+        steps=steps,
+        start=10.0,
+        seconds=2.0,
+        evaluate_s=0.0,
+        calls=np.array(calls, float).reshape(-1, 2),
+        logs={"loss": 0.5, "val_accuracy": 0.9},
+        begin=usage,
+        end=usage,
+    )
+
+
+def test_an_epochs_clock_stops_where_its_validation_begins(monkeypatch):
+    moments = iter([10.0, 13.0, 13.0, 17.0])
+    monkeypatch.setattr("harness.transparent.script_record.clock", lambda: next(moments))
+    reduction = SimpleNamespace(take_calls=lambda: np.array([[11.0, 12.0]]))
+    watch = EpochClock(lambda: (reduction,))
+    watch.on_epoch_begin(0)
+    watch.on_train_batch_end(4)
+    watch.on_test_begin()
+    watch.on_epoch_end(0, {"loss": 1})
+    (epoch,) = watch.epochs
+    assert (epoch.steps, epoch.start, epoch.seconds, epoch.evaluate_s) == (5, 10.0, 3.0, 4.0)
+    assert epoch.calls.tolist() == [[1.0, 2.0]]
+    assert epoch.logs == {"loss": 1.0}
+
+
+def test_the_rows_are_those_of_the_first_data_that_a_fit_asks_for():
+    measured = FitObservations(awaiting=True)
+    adapters = iter([SimpleNamespace(_num_samples=100, get_tf_dataset=lambda: None), SimpleNamespace(_num_samples=7)])
+    for _ in range(2):
+        measured._adapter(lambda: next(adapters))
+    assert measured.rows == 100
+    assert not measured.awaiting
+
+
+def test_a_loops_steps_are_epochs_of_its_batches():
+    runtime = alike_runtime()
+    measured = FitObservations(loop_epochs=lambda: [script_epoch(steps=3)])
+    point = SimpleNamespace(scaling="strong", workload=SimpleNamespace(batch_per_rank=None, global_batch=8))
+    measured.measure_loop(runtime, point, 2)
+    assert (measured.batch, measured.rows) == (8, 8 * 3 * 2)
+
+
+def test_a_script_that_has_made_no_step_has_no_record():
+    seen = SimpleNamespace(fit=FitObservations())
+    with pytest.raises(SharedError) as refused:
+        write_record(None, None, seen, None)
+    assert isinstance(refused.value.error, UserError)
+
+
+def test_an_epochs_record_has_every_ranks_times_and_the_callbacks_numbers():
+    record = _epoch(1, script_epoch(), [(2.0, 0.5), (2.1, 0.4)], 4.0)
+    assert record.seconds == (2.0, 2.1)
+    assert record.sync_seconds == (0.5, 0.4)
+    assert (record.train_loss, record.test_accuracy, record.test_loss) == (0.5, 0.9, None)
+    assert record.begin_s == 6.0
+
+
+@pytest.mark.parametrize("calls", [[], [[0.1, 0.2]] * 3])
+def test_steps_have_times_of_calls_where_each_made_one(calls):
+    columns = _columns(1, 2, script_epoch(calls=calls))
+    assert len(columns["step"]) == 3

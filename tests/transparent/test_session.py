@@ -1,0 +1,70 @@
+"""One rank of a script: whether it has a witness, how many batches a step takes, what an error is told as."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.comm.world import World
+from harness.schema.note import NoteCode
+from harness.transparent.file_mechanism import Mechanism, RankFiles
+from harness.transparent.patch import HorovodScript
+from harness.transparent.run_settings import RunSettings
+from harness.transparent.session import Session
+from tests.labs.alike_ranks import AlikeComm
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "train.py").write_text("import keras\n")
+    return tmp_path / "train.py"
+
+
+def session(script, size=2, **settings):
+    world = World(comm=AlikeComm(0, size), rank=0, size=size)
+    point = SimpleNamespace(workload=SimpleNamespace(own_rate=""))
+    return Session(world=world, settings=RunSettings(**settings), script=script, point=point, began=time.monotonic())
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "watched"),
+    [
+        (2, {"witness": "first"}, True),
+        (2, {"witness": "off"}, False),
+        (1, {"witness": "first"}, False),
+        (2, {"witness": "first", "sync": "weights:2"}, False),
+    ],
+)
+def test_several_ranks_that_share_gradients_have_a_witness(script, size, settings, watched):
+    assert session(script, size, **settings)._watched() == watched
+
+
+def test_a_recorded_run_and_a_script_of_horovods_words_have_none(script, tmp_path):
+    assert not session(script, witness="first", record=tmp_path / "record")._watched()
+    script.write_text("import horovod\n")
+    assert not session(script, witness="first")._watched()
+
+
+def test_a_step_takes_as_many_of_the_scripts_batches_as_the_batch_is_whose(script, monkeypatch):
+    assert session(script, batch="per-rank")._batches_of_a_step() == 2
+    assert session(script, batch="global")._batches_of_a_step() == 1
+    monkeypatch.setattr(HorovodScript, "active", True)
+    assert session(script, batch="global")._batches_of_a_step() == 2
+
+
+@pytest.mark.parametrize(("divided", "explained"), [(0, False), (1, True), (2, True), (3, False)])
+def test_an_error_at_the_first_divided_batches_is_told_as_theirs(script, divided, explained):
+    running = session(script)
+    running._found = (SimpleNamespace(divided=divided), None)
+    failure = ValueError("shapes differ")
+    assert isinstance(running.explain(failure), UserError) == explained
+    assert running.explain(KeyboardInterrupt()) is not failure
+
+
+def test_files_that_are_not_apart_are_noted_once(script, capsys):
+    running = session(script)
+    files = RankFiles(mechanism=Mechanism.RECOGNISERS, reason="no namespaces")
+    running._tell_of_files([files, files])
+    assert [note.code for note in running._file_notes] == [NoteCode.FILES_RECOGNISED]
+    assert len(capsys.readouterr().err.splitlines()) == 1

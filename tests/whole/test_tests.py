@@ -1,0 +1,34 @@
+"""Each module of the rooms that change what scripts do has a test that starts no ranks."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = [
+    (room, path.stem)
+    for room in ("transparent", "horovod")
+    for path in sorted((ROOT / "harness" / room).rglob("*.py"))
+    if not path.stem.startswith("__")
+]
+
+
+def marks(nodes):
+    """Return the names of pytest's marks in `nodes`."""
+    found = {node.attr for root in nodes for node in ast.walk(root) if isinstance(node, ast.Attribute)}
+    return found & {"mpi", "e2e", "cluster", "slow", "campaign"}
+
+
+@pytest.mark.parametrize(("room", "module"), MODULES)
+def test_a_module_has_a_test_file_of_its_name_that_starts_no_ranks(room, module):
+    path = ROOT / "tests" / room / f"test_{module}.py"
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert re.search(rf"harness\.{room}\b.*\b{module}\b", text)  # it imports the module
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    pytestmark = [node for node in assigned if getattr(node.targets[0], "id", "") == "pytestmark"]
+    assert not marks(pytestmark)
+    tests = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert any(not marks(test.decorator_list) for test in tests)
