@@ -12,7 +12,6 @@ ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, ab
                                                                                                settings of the probe
 mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
                                                                                                core, check
-is_refuted         points of a sweep      whether a law holds    normal noise of logarithms    laws
 change_points      launches in order      where they change      independent launches          history
 
 The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing Systems", SC'15,
@@ -31,7 +30,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, norm
-from scipy.stats import f as f_distribution
 from scipy.stats import t as student
 
 Values = NDArray[np.float64]
@@ -172,16 +170,6 @@ def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> B
 @cache
 def _student_quantile(level: float, freedom: int) -> float:
     return float(student.ppf(0.5 + level / 2, freedom))
-
-
-def is_refuted(squared_errors: float, freedom: int, *, variance: float, variance_freedom: int) -> bool:
-    """Say whether a law's errors are larger than noise makes them in 1 of 20 sweeps: the F test for lack of fit.
-
-    `squared_errors` is the sum over the points with `freedom` degrees, `variance` that of one point's noise, known from
-    `variance_freedom` degrees (Draper & Smith, "Applied Regression Analysis", 3rd edition, 1998, section 2.1).
-    """
-    limit = freedom * variance * f_distribution.ppf(LEVEL, freedom, variance_freedom)
-    return squared_errors > max(float(limit), 1e-18)  # errors of rounding refute nothing where launches do not differ
 
 
 SHORTEST_STRETCH = 4

@@ -266,7 +266,6 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "nodes": layout.nodes,
             "threads": layout.threads,
             "cores": layout.cores,
-            "equal_shares": layout.shares is None,
             "scaling": run.point.scaling,
             "invalid": "; ".join(run.invalid),
             "steps": run.steps_per_epoch,

@@ -249,7 +249,7 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
     ranks = first["ranks"]
     batch = first["global_batch"]
     flags = []
-    if rows % ranks and first["equal_shares"]:
+    if rows % ranks:
         flags.append(f"{rows:,} rows do not divide by {ranks} ranks")
     if rows % batch and rows != first["rows"]:
         flags.append(f"the last {rows % batch:,} rows of an epoch fill no batch of {batch:,} and are left out")

@@ -74,7 +74,7 @@ def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Swe
     layout = run.point.layout
     fit = max(1, (psutil.cpu_count(logical=False) or 1) // layout.threads)
     if here and layout.ranks > fit:
-        layout = replace(layout, nodes=fit, ranks_per_node=1, shares=None, last_node=None)
+        layout = replace(layout, nodes=fit, ranks_per_node=1, last_node=None)
         workload = replace(workload, batch_per_rank=None, global_batch=run.global_batch)
     source = locate(workload, data_dir)
     if source.sha256 != run.data.sha256:

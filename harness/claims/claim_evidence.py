@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimEvidence:
-    """One sweep's valid launches of one kind of unit, with equal shares of the rows and as many cores for each rank.
+    """One sweep's valid launches of one kind of unit, with as many cores for each rank.
 
     `launches` and `epochs` are their rows of `frames.launch_frame` and `frames.epoch_frame`, `threads` the cores of
     a rank.
@@ -107,7 +107,7 @@ def evidence_of(loaded: Loaded) -> tuple[ClaimEvidence, ...]:
 
     Of several numbers of threads for each rank those with the most rank counts count, then the fewest threads.
     """
-    valid = [run for run in loaded.valid if run.point.layout.shares is None and run.point.workload.has_known_data]
+    valid = [run for run in loaded.valid if run.point.workload.has_known_data]
     evidence = []
     for gpus in (0, 1):
         runs = [run for run in valid if run.point.layout.gpus_per_rank == gpus]

@@ -6,8 +6,9 @@ import click
 
 from harness.base.context import Context
 from harness.cli.answer_output import answering
-from harness.cli.common_options import base_option, context_options, style_option
+from harness.cli.common_options import base_option, beyond_network_option, context_options, style_option
 from harness.cli.format_options import format_options
+from harness.cli.network import find_network
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, plain
 from harness.report.exports import joined
@@ -19,13 +20,17 @@ from harness.report.exports import joined
 @context_options("results", "reports")
 @base_option
 @style_option
+@beyond_network_option
 @answering
-def report_command(sweep: tuple[str, ...], context: Context, base: int | None, style: str) -> Answer:
+def report_command(
+    sweep: tuple[str, ...], context: Context, base: int | None, style: str, network: str | None
+) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
     from harness.report.sweep_page import report_sweep
 
     folders = [find_sweep(name, context.results) for name in sweep or (None,)]
-    answers = [report_sweep(folder, context.reports, base=base, style=style) for folder in folders]
+    links = find_network(network, context.results) if network else None
+    answers = [report_sweep(folder, context.reports, base=base, style=style, network=links) for folder in folders]
     for answer in answers[:-1]:
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
         click.echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")

@@ -140,7 +140,7 @@ def _run(
         if not SweepFolder(folder).has_launches:  # none was started
             raise
         problem = str(error)
-    return replace(report_sweep(folder, context.reports, network=network, keep=True), problem=problem)
+    return replace(report_sweep(folder, context.reports, network=network), problem=problem)
 
 
 def _planned(plan: "SweepPlan") -> Answer:

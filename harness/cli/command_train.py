@@ -27,7 +27,6 @@ from harness.transparent.run_settings import RunSettings
 @context_options("data_dir")
 @defaulted("--threads", type=int, default=1, help="TensorFlow threads per rank.")
 @defaulted("--gpus-per-rank", type=click.IntRange(0, 1), default=0, help="1: train on GPUs.")
-@click.option("--shares", help="Unequal parts of the rows for unequal devices, such as 2:1:1.")
 @click.option("--point", "point_file", type=UserPath(), help="Train this point; a sweep writes it.")
 @click.option("--record", type=UserPath(), help="Write the run's record into this new folder.")
 @defaulted(
@@ -95,7 +94,6 @@ def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: 
         return point
     from harness import datasets
     from harness.comm.mpi_library import mpi_version
-    from harness.sweep.plan import parse_shares
 
     workload = build_workload(options)
     source = datasets.locate(workload, data_dir)
@@ -104,8 +102,5 @@ def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: 
     if source.name == datasets.FILE:
         for line in datasets.own_file_lines(datasets.prepare(source).record):
             click.echo(line)
-    shares = parse_shares(options["shares"]) if options["shares"] else None
-    layout = Layout(
-        nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"], shares=shares
-    )
+    layout = Layout(nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"])
     return Point(workload=workload, layout=layout, data_id=source.data_id, code=code_identity(workload, mpi_version()))

@@ -72,12 +72,11 @@ class LaunchRank:
         from harness.comm.world import check_world_size
         from harness.train.elastic import Survivor
 
-        layout = self.point.layout
         folder = self._hang_reports
-        check_world_size(self.world, layout.ranks)
+        check_world_size(self.world, self.point.layout.ranks)
         self.world.on_root(self._check_survival)
         self.world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
-        team = Team(self.world.comm, layout.shares or (1,) * layout.ranks, self.patience_s, folder)
+        team = Team(self.world.comm, self.patience_s, folder)
         show = functools.partial(_show_epoch, self.point.workload.epochs)
         survivor = Survivor(team=team, point=self.point, data_dir=self.data_dir, report=show)
         lost = survivor.run(lambda world, outcome: self._finish(world, outcome, import_s, team.confirm))

@@ -96,7 +96,6 @@ layout_options = with_options(
     ),
     spread("--threads", common=True, default="1", show_default=True, help="Cores, and TensorFlow threads, of a rank."),
     spread("--zip", "zipped", is_flag=True, help="Take the lists one by one, not every combination."),
-    spread("--shares", help="Unequal parts of the rows, one per rank: 2:1:1."),
 )
 
 
@@ -106,7 +105,7 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tu
     Raises:
         UserError: a count is wrong, or no combination can be.
     """
-    from harness.sweep.plan import Axes, combine, parse_shares
+    from harness.sweep.plan import Axes, combine
 
     counts = {
         name: parse_counts(name.upper(), options[name]) if options[name] else ()
@@ -128,5 +127,4 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tu
         if submission.scheduler == "local":  # on one machine its cores stand for nodes
             most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])))
         counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
-    shares = parse_shares(options["shares"]) if options["shares"] else None
-    return combine(Axes(**counts, zipped=options["zipped"]), limit, shares)
+    return combine(Axes(**counts, zipped=options["zipped"]), limit)

@@ -42,12 +42,10 @@ _NOTICE_S = 2.0  # for MPI to learn of a failure
 class Member:
     """One process. `slot` is its rank among those that train; slot 0 reports and writes.
 
-    `share` is its part of the rows, in relation to the others'; process `pid` of its host `began` at that time (s) and
-    would leave the file `segment` in shared memory.
+    Process `pid` of its host `began` at that time (s) and would leave the file `segment` in shared memory.
     """
 
     slot: int
-    share: int
     host: str
     pid: int
     began: float
@@ -87,14 +85,13 @@ class Team:
     `folder` is where their watches meet (`harness.comm.hang`).
     """
 
-    def __init__(self, comm: "MPI.Intracomm", shares: Sequence[int], patience_s: float, folder: Path) -> None:
+    def __init__(self, comm: "MPI.Intracomm", patience_s: float, folder: Path) -> None:
         rank = comm.Get_rank()
         self.comm = comm
         self.patience_s = patience_s
         self.folder = folder
         self.member = Member(
             slot=rank,
-            share=shares[rank],
             host=os.uname().nodename,
             pid=os.getpid(),
             began=psutil.Process().create_time(),

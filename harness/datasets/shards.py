@@ -18,15 +18,15 @@ _WORDS = 4  # 64-bit words that one Philox counter step yields
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shards:
-    """The division of `rows` rows over ranks for a global batch of `batch` rows.
+    """The division of `rows` rows over `ranks` for a global batch of `batch` rows, in equal parts.
 
-    `shares` holds one positive weight per rank: equal numbers for equal parts. Where rows or batch do not
-    divide, parts differ by at most one lane, and a rank may own none: it takes part in every step with no rows.
+    Where rows or batch do not divide, parts differ by at most one lane, and a rank may own none: it takes part in every
+    step with no rows.
     """
 
     rows: int
     batch: int
-    shares: tuple[int, ...]
+    ranks: int
 
     @property
     def full_steps(self) -> int:
@@ -81,7 +81,7 @@ class Shards:
         return full, visits[lengths == longest, self.full_steps]
 
     def _first_lane(self, rank: int) -> int:
-        return self.batch * sum(self.shares[:rank]) // sum(self.shares)
+        return self.batch * rank // self.ranks
 
     def _first_row(self, lane: int) -> int:
         return lane * self.rows // self.batch

@@ -275,7 +275,7 @@ def _form_team() -> Team | None:
             )
             return None
         atexit.register(_leave)
-        _team = Team(global_process_set.exchange.comm, (1,) * size(), host.patience_s, host.folder)
+        _team = Team(global_process_set.exchange.comm, host.patience_s, host.folder)
     return _team
 
 

@@ -1,7 +1,4 @@
-"""What is predicted: `harness predict`'s curves, and the tables of a sweep's page.
-
-All with what it rests on, and predictions scored by what was measured since.
-"""
+"""What is predicted: `harness predict`'s curves, and the table of a sweep's page, with what they rest on."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +9,10 @@ from harness.analysis import numbers
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes
 from harness.prediction.extrapolation import Extrapolation
-from harness.prediction.kept_extrapolation import ExtrapolationScore
-from harness.prediction.network_reference import NetworkReference
 from harness.prediction.predicted_curve import PredictedCurve
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, PageFigure, Prose, Section, Table
-from harness.report.cells import predicted_cell, ratio_cell, seconds_cell
+from harness.report.cells import predicted_cell, seconds_cell
 from harness.report.rank_axes import rank_axis, speedup_axis
 from harness.report.svg import MUTED, draw, mark
 
@@ -173,70 +168,4 @@ def extrapolation_table(series: Extrapolation, names: Mapping[str, str]) -> Tabl
         left=0,
         texts=(1,),
         note=" ".join(series.rests),
-    )
-
-
-def extrapolation_scores(scores: Sequence[ExtrapolationScore]) -> Table:
-    """Return what was predicted beyond the machine beside what was measured since."""
-    inside = sum(score.covered for score in scores)
-    return Table(
-        title="Predicted beyond the machine, measured since",
-        headings=(
-            "Ranks",
-            "Where",
-            "Predicted\nspeedup",
-            "Measured\nspeedup",
-            "Error of the\nprediction",
-            "Within the\nband",
-        ),
-        rows=[
-            (
-                str(score.predicted.ranks),
-                score.where,
-                ratio_cell(score.predicted.speedup, score.predicted.speedup_interval, computed=True),
-                ratio_cell(score.measured.speedup, score.measured.speedup_interval),
-                Cell(text=f"{100 * score.error:+.1f} %", value=score.error),
-                "yes" if score.covered else "no",
-            )
-            for score in scores
-        ],
-        left=0,
-        texts=(1, -1),
-        note=f"{inside} of {len(scores)} measured speedups lie within the predicted band.",
-    )
-
-
-def reference_table(reference: NetworkReference) -> Table:
-    """Return what a step would take by this machine's network, beside what was measured."""
-    return Table(
-        title="Reference by this machine's network",
-        headings=(
-            "Ranks",
-            "Computation\nof a step",
-            "Slowest\nrank",
-            "Allreduce",
-            "Reference of\na step",
-            "Measured\nstep",
-            "Reference of\nthe speedup",
-            "Measured\nspeedup",
-        ),
-        rows=[
-            (
-                str(computed.point.ranks),
-                seconds_cell(computed.compute_s, computed=True),
-                seconds_cell(computed.straggler_s, computed=True),
-                seconds_cell(computed.allreduce_s, computed=True),
-                seconds_cell(computed.step_s, computed=True),
-                seconds_cell(computed.point.step_seconds),
-                ratio_cell(computed.speedup, computed=True),
-                ratio_cell(computed.point.speedup),
-            )
-            for computed in reference.points
-        ],
-        left=0,
-        texts=(),
-        note=f"What a step would take with the computation of {reference.base}, the wait for the slowest of p ranks "
-        f"from the measured distribution of compute times, and the cheapest allreduce with {reference.network}. "
-        "Computed, not measured, and not a bound: cores that share memory and clock are not in it, and an allreduce in "
-        "shared memory may be faster.",
     )

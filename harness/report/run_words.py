@@ -121,8 +121,6 @@ def layout_words(layout: Layout, one_machine: bool) -> str:
     words = f"{ranks}, {numbers.plural(layout.threads, 'thread')}{per_rank}"
     if layout.gpus_per_rank:
         words += f", {numbers.plural(layout.gpus_per_rank, 'GPU')}{per_rank}"
-    if layout.shares:
-        words += f", rows {':'.join(map(str, layout.shares))}"
     return words
 
 

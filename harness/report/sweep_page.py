@@ -15,7 +15,6 @@ from harness.analysis.report_times import IMAGES, has_report_time, report_times
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
 from harness.prediction.extrapolation import Extrapolation, extrapolate
-from harness.prediction.kept_extrapolation import keep_extrapolation, stated_before
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
@@ -42,14 +41,13 @@ def report_sweep(
     base: int | None = None,
     style: str = SCREEN,
     network: Network | None = None,
-    keep: bool = False,
 ) -> Answer:
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return what it says.
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
     that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
     oversubscribe. `style` as in `publish.write_page`. Counts that could not run are predicted, also over a `network`
-    and what it is; `keep` writes that into the sweep's folder, to be scored by what is measured later.
+    and what it is.
 
     Raises:
         UserError: the sweep is not a folder or holds nothing to report, `base` has no valid launch, or the report
@@ -63,8 +61,6 @@ def report_sweep(
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
     check_replaceable(target)
     measured = _measure(loaded, base, network)
-    if keep:
-        keep_extrapolation(loaded, measured.predicted)
     return write_page(_answer(loaded, target, measured), reports, style=style)
 
 
@@ -93,8 +89,6 @@ def _measure(loaded: Loaded, base: int | None, network: Network | None) -> _Meas
     if skipped and last and (last.efficiency or 0) > DOUBTFUL:
         return _Measured(launches=launches, scaling=scaling, why_not_predicted="Nothing is predicted from it.")
     predicted, why_not = extrapolate(loaded, scaling, skipped, *(network or ()))
-    if network is None:
-        predicted += stated_before(loaded, scaling)
     return _Measured(launches=launches, scaling=scaling, predicted=predicted, why_not_predicted=why_not)
 
 

@@ -8,7 +8,6 @@ from harness.analysis import numbers
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.prediction.extrapolation import Extrapolation
-from harness.prediction.kept_extrapolation import score_extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
 from harness.report.answer import Card, Element, Items, Section
 from harness.report.device_sections import device_sections
@@ -16,7 +15,7 @@ from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
-from harness.report.predict_page import extrapolation_scores, extrapolation_table, reference_table
+from harness.report.predict_page import extrapolation_table
 from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
@@ -29,11 +28,10 @@ _LAUNCH_PARTS = (
 
 
 def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
-    """Return what was measured: scaling, time, laws, prediction, learning."""
+    """Return what was measured: scaling, prediction, time, learning."""
     figures = draw_figures(view)
     scaling = [_scaling_table(view), *figures["scaling"]]
     predicted = [extrapolation_table(series, view.names) for series in view.extrapolations]
-    laws = [*_laws(view), *figures["laws"]]
     learning = [*_learning_tables(view), *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
@@ -42,8 +40,6 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
         *device_sections(loaded.valid, view, loaded.peak_tflops),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
-        Section(title="Laws" if view.fits else "", name="fits", elements=laws),
-        Section(title="Prediction, made before", name="prediction", elements=_scored_predictions(loaded, view)),
         Section(title="Loss and accuracy", name="learning", elements=learning),
     ]
 
@@ -65,15 +61,6 @@ def _time_tables(loaded: Loaded, view: SweepView) -> list[Element]:
     return tables
 
 
-def _laws(view: SweepView) -> list[Element]:
-    tables: list[Element] = []
-    if view.fits:
-        tables.append(sweep_tables.laws_table(view.fits, view.scaling))
-    if view.scaling.others and view.reference:
-        tables.append(reference_table(view.reference))
-    return tables
-
-
 def _learning_tables(view: SweepView) -> list[Element]:
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
     if view.runs[0].point.workload.script:
@@ -81,14 +68,6 @@ def _learning_tables(view: SweepView) -> list[Element]:
     if view.targets and view.goal is not None:
         tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))
     return tables
-
-
-def _scored_predictions(loaded: Loaded, view: SweepView) -> list[Element]:
-    """Return the kept prediction of counts that could not run, scored by what was measured since."""
-    first = view.launches[view.launches["valid"]].groupby("layout")["started"].min()
-    starts = {str(layout): start for layout, start in first.items()}
-    since = score_extrapolation(loaded, view.scaling, starts)
-    return [extrapolation_scores(since)] if since else []
 
 
 def condition_sections(

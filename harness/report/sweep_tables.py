@@ -7,7 +7,6 @@ import pandas as pd
 
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.scaling_laws import Fit
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report.answer import Cell, Table
 from harness.report.cells import NOT_MEASURED, percent_cell, predicted_cell, ratio_cell, seconds_cell
@@ -201,33 +200,6 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
         rows.append([str(row["ranks"]), names[row["layout"]], *cells])
     headings = ("Ranks", "Layout", *(part.label.capitalize() for part in parts))
     return Table(title=title, headings=headings, rows=rows, left=0, texts=(1,), note=note)
-
-
-def laws_table(fits: Sequence[Fit], scaling: Scaling) -> Table:
-    """Return the laws that were fitted, with their coefficients and whether the measurements agree with them."""
-    law = (
-        "Amdahl: time = t1 (s + (1 - s)/p), with log2 p: + t1 c log2 p."
-        if scaling.scaling == "strong"
-        else "Gustafson: rate = r1 (p - s (p - 1)). Log2 p: time = t1 (1 + c log2 p)."
-    )
-    rows = []
-    for fit in fits:
-        coefficients = [f"{estimate.name} {numbers.significant(estimate.value)}" for estimate in fit.estimates]
-        error = Cell(text=numbers.NONE)
-        if fit.worst_error > 1e-9:
-            error = Cell(text=numbers.percent(fit.worst_error, 1), note=f"at {numbers.ranks(fit.worst_ranks)}")
-        rows.append((fit.law, "; ".join(coefficients), error, f"no: {fit.doubt}" if fit.doubt else "yes"))
-    return Table(
-        title="Laws",
-        headings=("Law", "Coefficients", "Largest error\nof the fit", "Do the points agree with it?"),
-        rows=rows,
-        left=2,
-        note=f"{law} USL (Gunther): rate = r1 p / (1 + a (p - 1) + b p (p - 1)), a contention, b coherency. Fitted "
-        "by least squares of relative errors to geometric means over whole repeats of launches (with fewer than 6 of "
-        "them to medians, untested), without points of another session than the base's. A law whose errors are beyond "
-        "the noise of launches within their repeats (F test for lack of fit, 5 %) is refuted. Several laws can agree "
-        "with the same points and differ beyond them, so none is drawn there.",
-    )
 
 
 def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) -> Table:

@@ -6,10 +6,8 @@ from harness.analysis.accuracy_times import TimeToAccuracy, default_accuracy, sp
 from harness.analysis.frames import curve_frame, final_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame
-from harness.analysis.scaling_laws import fit_laws
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.prediction.extrapolation import Extrapolation
-from harness.prediction.network_reference import network_reference
 from harness.report.figures import SweepView
 from harness.report.run_words import layout_words, on_one_machine
 from harness.report.sweep_sentences import subject
@@ -37,8 +35,6 @@ def view_of(
         curves=curve_frame(loaded.epochs),
         final=final_frame(launches),
         scaling=scaling,
-        fits=fit_laws(scaling, launches),
-        reference=network_reference(loaded, scaling),
         extrapolations=predicted,
         costs=overheads(scaling, launches, PARTS),
         goal=goal,

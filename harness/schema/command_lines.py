@@ -129,8 +129,8 @@ def _layout_words(layouts: Sequence[Layout]) -> Iterator[Words]:
 
 def _filled_alike(layout: Layout, layouts: Sequence[Layout]) -> list[Layout]:
     """Return those of `layouts` that fill their nodes as `layout` does: with as many ranks a node, or all on one."""
-    kind = (layout.threads, layout.gpus_per_rank, layout.shares)
-    same = [peer for peer in layouts if (peer.threads, peer.gpus_per_rank, peer.shares) == kind]
+    kind = (layout.threads, layout.gpus_per_rank)
+    same = [peer for peer in layouts if (peer.threads, peer.gpus_per_rank) == kind]
     per_node = max(peer.ranks_per_node for peer in same)
     return [peer for peer in same if peer.ranks_per_node == min(peer.ranks, per_node)]
 
@@ -140,38 +140,32 @@ def _units_words(layout: Layout, filled: Sequence[Layout]) -> Words:
     name = "GPUS" if layout.gpus_per_rank else "CORES"
     units = [peer.ranks if layout.gpus_per_rank else peer.cores for peer in filled]
     per_node = max(peer.ranks_per_node for peer in filled)
-    return [(name, _list(units)), *_rank_words([per_node], [layout.threads], layout.shares, always=True)]
+    return [(name, _list(units)), *_rank_words([per_node], [layout.threads], always=True)]
 
 
 def _nodes_words(layouts: Sequence[Layout]) -> Iterator[Words]:
     """Yield the settings of layouts by their nodes: one where they are all combinations of some counts."""
-    nodes_by_kind: dict[tuple[int, int, tuple[int, ...] | None], list[int]] = {}
-    shares_of_all = next((layout.shares for layout in layouts if layout.shares), None)
-    for layout in layouts:  # a single rank has no parts, whatever is asked for
-        shares = shares_of_all if layout.ranks == 1 else layout.shares
-        nodes_by_kind.setdefault((layout.ranks_per_node, layout.threads, shares), []).append(layout.nodes)
-    per_node_counts = sorted({per_node for per_node, _, _ in nodes_by_kind})
-    thread_counts = sorted({threads for _, threads, _ in nodes_by_kind})
-    product = set(itertools.product(per_node_counts, thread_counts, [None]))
+    nodes_by_kind: dict[tuple[int, int], list[int]] = {}
+    for layout in layouts:
+        nodes_by_kind.setdefault((layout.ranks_per_node, layout.threads), []).append(layout.nodes)
+    per_node_counts = sorted({per_node for per_node, _ in nodes_by_kind})
+    thread_counts = sorted({threads for _, threads in nodes_by_kind})
+    product = set(itertools.product(per_node_counts, thread_counts))
     same_nodes = len({frozenset(nodes) for nodes in nodes_by_kind.values()}) == 1
     if len(nodes_by_kind) > 1 and set(nodes_by_kind) == product and same_nodes:
         nodes = next(iter(nodes_by_kind.values()))
-        yield [("NODES", _list(nodes)), *_rank_words(per_node_counts, thread_counts, None)]
+        yield [("NODES", _list(nodes)), *_rank_words(per_node_counts, thread_counts)]
         return
-    for (per_node, threads, shares), nodes in nodes_by_kind.items():
-        yield [("NODES", _list(nodes)), *_rank_words([per_node], [threads], shares)]
+    for (per_node, threads), nodes in nodes_by_kind.items():
+        yield [("NODES", _list(nodes)), *_rank_words([per_node], [threads])]
 
 
-def _rank_words(
-    per_node: Sequence[int], threads: Sequence[int], shares: tuple[int, ...] | None, *, always: bool = False
-) -> Words:
+def _rank_words(per_node: Sequence[int], threads: Sequence[int], *, always: bool = False) -> Words:
     words: Words = []
     if always or list(per_node) != [1]:
         words.append(("RANKS_PER_NODE", _list(per_node)))
     if list(threads) != [1]:
         words.append(("THREADS", _list(threads)))
-    if shares:
-        words.append(("SHARES", ":".join(map(str, shares))))
     return words
 
 

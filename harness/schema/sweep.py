@@ -16,19 +16,17 @@ from harness.schema.workload import Workload
 class Layout:
     """Nodes, ranks per node, threads (= cores) per rank and GPUs per rank of one launch.
 
-    `shares` gives ranks unequal parts of the rows, in proportion (paper A's promised feature for unequal
-    devices); None means equal parts. `last_node` is the number of ranks on the last node where they do not
-    fill it (10 ranks at 4 per node: 2), None where they do.
+    `last_node` is the number of ranks on the last node where they do not fill it (10 ranks at 4 per node: 2), None
+    where they do.
 
     Raises:
-        UserError: a count is out of range or the shares do not match the ranks.
+        UserError: a count is out of range.
     """
 
     nodes: int
     ranks_per_node: int = 1
     threads: int = 1
     gpus_per_rank: int = 0
-    shares: tuple[int, ...] | None = None
     last_node: int | None = None
 
     def __post_init__(self) -> None:
@@ -39,13 +37,6 @@ class Layout:
             raise UserError(f"gpus per rank {self.gpus_per_rank} is out of range: a rank trains on 1 GPU or on none")
         if self.last_node is not None and (self.nodes == 1 or not 1 <= self.last_node < self.ranks_per_node):
             raise UserError(f"last node {self.last_node} must hold fewer than {self.ranks_per_node} ranks, at least 1")
-        if self.shares is not None:
-            if len(self.shares) != self.ranks:
-                raise UserError(
-                    f"shares {self} has {len(self.shares)} parts for {self.ranks} ranks: give one part per rank"
-                )
-            if min(self.shares) < 1:
-                raise UserError(f"shares {self} has a part below 1: give every rank at least 1")
 
     @property
     def ranks(self) -> int:
@@ -64,8 +55,7 @@ class Layout:
             text += f" on {self.nodes} node{'' if self.nodes == 1 else 's'}"
             text += f" ({self.last_node} on the last)" if self.last_node else ""
         text += f" x {self.threads} threads" if self.threads > 1 else ""
-        text += " x 1 GPU" if self.gpus_per_rank else ""
-        return text + (f" with shares {':'.join(map(str, self.shares))}" if self.shares else "")
+        return text + (" x 1 GPU" if self.gpus_per_rank else "")
 
 
 def layout_order(layout: Layout) -> tuple[int, int, int, str]:

@@ -93,16 +93,6 @@ class SweepFolder:
         return self.path / ".submitting"
 
     @property
-    def prediction(self) -> Path:
-        """What was predicted before the launches."""
-        return self.path / "prediction.json"
-
-    @property
-    def extrapolation(self) -> Path:
-        """What was predicted beyond the measured counts."""
-        return self.path / "beyond.json"
-
-    @property
     def analysis(self) -> Path:
         """How many seconds drawing its report took."""
         return self.path / "analysis.json"

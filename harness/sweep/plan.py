@@ -54,16 +54,13 @@ class Axes:
         yield from zip(*(counts if len(counts) > 1 else counts * longest for counts in lists), strict=True)
 
 
-def combine(
-    axes: Axes, limit: Partition | None, shares: tuple[int, ...] | None = None
-) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+def combine(axes: Axes, limit: Partition | None) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
     """Return the layouts of `axes`, and why the other combinations cannot be.
 
-    Where ranks per node are left open, cores and GPUs fill the nodes of the partition `limit`. A single rank
-    has no shares: it is the base of the others.
+    Where ranks per node are left open, cores and GPUs fill the nodes of the partition `limit`.
 
     Raises:
-        UserError: no combination can be, or the shares do not match the ranks.
+        UserError: no combination can be.
     """
     layouts: dict[Layout, None] = {}
     refused: list[str] = []
@@ -74,8 +71,6 @@ def combine(
         except UserError as error:
             refused.append(str(error))
             continue
-        if shares is not None and layout.ranks > 1:
-            layout = replace(layout, shares=shares)
         layouts[layout] = None
     if not layouts:
         raise UserError(f"no combination can run: {refused[0]}")
@@ -143,14 +138,6 @@ def current(sweep: Sweep) -> Sweep:
         UserError: a file of the user's code cannot be read.
     """
     return replace(sweep, code=code_identity(sweep.workload, mpi_version()))
-
-
-def parse_shares(text: str) -> tuple[int, ...]:
-    """Parse ``2:1:1``, one part of the rows per rank; raise a UserError if it is not a list of counts of at least 1."""
-    parts = text.split(":")
-    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise UserError(f"SHARES={text} is not a list of parts: write one count of at least 1 per rank, such as 2:1:1")
-    return tuple(int(part) for part in parts)
 
 
 def split_runnable(

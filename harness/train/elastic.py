@@ -167,7 +167,7 @@ class Survivor:
     def _prepare(self, world: World) -> Replica:
         """Divide the rows again, build the replica, and give it the state of the rank that has made most steps."""
         begin = time.perf_counter()
-        data = load_shard(world, self.point, self.data_dir, tuple(member.share for member in self.team.trainers))
+        data = load_shard(world, self.point, self.data_dir)
         if data.files is not None:
             raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
         replica = prepare_replica(world, self.point, data, warm=self.team.complete)

@@ -46,8 +46,8 @@ class RankData:
     files: npt.NDArray[np.bytes_] | None = None
 
 
-def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[int, ...] | None = None) -> RankData:
-    """Prepare the data once and return this rank's part of it; `shares` are the ranks' where it is not all of them.
+def load_shard(world: World, point: Point, data_dir: Path | None) -> RankData:
+    """Prepare the data once and return this rank's part of it; `world` may have fewer ranks than the point's layout.
 
     Raises:
         SharedError: the data is absent or damaged, or has fewer rows than asked for.
@@ -56,7 +56,7 @@ def load_shard(world: World, point: Point, data_dir: Path | None, shares: tuple[
     scatter = point.workload.distribution == "scatter" and world.size > 1
     source, head = world.on_root(lambda: _prepare_once(point, data_dir))
     prepared = head if scatter and world.rank else datasets.prepare(source)
-    shards = _shards(point, prepared.record.train_rows, shares)
+    shards = _shards(point, prepared.record.train_rows, world.size)
     record, samples = prepared.record, point.workload.samples
     if prepared.files is not None and samples is not None:
         # Where images are decoded, few are tested on as on few trained.
@@ -93,7 +93,7 @@ def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSou
     """Return the source, and what is prepared of it with no rows: only their shapes and types are left."""
     source = datasets.locate(point.workload, data_dir, point.data_id)
     prepared = datasets.prepare(source)
-    _shards(point, prepared.record.train_rows)
+    _shards(point, prepared.record.train_rows, point.layout.ranks)
     train_x, train_y, test_x, test_y = (
         np.empty((0, *array.shape[1:]), array.dtype)
         for array in (prepared.train_x, prepared.train_y, prepared.test_x, prepared.test_y)
@@ -102,14 +102,12 @@ def _prepare_once(point: Point, data_dir: Path | None) -> tuple[datasets.DataSou
     return source, head
 
 
-def _shards(point: Point, available: int, shares: tuple[int, ...] | None = None) -> Shards:
-    workload, layout = point.workload, point.layout
+def _shards(point: Point, available: int, ranks: int) -> Shards:
+    workload = point.workload
     rows = workload.samples or available
     if rows > available:
         raise UserError(f"SAMPLES={rows} is more than the {available} training rows of {workload.dataset}")
-    shards = Shards(
-        rows=rows, batch=workload.batch(layout.ranks), shares=shares or layout.shares or (1,) * layout.ranks
-    )
+    shards = Shards(rows=rows, batch=workload.batch(point.layout.ranks), ranks=ranks)
     if workload.drop_remainder and not shards.full_steps:
         raise UserError(
             f"SAMPLES={rows} does not fill one global batch of {shards.batch} and partial batches are dropped: "

@@ -51,6 +51,17 @@ def row_orders(samples: int, batch: int, shuffle: object) -> tf.data.Dataset | N
     return None
 
 
+def is_repeated(orders: tf.data.Dataset) -> bool:
+    """Tell whether every iterator of `orders` (`row_orders`) draws the same order.
+
+    TensorFlow makes a data set's function anew for each of its iterators, so that a shuffle with a seed begins again
+    from its seed: it has one wherever `tf.random.set_seed` has been called. Without a shuffle nothing is drawn.
+    """
+    nodes = orders._map_func.function.graph.as_graph_def().node
+    shuffles = [node for node in nodes if node.op == "RandomShuffle"]
+    return all(node.attr["seed"].i or node.attr["seed2"].i for node in shuffles)
+
+
 class FusedArrays:
     """The arrays of one `fit` on one rank: batches of `batch` rows of all ranks, of which this one has its part.
 
@@ -75,6 +86,8 @@ class FusedArrays:
         self.samples, self.batch = samples, batch
         self._rank, self._size = rank, size
         self._orders = orders
+        self._is_drawn = False
+        self._is_repeated = is_repeated(orders)
         self._numbers = np.arange(samples)
         with tf.device("CPU:0"):
             self.order = tf.Variable(self._numbers, trainable=False, name="harness_order")
@@ -85,7 +98,10 @@ class FusedArrays:
         return -(-self.samples // self.batch)
 
     def shuffle(self) -> None:
-        """Draw the order of the next epoch, as Keras does when it starts an iterator."""
+        """Draw the order of the next epoch, as Keras does when it starts an iterator, where it may be another."""
+        if self._is_drawn and self._is_repeated:
+            return
+        self._is_drawn = True
         drawn = next(iter(self._orders))
         self._numbers = drawn.numpy()
         self.order.assign(drawn)

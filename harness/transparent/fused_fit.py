@@ -1,7 +1,7 @@
 """Keras's `fit` at full speed: many steps in one execution where nothing looks at single batches.
 
 A fit begins with single steps, as Keras makes them. When whatever compares those has seen enough, and where the time
-that is saved is worth a compilation, its next steps are made by `FusedSteps`: as many in one execution as take 60 ms,
+that is saved is worth a compilation, its next steps are made by `FusedSteps`: as many in one execution as take 80 ms,
 never across an epoch or a checkpoint.
 """
 
@@ -21,12 +21,11 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from harness.base.turns import clock
 from harness.schema.note import Note, NoteCode
 from harness.transparent.fused_arrays import FusedArrays
+from harness.transparent.fused_pace import AgreedSteps, StepPace
 from harness.transparent.fused_steps import Body, FusedSteps
 from harness.transparent.keras_data import ArrayPartAdapter
 from harness.transparent.patch import replace
 
-TARGET_S = 0.06  # of an execution: between 20 and 100 ms where steps are that short
-_LONGEST_S = 0.1
 _SAVED_S, _SAVED_SHARE = 3e-4, 0.04  # of a step that is fused: Python's time, and a part of its own
 _COMPILE_S, _COMPILE_VARIABLE_S = 0.3, 0.02  # of a loop, and for each variable of the model
 
@@ -115,29 +114,6 @@ def _is_coarse(callback: Any) -> bool:
     return False
 
 
-def steps_to_save(callbacks: Sequence[Any]) -> int | None:
-    """Return how many steps there are until one of `callbacks` saves the model within an epoch; None if none does."""
-    saving = [callback for callback in callbacks if isinstance(getattr(callback, "save_freq", None), int)]
-    counts = [callback.save_freq - callback._batches_seen_since_last_saving for callback in saving]
-    return max(1, min(counts)) if counts else None
-
-
-@dataclass(kw_only=True)
-class StepPace:
-    """How many steps an execution makes. `step_s`: seconds of a step, the last time that any were timed."""
-
-    step_s: float = TARGET_S
-
-    def timed(self, steps: int, seconds: float) -> None:
-        """Take note of what some steps took."""
-        self.step_s = max(seconds / steps, 1e-6)
-
-    @property
-    def steps(self) -> int:
-        """The steps that make about `TARGET_S`, and no more than `_LONGEST_S` where there are several."""
-        return max(1, min(round(TARGET_S / self.step_s), int(_LONGEST_S / self.step_s)))
-
-
 @dataclass(kw_only=True)
 class FusedFit:
     """One call of `fit`: the epochs of its training data, in single steps and in fused ones.
@@ -157,10 +133,14 @@ class FusedFit:
     arrays: FusedArrays | None = None
     counted: bool = False
     pace: StepPace = field(default_factory=StepPace)
+    _agreed: AgreedSteps = field(init=False)
     _made: int = 0  # executions of single steps
     _prepared: bool | None = None
     _loops: FusedSteps | None = None
     _fuses: bool = False
+
+    def __post_init__(self) -> None:
+        self._agreed = AgreedSteps(agree=self.ranks.agree)
 
     @property
     def grain(self) -> int:
@@ -174,22 +154,26 @@ class FusedFit:
         if iterator._current_iterator is None or iterator.steps_per_epoch is None:
             self._begin_pass(iterator)
         step = 0
+        taken: Any = None
         while total is None or step < total:
             if iterator._num_batches and iterator._steps_seen >= iterator._num_batches:
                 if iterator.steps_per_epoch:
                     iterator._interrupted_warning()
                 break
             if self._is_fused(iterator, step, total):
-                steps, taken = self._execute(iterator, None if total is None else total - step)
+                steps, taken = self._execute(iterator, step, total)
                 iterator._steps_seen += steps
                 yield step, step + steps - 1, taken
             else:
                 steps = self.grain
+                taken = None
                 begin = clock()
                 iterator._steps_seen += steps
                 yield step, step + steps - 1, iterator._current_iterator
                 self._note_single(steps, clock() - begin)
             step += steps
+        if self._loops is not None:
+            self._loops.results = taken.logs if self._loops.lean and isinstance(taken, Made) else None
         if total is not None and iterator._num_batches and iterator._steps_seen >= iterator._num_batches:
             # Keras starts another iterator here; a data set that shuffles draws a seed for each.
             iterator._current_iterator = None if self.arrays is not None else iter(iterator._get_iterator())
@@ -248,11 +232,10 @@ class FusedFit:
             self.ranks.note(Note(code=NoteCode.NOT_FUSED, values={"reason": why}))
         return not why
 
-    def _execute(self, iterator: Any, left: int | None) -> tuple[int, Any]:
-        """Make the next steps, of `left` in this epoch; return how many Keras is told, and what it is given."""
+    def _execute(self, iterator: Any, step: int, total: int | None) -> tuple[int, Any]:
+        """Make the steps from number `step` of an epoch on; return how many Keras is told, and what it is given."""
         assert self._loops is not None
-        # By its own clock each rank would choose another number: one would leave the loop while another waits in it.
-        count: int = self.ranks.agree(self._next_count(iterator, left))
+        count = self._next_count(iterator, step, total)
         begin = clock()
         if self.arrays is not None:
             iterator._current_iterator = self.arrays
@@ -266,13 +249,15 @@ class FusedFit:
             leaf.numpy()  # which waits for the last step
         self.pace.timed(steps, clock() - begin)
         self.count.add(steps)
-        return -(-steps // self.grain) * self.grain, Made(logs)
+        reported_steps = -(-steps // self.grain) * self.grain
+        self._agreed.made(reported_steps)
+        return reported_steps, Made(logs)
 
-    def _next_count(self, iterator: Any, left: int | None) -> int:
-        """Return the steps of the next execution as this rank's clock has it: whole ones of the script's own number."""
-        bounds = [max(1, self.pace.steps // self.grain)]
-        bounds += [-(-steps // self.grain) for steps in (left, steps_to_save(self.callbacks)) if steps is not None]
-        count: int = min(bounds) * self.grain
+    def _next_count(self, iterator: Any, step: int, total: int | None) -> int:
+        """Return the steps of the next execution, the same on all ranks: whole ones of the script's own number."""
+        count = self._agreed.next_count(self.pace, self.callbacks, grain=self.grain, begins=step == 0)
+        if total is not None:
+            count = min(count, -(-(total - step) // self.grain) * self.grain)
         if self.arrays is None and self.counted and iterator._num_batches:
             return min(count, int(iterator._num_batches - iterator._steps_seen))
         return count
@@ -323,6 +308,17 @@ class Fusion:
             return None
         fused_steps: FusedSteps | None = steps()
         return fused_steps
+
+    def take_results(self, trainer: Any) -> Any:
+        """Return the results of the metrics of `trainer` after an epoch's last fused steps; only once, else None.
+
+        Keras asks for them after the last step of an epoch. To compute them again costs an exchange and 2 ms.
+        """
+        steps = self._steps_of(trainer)
+        if steps is None:
+            return None
+        results, steps.results = steps.results, None
+        return results
 
     def _fit(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         call = inspect.signature(original).bind(trainer, *args, **kwargs)

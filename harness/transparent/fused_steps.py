@@ -48,16 +48,20 @@ def is_plain(trainer: Any) -> bool:
 
 
 class FusedSteps:
-    """The compiled loops of one train function; `step` makes a step of a batch and returns what it reports."""
+    """The compiled loops of one train function; `step` makes a step of a batch and returns what it reports.
+
+    `lean`: whether that is nothing but the results of Keras's metrics, so that only the last step needs to report.
+    """
 
     def __init__(self, trainer: Any, step: Callable[[Any], Any], body: Body, *, divided: bool) -> None:
         self._trainer = trainer
         self._body = body
         self._divided = divided
-        self._lean = is_plain(trainer)
+        self.lean = is_plain(trainer)
         self._step = trainer._autoconvert_optionals(step)
         self._loops: dict[Any, Any] = {}
         self.single = 0  # steps that were made one by one
+        self.results: Any = None  # of the metrics, after an epoch whose last steps were fused
 
     @property
     def traced(self) -> bool:
@@ -131,7 +135,7 @@ class FusedSteps:
 
     def _repeated(self, count: tf.Tensor, batch: Callable[[tf.Tensor], Any]) -> Any:
         """Make `count` steps, at least one, of the batches that `batch` returns for their numbers."""
-        if self._lean:
+        if self.lean:
 
             def body(number: tf.Tensor) -> list[tf.Tensor]:
                 with self._body(True), lean_update(self._trainer.optimizer):

@@ -73,6 +73,10 @@ class Metrics:
         """Return the results of all metrics of a model, with one exchange for all of their states."""
         if self._runtime.lean:
             return {}
+        fusion = self._runtime.fusion
+        results = fusion.take_results(trainer) if fusion is not None and tf.executing_eagerly() else None
+        if results is not None:
+            return results
         variables = {id(v): v for metric in trainer.metrics for v in _summed_states(metric)}
         results = self._summed(list(variables.values()), lambda: original(trainer))
         if self._runtime.collectives.trial.probe is not None:

@@ -319,18 +319,20 @@ class Agreement(keras.callbacks.Callback):
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
         self._runtime.variables.average(self.model.weights)
         self._runtime.signals.meet()
-        self._agree_to_stop()
-        optimizer = self.model.optimizer
-        rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
-        if isinstance(rate, keras.Variable):
-            rate.assign(self._runtime.collectives.gather(rate.numpy(), "learning rate")[0])
+        self._agree_on_rate_and_stop()
         every = self._runtime.settings.verify
         if every and (epoch + 1) % every == 0:
             self._runtime.variables.remember(self.model.weights)
             self._runtime.verify()
 
-    def _agree_to_stop(self) -> None:
-        self.model.stop_training = self._runtime.collectives.gather(self.model.stop_training, "stop_training")[0]
+    def _agree_on_rate_and_stop(self) -> None:
+        optimizer = self.model.optimizer
+        rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+        number = float(rate.numpy()) if isinstance(rate, keras.Variable) else None
+        decided = (self.model.stop_training, number)
+        self.model.stop_training, agreed_number = self._runtime.collectives.gather(decided, "stop, learning rate")[0]
+        if agreed_number != number and isinstance(rate, keras.Variable):
+            rate.assign(agreed_number)
 
 
 class BatchAgreement(Agreement):
@@ -339,7 +341,7 @@ class BatchAgreement(Agreement):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stop together when a callback of the script's own, or a signal, stops in the middle of an epoch."""
         self._runtime.signals.meet()
-        self._agree_to_stop()
+        self.model.stop_training = self._runtime.collectives.gather(self.model.stop_training, "stop_training")[0]
 
 
 def _sees_batches(callback: Any) -> bool:

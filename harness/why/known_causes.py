@@ -109,7 +109,7 @@ CATALOGUE = (
     KnownCause(
         name="a slow host",
         overhead="skew_rank_seconds",
-        fix="Leave the host out (its name in the scheduler's exclude list), or give it fewer rows with shares.",
+        fix="Leave the host out (its name in the scheduler's exclude list).",
         find=symptoms.slow_host,
         explains=("a slow rank",),
     ),

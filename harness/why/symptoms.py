@@ -155,10 +155,10 @@ def killed_in_shared_memory(failure: Failure) -> Symptom | None:
 
 
 def unequal_rows(case: Case) -> Symptom | None:
-    """Ranks have unequal rows of a step, which nobody asked for."""
+    """Ranks have unequal rows of a step."""
     batch = [rank.batch for rank in case.run.ranks]
     cost = case.skew_causes.get("rows", 0.0)
-    if case.run.point.layout.shares is not None or cost < _LEAST_COST:
+    if cost < _LEAST_COST:
         return None
     text = f"Ranks have {min(batch)} to {max(batch)} rows of a step, and those with fewer wait for the others."
     return Symptom(text=text, cost=cost)

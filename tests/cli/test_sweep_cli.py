@@ -32,7 +32,6 @@ def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (["--dataset", "mnist", "--repeats", "0"], "REPEATS=0 is too small: use at least 1"),
         (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
         (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),
-        (["--dataset", "mnist", "--shares", "2:0"], "SHARES=2:0 is not a list of parts"),
         (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 ranks: needs"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "RESULTS 'file' cannot be used: not a directory"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "RESULTS '/proc/x' cannot be used"),

@@ -115,7 +115,7 @@ def test_the_batch_that_16_bit_sums_are_tried_on_is_the_first_of_the_epoch(cache
     from harness.datasets.shards import Shards
     from harness.train.replica import _first_batch
 
-    index, shards = index_of(folder), Shards(rows=16, batch=5, shares=(1,))
+    index, shards = index_of(folder), Shards(rows=16, batch=5, ranks=1)
     data = SimpleNamespace(
         files=index.files,
         train_x=index.places[:16],

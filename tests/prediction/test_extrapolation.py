@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.base.errors import UserError
 from harness.cli.answer_output import _document
 from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.measured_base import own_times
@@ -18,8 +17,7 @@ from harness.prediction.slowest_rank import measured_factor
 from harness.report.answer import Answer, Table
 from harness.report.sweep_page import report_sweep
 from harness.schema.sweep import Layout, Skipped
-from harness.schema.sweep_folder import SweepFolder
-from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 
 Array = np.ndarray
@@ -141,7 +139,7 @@ def table(answer: Answer, title: str) -> Table:
 
 @pytest.fixture(scope="module")
 def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
-    return drawn(asked_for(tmp_path_factory.mktemp("two") / "study", (1, 2)), keep=True)
+    return drawn(asked_for(tmp_path_factory.mktemp("two") / "study", (1, 2)))
 
 
 def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
@@ -200,34 +198,13 @@ def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stated_network_is_a_series_of_its_own_and_stays(tmp_path: Path) -> None:
+def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     links = read_links("2e-5,8e-10", None, 1)
-    first = drawn(folder, network=links, keep=True)
-    again = drawn(folder)
-    assert first.sentence == again.sentence and "; 8\u00a0ranks over the stated network: about " in again.sentence
-    assert again.table is not None and list(again.table.headings[-2:]) == ["Predicted", "Predicted, network"]
-    assert "20 µs and 1.25 GB/s, as given" in table(again, "Predicted over the stated network").note
-
-
-@pytest.mark.slow
-def test_what_is_measured_later_scores_the_prediction(tmp_path: Path) -> None:
-    folder = asked_for(tmp_path / "study", (1, 2))
-    drawn(folder, keep=True)
-    kept = SweepFolder(folder).extrapolation.read_bytes()
-    made = json.loads(kept)["predicted"]
-    for ranks, seconds in ((4, 0.76), (8, 1.0)):
-        for repeat in range(3):
-            run = make_launch(ranks, repeat, seconds)
-            write_run(folder, replace(run, started=START.replace(year=int(made[:4]) + 1)))
-    answer = drawn(folder, keep=True)
-    assert SweepFolder(folder).extrapolation.read_bytes() == kept
-    scores = table(answer, "Predicted beyond the machine, measured since")
-    assert [(row[0], row[-1]) for row in scores.rows] == [("4", "yes"), ("8", "no")]
-    assert scores.note.startswith("1 of 2 ") and "predicted" not in answer.sentence
-    SweepFolder(folder).extrapolation.write_text("{")
-    with pytest.raises(UserError, match=r"beyond\.json"):
-        drawn(folder)
+    answer = drawn(folder, network=links)
+    assert "; 8\u00a0ranks over the stated network: about " in answer.sentence
+    assert answer.table is not None and list(answer.table.headings[-2:]) == ["Predicted", "Predicted, network"]
+    assert "20 µs and 1.25 GB/s, as given" in table(answer, "Predicted over the stated network").note
 
 
 @pytest.mark.slow

@@ -27,11 +27,10 @@ MNIST = {"dataset": "mnist", "model": "dnn"}
 GPUS = combine(Axes(gpus=(1, 2, 4, 6), ranks_per_node=(4,)), None)[0]
 UNEVEN = combine(Axes(cores=(2, 4, 10), ranks_per_node=(4,)), None)[0]
 GRID = combine(Axes(nodes=(1, 2), ranks_per_node=(1, 2), threads=(1, 2)), None)[0]
-SHARED = combine(Axes(nodes=(1, 3)), None, (2, 1, 1))[0]
 SWEEPS = [
     Sweep(workload=resolve(**MNIST), layouts=(Layout(nodes=1), Layout(nodes=2)), repeats=6),
     Sweep(workload=resolve(**MNIST, preset="paper-2016-03", epochs=2, samples=2000), layouts=GRID),
-    Sweep(workload=resolve(**MNIST, global_batch=256, sync="weights:4", seed=7), layouts=SHARED, repeats=1),
+    Sweep(workload=resolve(**MNIST, global_batch=256, sync="weights:4", seed=7), layouts=UNEVEN, repeats=1),
     Sweep(workload=resolve(**MNIST, samples=1000, data="synthetic"), layouts=UNEVEN, scaling="weak"),
     Sweep(workload=resolve(dataset="imagenet", model="resnet50", image_size=64, xla=True), layouts=GPUS),
     Sweep(

@@ -187,12 +187,6 @@ def test_weak_scaling_gives_rows_in_proportion_to_the_ranks():
         sweep(scaling="weak")
 
 
-@pytest.mark.parametrize("shares", [(1,), (1, 0), (1, 1, 1)])
-def test_shares_must_match_the_ranks(shares):
-    with pytest.raises(UserError, match="part"):
-        Layout(nodes=2, shares=shares)
-
-
 def test_records_survive_json(tmp_path):
     record = make_launch(2, 0, 1.5)
     assert decode(encode(record), RunRecord, tmp_path) == record

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.base.errors import UserError
 from harness.schema.presets import resolve
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
-from harness.sweep.plan import Axes, combine, format_seconds, launch_order, parse_shares, split_runnable, time_left
+from harness.sweep.plan import Axes, combine, format_seconds, launch_order, split_runnable, time_left
 from tests.labs.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
@@ -89,19 +88,6 @@ def test_time_left_uses_each_layouts_median_and_the_mean_for_new_ones() -> None:
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
-
-
-def test_shares_are_for_layouts_of_several_ranks() -> None:
-    layouts, _ = combine(Axes(nodes=(1, 3)), None, parse_shares("2:1:1"))
-    assert layouts == (Layout(nodes=1), Layout(nodes=3, shares=(2, 1, 1)))
-    with pytest.raises(UserError, match="3 parts for 2 ranks"):
-        combine(Axes(nodes=(2,)), None, (2, 1, 1))
-
-
-@pytest.mark.parametrize("text", ["", "2:", "0:1", "-1:2", "a:b", "1.5:1", "²:1"])
-def test_wrong_shares_are_one_sentence(text: str) -> None:
-    with pytest.raises(UserError, match=r"^SHARES="):
-        parse_shares(text)
 
 
 def study(*, nodes, repeats, **change):

@@ -182,14 +182,14 @@ def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     assert all(loss.reason is LossReason.GONE and loss.recovery_s > 2 for loss in losses)
 
 
-def member(slot, pid, share=1):
-    return Member(slot=slot, share=share, host="here", pid=pid, began=0.0)
+def member(slot, pid):
+    return Member(slot=slot, host="here", pid=pid, began=0.0)
 
 
 def test_those_that_are_left_move_up():
-    before = [member(0, 10), member(1, 11, share=2), member(2, 12), member(3, 13)]
+    before = [member(0, 10), member(1, 11), member(2, 12), member(3, 13)]
     now, change = assign_slots(before, [before[0], before[3]])
-    assert [(left.pid, left.slot, left.share) for left in now] == [(10, 0, 1), (13, 1, 1)]
+    assert [(left.pid, left.slot) for left in now] == [(10, 0), (13, 1)]
     assert [gone.pid for gone in change.failed] == [11, 12]
     assert change.old_slots == (0, 3)
 

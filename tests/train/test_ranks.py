@@ -64,7 +64,7 @@ def network(normalised, dropped=0.0):
 
 def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
     """Make one step on a partial batch; return every rank's loss, gradients and statistics before and after."""
-    shards = Shards(rows=rows, batch=MOST + 1, shares=(1,) * ranks)
+    shards = Shards(rows=rows, batch=MOST + 1, ranks=ranks)
     data = np.random.default_rng(rows)
     inputs, labels = data.normal(3, 1, (rows, FEATURES)).astype(np.float32), data.integers(0, CLASSES, rows)
     meeting = Meeting(ranks)

@@ -16,11 +16,11 @@ class TeamOfOne(Team):
     """A team whose only member that trains is this process; its others fail when an attempt fails."""
 
     def __init__(self, folder):
-        super().__init__(start_mpi().comm, shares=(1,), patience_s=0, folder=folder)
+        super().__init__(start_mpi().comm, patience_s=0, folder=folder)
 
     def form(self, knowledge):
         self.members, self.world = (self.member,), start_mpi()
-        gone = Member(slot=1, share=1, host="there", pid=2, began=0.0)
+        gone = Member(slot=1, host="there", pid=2, began=0.0)
         return MembershipChange(failed=() if self.complete else (gone,), old_slots=(0,)), [knowledge]
 
     def ended(self, error):

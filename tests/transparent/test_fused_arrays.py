@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.fused_arrays import FusedArrays, all_dense, gathered, row_orders
+from harness.transparent.fused_arrays import FusedArrays, all_dense, gathered, is_repeated, row_orders
 
 
 @pytest.mark.parametrize(("size", "share"), [(1, None), (2, 2.0)])
@@ -28,3 +28,14 @@ def test_only_dense_tensors_are_looped_over():
     assert not all_dense([sparse])
     assert not all_dense([np.ones(2)])
     assert all_dense([tf.ones([2])]) != bool(tf.config.list_logical_devices("GPU"))
+
+
+def test_a_shuffle_without_a_seed_is_another_in_every_epoch():
+    tf.random.set_seed(None)
+    arrays = FusedArrays(None, row_orders(50, 5, True), 50, 5, 0, 1)
+    orders = set()
+    for _ in range(3):
+        arrays.shuffle()
+        orders.add(tuple(arrays.order.numpy()))
+    assert len(orders) == 3
+    assert not is_repeated(arrays._orders)

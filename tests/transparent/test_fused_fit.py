@@ -14,8 +14,8 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
-from harness.transparent.fused_arrays import FusedArrays, array_sources, row_orders
-from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, StepPace, batch_watcher, steps_to_save
+from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
+from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, batch_watcher
 from harness.transparent.fused_steps import unfit
 from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
@@ -82,6 +82,7 @@ def test_the_rows_of_an_epoch_come_in_the_order_of_kerass_own_adapter(shuffle):
         stretches = [numbers for numbers, _ in arrays.stretches(0, arrays.steps)]
         assert [number for stretch in stretches for number in stretch.ravel()] == order
         assert [stretch.shape for stretch in stretches] == [(4, 5), (1, 3)]
+    assert is_repeated(row_orders(23, 5, shuffle))
     assert row_orders(23, 5, "batch") is None
 
 
@@ -98,17 +99,10 @@ def test_the_ranks_have_each_row_of_a_stretch_once(size):
         assert sorted(counted) == list(expected)
 
 
-def test_an_execution_takes_between_20_and_100_ms():
-    pace = StepPace()
-    for step_s, steps in ((0.0001, 600), (0.001, 60), (0.04, 2), (0.07, 1), (3.0, 1)):
-        pace.timed(10, 10 * step_s)
-        assert pace.steps == steps
-
-
 class CountedLoops:
     """Loops that make no step and keep how many each execution was to make."""
 
-    single, traced = 0, False
+    single, traced, lean = 0, False, False
 
     def __init__(self):
         self.counts = []
@@ -177,14 +171,6 @@ def test_what_looks_at_batches_is_seen():
     coarse = [kinds.EarlyStopping(), kinds.ModelCheckpoint("x.keras"), kinds.CSVLogger("x"), kinds.ProgbarLogger()]
     assert not batch_watcher([*coarse, kinds.TensorBoard(), kinds.LambdaCallback(on_epoch_end=print)])
     assert batch_watcher([kinds.TensorBoard(update_freq="batch")])
-
-
-def test_a_checkpoint_within_an_epoch_ends_an_execution():
-    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
-    assert steps_to_save([saving, keras.callbacks.ModelCheckpoint("y.keras")]) == 10
-    saving._should_save_on_batch(3)
-    assert steps_to_save([saving]) == 6
-    assert steps_to_save([keras.callbacks.EarlyStopping()]) is None
 
 
 def test_steps_whose_operations_keep_what_they_have_drawn_are_not_fused():

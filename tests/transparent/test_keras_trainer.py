@@ -46,7 +46,7 @@ def test_the_agreement_comes_last_and_at_batches_only_where_something_stops_ther
 
 def test_all_ranks_stop_and_learn_as_rank_0_does():
     runtime = alike_runtime(1)
-    runtime.collectives.gather = lambda value, label: [True if label == "stop_training" else 0.25, value]
+    runtime.collectives.gather = lambda value, label: [(True, 0.25), value]
     agreement = Agreement(runtime)
     agreement.set_model(compiled())
     agreement.on_epoch_end(0)

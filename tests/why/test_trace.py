@@ -19,7 +19,7 @@ from harness.schema.record import RunRecord, Segment, read_run
 from tests.labs.factories import make_epochs, make_point, make_run
 
 RECORDS = Path(__file__).parents[1] / "data/mnist-dnn-6x2"
-TWO = "n2x1x1-r2-be373a955676"
+TWO = "n2x1x1-r2-1d52edaec954"
 Event = dict[str, Any]
 Track = tuple[int, int]
 

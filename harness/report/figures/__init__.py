@@ -10,14 +10,12 @@ import pandas as pd
 
 from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.scaling import Scaling
-from harness.analysis.scaling_laws import Fit
 from harness.prediction.extrapolation import Extrapolation
-from harness.prediction.network_reference import NetworkReference
 from harness.report.answer import PageFigure
 from harness.schema.record import RunRecord
 from harness.why.overheads import PointOverheads
 
-SECTIONS = ("scaling", "time", "laws", "learning")
+SECTIONS = ("scaling", "time", "learning")
 """The parts of the page that hold figures, in its order."""
 
 
@@ -42,8 +40,6 @@ class SweepView:
     curves: pd.DataFrame
     final: pd.DataFrame
     scaling: Scaling
-    fits: tuple[Fit, ...]
-    reference: NetworkReference | None
     extrapolations: tuple[Extrapolation, ...] = ()
     costs: tuple[PointOverheads, ...] = ()
     goal: float | None = None

@@ -1,4 +1,4 @@
-"""Speedup, efficiency, absolute epoch time and throughput against ranks, and the laws fitted to the speedup."""
+"""Speedup, efficiency, absolute epoch time and throughput against ranks."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,10 +7,8 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.scaling_laws import Fit
 from harness.base.own_matplotlib import Axes, ticker
 from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
-from harness.prediction.network_reference import NetworkReference
 from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
@@ -248,50 +246,3 @@ def _paint_predicted(
         markerfacecolor=svg.PAPER.light,
         zorder=2,
     )
-
-
-@figure("laws")
-def laws(view: SweepView) -> Iterator[PageFigure]:
-    """Draw the fits and the reference beside the measured points, where there are fits."""
-    fits = view.fits
-    scaling = view.scaling
-    reference = view.reference
-    if not fits:
-        return
-    limit = "Dotted: the reference by the probed network, no bound. " if reference else ""
-    caption = (
-        f"{speedup_label(scaling)} of {view.subject} over {numbers.ranks(scaling.base.ranks)}: fitted "
-        f"laws (lines, not measured), and the medians. The lines end with the measured counts. "
-        f"{limit}{captions.conditions_caption(scaling, view.runs)}"
-    )
-    title = f"Laws fitted to the speedup of {view.subject}"
-    ends = (f"{fit.law} {fit.speedup[-1]:.2f} at {numbers.ranks(round(fit.counts[-1]))}" for fit in fits)
-    spoken = f"Speedups at the end of the curves: {'; '.join(ends)}"
-    picture = svg.draw("laws", title, lambda axes: _laws(axes, scaling, fits, reference), numbers=spoken)
-    yield PageFigure(picture=picture, title="Fitted laws", caption=caption, table=_law_table(fits, reference))
-
-
-def _law_table(fits: Sequence[Fit], reference: NetworkReference | None) -> pd.DataFrame:
-    """Return the curves drawn: law (or reference), ranks, speedup."""
-    frames = [pd.DataFrame({"law": fit.law, "ranks": fit.counts, "speedup": fit.speedup}) for fit in fits]
-    if reference:
-        limits = [{"ranks": computed.point.ranks, "speedup": computed.speedup} for computed in reference.points]
-        frames.append(pd.DataFrame(limits).assign(law="reference"))
-    return pd.concat(frames)
-
-
-def _laws(axes: Axes, scaling: Scaling, fits: Sequence[Fit], reference: NetworkReference | None) -> None:
-    ranks = [point.ranks for point in scaling.points]
-    logarithmic = rank_axes.rank_axis(axes, ranks)
-    ends = [min(ranks), max(ranks)]
-    axes.plot(ends, [end / scaling.base.ranks for end in ends], label="ideal", **svg.IDEAL)
-    for number, fit in enumerate(fits, start=1):  # mark 0 is the colour of what was measured
-        look = svg.mark(number)
-        axes.plot(fit.counts, fit.speedup, color=look.colour, linestyle="-" if number == 1 else "--", label=fit.law)
-    if reference:
-        counts = [computed.point.ranks for computed in reference.points]
-        speedups = [computed.speedup for computed in reference.points]
-        axes.plot(counts, speedups, color=svg.PURPLE.light, linestyle=(0, (1, 1.5)), marker="_", label="reference")
-    rank_axes.medians(axes, scaling.points, lambda p: p.speedup, lambda p: p.speedup_interval, "measured", joined=False)
-    label = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
-    rank_axes.speedup_axis(axes, label, logarithmic=logarithmic)
