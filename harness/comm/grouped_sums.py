@@ -25,6 +25,7 @@ class GroupedSums:
         self.world = world
         self.watch = watch
         self._groups: dict[int, Reduction] = {}
+        self._own: NativeReduction | None = None
         if needs_sync(world.size):
             find_library()  # compiled where that is still to do, before others wait for this rank in an exchange
 
@@ -80,13 +81,27 @@ class GroupedSums:
         """
         values = list(tensors)
         size = sum(value.dtype.size * (value.shape.num_elements() or 0) for value in values)
-        reduction = self._group([max(size, LARGEST_FUSED)])
+        reduction = self._own_sums() or self._group([max(size, LARGEST_FUSED)])
         if not isinstance(reduction, NativeReduction):
             self.watch.named(size, label)
             return reduction.sum(values, label=label)
         if not all(value.shape.is_fully_defined() for value in values):
             return reduction.sum(values, label=label)
         return reduction.sum_fused(values, names, label)
+
+    def _own_sums(self) -> NativeReduction | None:
+        """Return what passes the values of a single rank on; None where there are several ranks, or no native part.
+
+        Its operations stand where those of several ranks do: what follows a sum in a graph, as the update of a
+        variable that another gradient still reads, waits as long there.
+        """
+        library = find_library().library
+        if self.world.size > 1 or library is None:
+            return None
+        if self._own is None:
+            with tf.init_scope():
+                self._own = NativeReduction(self.world.comm, library, largest=0, algorithm=Algorithm.MESSAGES)
+        return self._own
 
     def _group(self, sizes: list[int]) -> Reduction:
         """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.

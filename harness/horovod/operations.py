@@ -117,7 +117,7 @@ def _native_sums(request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet,
     for dtype in sorted(set(types), key=str):
         places = [place for place, kind in enumerate(types) if kind == dtype]
         values = [_times(tf.cast(tensors[place], dtype), before) for place in places]
-        totals = values if ps.size() == 1 else ps.sums.sum_fused(values, [name] * len(values), "allreduce")
+        totals = ps.sums.sum_fused(values, [name] * len(values), "allreduce")
         factor = after if request.op == SUM else after / _count_of(ps)
         for place, total in zip(places, totals, strict=True):
             results[place] = tf.cast(_times(total, factor), tensors[place].dtype)
