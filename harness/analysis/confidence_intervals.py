@@ -12,7 +12,6 @@ ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, ab
                                                                                                settings of the probe
 mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
                                                                                                core, check
-change_points      launches in order      where they change      independent launches          history
 
 The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing Systems", SC'15,
 rules 5 to 7), and in turns the block. Rounds of one block alone decide nothing: every start of a launch has a speed of
@@ -170,63 +169,3 @@ def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> B
 @cache
 def _student_quantile(level: float, freedom: int) -> float:
     return float(student.ppf(0.5 + level / 2, freedom))
-
-
-SHORTEST_STRETCH = 4
-"""The fewest launches before and after a change."""
-CHANGE_ERROR = 0.05
-"""The chance of a change in a series that has none, as in the paper on E-divisive."""
-_PERMUTATIONS = 199
-
-
-def change_points(values: Values, *, error: float = CHANGE_ERROR) -> tuple[int, ...]:
-    """Return the indices, in order, at which the distribution of `values` [launches] changes.
-
-    E-divisive (Matteson & James, "A Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data",
-    JASA 109, 2014) with a permutation test for each split. The permutations are seeded: the same series gives the same
-    answer.
-    """
-    random = np.random.default_rng(0)
-    changes: list[int] = []
-    stretches = [(0, len(values))]
-    while stretches:
-        begin, end = stretches.pop()
-        if end - begin < 2 * SHORTEST_STRETCH:
-            continue
-        distances = np.abs(np.subtract.outer(values[begin:end], values[begin:end]))
-        split, gain = best_split(distances, SHORTEST_STRETCH)
-        if _chance_of_gain(distances, gain, random) > error:
-            continue
-        changes.append(begin + split)
-        stretches += [(begin, begin + split), (begin + split, end)]
-    return tuple(sorted(changes))
-
-
-def best_split(distances: Values, shortest: int) -> tuple[int, float]:
-    """Return the split with the greatest energy distance, scaled by n m / (n + m), and that distance.
-
-    `distances` [launches, launches] are those between the values of a series in order.
-    """
-    size = len(distances)
-    splits = np.arange(shortest, size - shortest + 1)
-    # Sums over the square [0, k) x [0, k) for every k, over its complement, and over what lies between.
-    square = np.concatenate([[0.0], np.cumsum(np.cumsum(distances, axis=0), axis=1).diagonal()])
-    rows = np.concatenate([[0.0], np.cumsum(distances.sum(axis=1))])
-    before = square[splits]
-    between = rows[splits] - before
-    after = square[size] - before - 2 * between
-    n = splits.astype(float)
-    m = (size - splits).astype(float)
-    energy: Values = 2 * between / (n * m) - before / (n * (n - 1)) - after / (m * (m - 1))
-    gains = n * m / (n + m) * energy
-    best = int(np.argmax(gains))
-    return int(splits[best]), float(gains[best])
-
-
-def _chance_of_gain(distances: Values, gain: float, random: np.random.Generator) -> float:
-    """Return how often launches in random order have a split at least as good."""
-    better = 0
-    for _ in range(_PERMUTATIONS):
-        order = random.permutation(len(distances))
-        better += best_split(distances[np.ix_(order, order)], SHORTEST_STRETCH)[1] >= gain
-    return (better + 1) / (_PERMUTATIONS + 1)

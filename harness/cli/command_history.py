@@ -1,4 +1,4 @@
-"""``harness history``: one study over commits, and where it changed."""
+"""``harness history``: one study over commits."""
 
 import click
 
@@ -16,7 +16,7 @@ from harness.report.answer import Answer
 @context_options("results", "baselines", "reports")
 @answering
 def history_command(sweep: str | None, context: Context) -> Answer:
-    """Draw every commit's launches of one study on one machine, and name the commits at which it changed.
+    """Draw every commit's launches of one study on one machine.
 
     The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
     all sweeps in --results and from the baselines. The last line is the page's path.

@@ -1,30 +1,17 @@
-"""A study over commits: one series for each quantity, and the steps in it.
+"""A study over commits: one series for each quantity.
 
-A history shows where a series changed and does not say why: each commit was measured in sessions of its own, and
-between sessions the machine changes too. What the code did is decided by versions in turns (`regression.version_duel`).
+A history shows and judges nothing: each commit was measured in sessions of its own, and between sessions the machine
+changes too. What the code did is decided by versions in turns (`regression.version_duel`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.confidence_intervals import CHANGE_ERROR, change_points
-from harness.regression.checks import PRACTICAL
-from harness.regression.cost_samples import (
-    CURVE,
-    RELATIVE,
-    TIME,
-    CostSample,
-    Values,
-    as_cost,
-    as_slowdown,
-    samples,
-)
+from harness.regression.cost_samples import CURVE, RELATIVE, TIME, CostSample, Values, samples
 from harness.regression.measurement import Measurement, group_by_code, state_names
 from harness.schema.sweep import Layout, layout_order
-
-_NEAR = 2  # launches by which a change may be found too early or too late
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,26 +34,11 @@ class CostSeries:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChangePoint:
-    """A step in a series at launch `index`, by `slowdown` (above 0 is worse) of the speed or the efficiency.
-
-    `state` is the first state after the step, None where the step lies among launches of the same code: then it was
-    not the code. Otherwise it may have been the code or the machine.
-    """
-
-    series: CostSeries
-    index: int
-    slowdown: float
-    state: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class History:
     """All that was measured of one study on one machine, states of the code in the order of their first launch."""
 
     states: tuple[Measurement, ...]
     series: tuple[CostSeries, ...]
-    changes: tuple[ChangePoint, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,11 +53,7 @@ def history_of(measured: Sequence[Measurement]) -> History:
     """
     states = tuple(sorted(group_by_code(measured), key=_first_start))
     layouts = sorted({layout for state in states for layout in state.layouts}, key=layout_order)
-    all_series = _series(states, layouts)
-    changes: list[ChangePoint] = []
-    for series in all_series:
-        changes += _changes(series, len(all_series))
-    return History(states=states, series=all_series, changes=tuple(changes))
+    return History(states=states, series=_series(states, layouts))
 
 
 def _first_start(state: Measurement) -> float:
@@ -120,23 +88,3 @@ def _is_shared(sample: CostSample, launched: Sequence[Layout], layouts: Sequence
     if sample.quantity == CURVE:
         return list(launched) == list(layouts)
     return sample.quantity == TIME or launched[0] == layouts[0]
-
-
-def _changes(series: CostSeries, comparisons: int) -> Iterator[ChangePoint]:
-    """Yield the steps in `series`, one of `comparisons` series, that make a difference to anyone."""
-    points = change_points(series.costs, error=CHANGE_ERROR / comparisons)
-    edges = (0, *points, len(series.costs))
-    for before, index, after in zip(edges, points, edges[2:], strict=False):
-        distance = float(np.median(series.costs[index:after]) - np.median(series.costs[before:index]))
-        if abs(distance) > as_cost(PRACTICAL, True):
-            state = _state_from(series, index)
-            yield ChangePoint(series=series, index=index, slowdown=as_slowdown(distance, True), state=state)
-
-
-def _state_from(series: CostSeries, index: int) -> int | None:
-    """Return the state whose launches begin at `index`, or up to 2 launches from there; None where none does."""
-    borders = [place for place in range(1, len(series.states)) if series.states[place] != series.states[place - 1]]
-    nearest = min(borders, key=lambda place: abs(place - index), default=None)
-    if nearest is None or abs(nearest - index) > _NEAR:
-        return None
-    return series.states[nearest]

@@ -9,16 +9,15 @@ import pandas as pd
 from harness.analysis import numbers
 from harness.analysis.confidence_intervals import median_interval
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.checks import PRACTICAL
 from harness.regression.cost_samples import TIME
-from harness.regression.history import ChangePoint, CostSeries, History
+from harness.regression.history import CostSeries, History
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Items, PageFigure, Section, Table, facts
+from harness.report.answer import Answer, PageFigure, Section, Table, facts
 from harness.report.exports import Exports, Reading, Unit
-from harness.report.measurement_words import change_words, measurement_warnings
+from harness.report.measurement_words import measurement_warnings
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import days, machine_words
-from harness.report.svg import BLUE, MUTED, VERMILLION, draw
+from harness.report.svg import BLUE, MUTED, draw
 
 _MOST_LABELS = 12
 
@@ -30,24 +29,18 @@ def _series_name(series: CostSeries) -> str:
 
 
 def _series_figure(history: History, series: CostSeries, subject: str) -> PageFigure:
-    changes = [change for change in history.changes if change.series is series]
     name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
     title = _series_name(series)
     picture = draw(
         name,
         f"{title} of {subject} over commits",
-        lambda axes: _paint(axes, history, series, changes),
+        lambda axes: _paint(axes, history, series),
         numbers="; ".join(f"{history.names[state]}: {median}" for state, median in _medians(series).items()),
     )
-    steps = "; ".join(change_words(series.quantity, change.slowdown) for change in changes)
     what = "Every launch"
     if series.quantity != TIME:
         what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
-    caption = (
-        f"{what}, and the median of each commit, "
-        + (f"with {numbers.plural(len(changes), 'step')}: {steps}." if steps else "without a step.")
-        + " The vertical axis does not begin at 0."
-    )
+    caption = f"{what}, and the median of each commit. The vertical axis does not begin at 0."
     commits = [history.names[state] for state in series.states]
     column = "seconds" if series.quantity == TIME else "efficiency"
     table = pd.DataFrame({"commit": commits, column: series.values})
@@ -62,7 +55,7 @@ def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
     return {state: as_text(value) for state, value in medians.items()}
 
 
-def _paint(axes: Axes, history: History, series: CostSeries, changes: list[ChangePoint]) -> None:
+def _paint(axes: Axes, history: History, series: CostSeries) -> None:
     values = series.values
     time = series.quantity == TIME
     factor, unit = time_unit(float(values.max())) if time else (1.0, "")
@@ -76,9 +69,6 @@ def _paint(axes: Axes, history: History, series: CostSeries, changes: list[Chang
         left = launches[0] - 0.4
         right = launches[-1] + 0.4
         axes.hlines(np.median(values[launches]), left, right, color=BLUE.light, linewidth=2, label=label)
-    for number, change in enumerate(changes):
-        label = "step" if number == 0 else ""
-        axes.axvline(change.index - 0.5, color=VERMILLION.light, linestyle=(0, (4, 2)), linewidth=1.2, label=label)
     _commit_axis(axes, history, series)
     axes.set_ylabel(f"{series.quantity.capitalize()} ({unit})" if time else series.quantity.capitalize())
     if not time:
@@ -102,12 +92,11 @@ def _short(name: str) -> str:
 
 
 def history_answer(history: History) -> Answer:
-    """Return what a history says: each commit's medians, the commits at which it changed, a figure of every series."""
+    """Return what a history says: each commit's medians, a figure of every series."""
     workload = history.states[0].workload
     machine = machine_words(history.states[-1].machine)
     subject = sweep_sentences.subject(workload)
     starts = [launch.started for state in history.states for launch in state.launches]
-    changes = [f"{change_sentence(history, change)}." for change in history.changes]
     last = history.states[-1]
     conditions = (
         f"{last.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
@@ -117,14 +106,13 @@ def history_answer(history: History) -> Answer:
     commits = _commits_table(history)
     figures = [_series_figure(history, series, subject) for series in history.series]
     return Answer(
-        question=f"Did {subject} change from commit to commit?",
-        sentence=" ".join([history_sentence(history), *changes[:1]]),
+        question=f"What was measured of {subject} at each commit?",
+        sentence=history_sentence(history),
         table=commits,
         banners=measurement_warnings(history.names, history.states),
-        data={"states": commits.rows, "changes": changes},
+        data={"states": commits.rows},
         facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(
-            Section(title="", name="", elements=[Items(texts=changes)] if changes else []),
             Section(title="Figures", name="figures", elements=figures),
             Section(title="Commits", name="commits", elements=[commits]),
         ),
@@ -180,32 +168,13 @@ def _commits_table(history: History) -> Table:
         rows=rows,
         left=2,
         texts=(),
-        note="Medians over launches. Steps are found by E-divisive (Matteson and James, 2014) among single launches, "
-        f"at a level of 5 %, and named from {numbers.percent(PRACTICAL)}. Commits are measured in sessions of their "
-        "own, between which the machine changes too: `harness check` trains two of them in turns and decides. A plus "
-        "sign marks uncommitted changes.",
+        note="Medians over launches. Commits are measured in sessions of their own, between which the machine changes "
+        "too: `harness check` trains two of them in turns and decides. A plus sign marks uncommitted changes.",
     )
 
 
 def history_sentence(history: History) -> str:
     """Return the whole history in a sentence."""
     launches = sum(len(state.launches) for state in history.states)
-    over = f"{numbers.plural(len(history.states), 'commit')} and {numbers.plural(launches, 'launch')}"
-    if not history.changes:
-        return f"No step over {over}."
-    at_commits = sum(change.state is not None for change in history.changes)
-    steps = numbers.plural(len(history.changes), "step")
-    return f"{steps} over {over}, {at_commits} of them where the commit changes: `harness check` tells whether by it."
-
-
-def change_sentence(history: History, change: ChangePoint) -> str:
-    """Return what changed, by how much, and where."""
-    if change.state is None:
-        number = change.series.states[change.index]
-        where = f"among launches of {history.names[number]}: not the code, so look at the machine"
-    else:
-        after = history.names[change.state]
-        earlier = [state for state in dict.fromkeys(change.series.states) if state < change.state]
-        where = f"at {after}" + (f" after {history.names[earlier[-1]]}" if earlier else "")
-    words = change_words(change.series.quantity, change.slowdown)
-    return f"{_series_name(change.series).capitalize()}: {words}, {where}"
+    over = f"{numbers.plural(len(history.states), 'commit')} in {numbers.plural(launches, 'launch')}"
+    return f"{over}; `harness check --decide` trains two of them in turns and tells whether it got worse."
