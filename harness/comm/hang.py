@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -19,7 +19,7 @@ import psutil
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.turns import clock
-from harness.comm.hang_page import Call, RankState, describe_hang
+from harness.comm.hang_page import Call, RankState, describe_hang, describe_parting
 from harness.comm.world import World
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _LONG_S = 2.0  # a longer exchange is published to the other ranks, again and ag
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 EXIT_CODE = 3
+PARTED_CODE = 2  # the user's script has led the ranks apart
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
@@ -43,10 +44,12 @@ class HangWatch:
     """One rank's ring of exchanges and the thread that looks at it.
 
     In-graph calls are kept by the reductions themselves, outside of Python. Ranks find each other through files in
-    `folder`, which all hosts must see: the network may be what hangs.
+    `folder`, which all hosts must see: the network may be what hangs. `script_place` returns where a frame is in a
+    user's script, in words; with it, ranks that have parted are told in one sentence, and the page is in its file only.
     """
 
     def __init__(self, world: World, folder: Path, timeout_s: float) -> None:
+        self.script_place: Callable[[Any], str] | None = None
         self._world = world
         self._folder = folder
         self._timeout_s = timeout_s
@@ -113,7 +116,7 @@ class HangWatch:
                 self._report(request, f"no progress for {self._timeout_s:g} s")
             self._publish(longest, waited)
             if self._together and self._world.rank == 0 and waited > _LONG_S and self._stuck_apart():
-                self._report(request, "no progress: the ranks wait in different exchanges")
+                self._report(request, "no progress: the ranks wait in different exchanges", apart=True)
 
     def _publish(self, call: Call | None, waited: float) -> None:
         """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
@@ -145,8 +148,11 @@ class HangWatch:
             self._seen = texts
         return all(text != self._seen[rank] for rank, text in texts.items())
 
-    def _report(self, request: Path, reason: str) -> None:
-        """Ask all ranks where they are, write the page and end the run; the first rank to get here does it."""
+    def _report(self, request: Path, reason: str, *, apart: bool = False) -> None:
+        """Ask all ranks where they are, write the page and end the run; the first rank to get here does it.
+
+        `apart`: they wait in different exchanges.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             request.touch(exist_ok=False)
@@ -162,10 +168,15 @@ class HangWatch:
         states = [msgspec.json.decode(path.read_bytes(), type=RankState) if path.exists() else None for path in files]
         page = describe_hang(states, reason)
         _write(self._folder / REPORT, page)
-        os.write(self._screen, f"harness: {page}\nwritten to {self._folder / REPORT}\n".encode())
+        code = EXIT_CODE
+        text = f"{page}\nwritten to {self._folder / REPORT}"
+        if apart and self.script_place is not None:
+            code = PARTED_CODE
+            text = describe_parting(states)
+        os.write(self._screen, f"harness: {text}\n".encode())
         if not self._together:
             end_launcher_later()
-        os._exit(EXIT_CODE)
+        os._exit(code)
 
     def _answer(self) -> None:
         """Write down this rank's calls and where its Python is."""
@@ -178,6 +189,7 @@ class HangWatch:
             now=clock(),
             calls=self._recent(),
             stack=stack,
+            place="" if self.script_place is None else self.script_place(frame),
         )
         _write(self._folder / f"rank-{self._world.rank}.json", msgspec.json.encode(state))
 

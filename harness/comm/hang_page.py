@@ -39,7 +39,10 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankState:
-    """What one rank wrote down: its last exchanges, oldest first, and its Python stack, innermost last."""
+    """What one rank wrote down: its last exchanges, oldest first, and its Python stack, innermost last.
+
+    `place`: where it is in the user's script, in words; empty where there is none.
+    """
 
     rank: int
     host: str
@@ -47,6 +50,7 @@ class RankState:
     now: float
     calls: tuple[Call, ...]
     stack: tuple[str, ...]
+    place: str = ""
 
     @property
     def waiting(self) -> Call | None:
@@ -67,6 +71,16 @@ def describe_hang(states: Sequence[RankState | None], reason: str) -> str:
             lines.append(f"  {state.now - call.entry:9.3f} s ago  {ended:>12}  {call}")
         lines += [f"  {line}" for frame in state.stack[-_FRAMES:] for line in frame.splitlines()]
     return "\n".join(lines)
+
+
+def describe_parting(states: Sequence[RankState | None]) -> str:
+    """Return one sentence on ranks that wait for each other at different places of a user's script."""
+    places = [f"rank {state.rank}: {state.place}" for state in states if state is not None and state.place]
+    return (
+        f"the ranks have gone different ways in the script ({'; '.join(places)}): what decides how long a loop goes "
+        "on, or whether a step is made, must be the same on all ranks, as a thread, a timer or another process is not: "
+        "have it follow from steps, losses or clocks, or run it with -n 1"
+    )
 
 
 def _verdicts(states: Sequence[RankState | None]) -> list[str]:

@@ -36,6 +36,11 @@ class Synchroniser:
             return self.own_updates
         return self.reduction if isinstance(self.policy, Gradients) and isinstance(self.reduction, Updater) else None
 
+    @property
+    def changes_no_gradients(self) -> bool:
+        """Whether each rank applies its own gradients as they are."""
+        return not self.policy.shares_gradients and type(self.policy).gradients is SyncPolicy.gradients
+
     def divisor(self, local_rows: int, global_rows: int) -> int:
         """Return what a rank divides its summed loss by: sums of shared gradients are then means over all rows."""
         return global_rows if self.policy.shares_gradients else max(local_rows, 1)

@@ -64,19 +64,20 @@ def resident_batch(data: RankData, *, first: int, mirror: bool) -> Batch:
     rounding.
     """
     rows = tf.constant(data.train_x)
-    labels = tf.constant(data.train_y)
     library = None if tf.config.list_logical_devices("GPU") else find_library().library
     if library is None or data.train_x.dtype not in (np.uint8, np.float32):
+        labels = tf.constant(data.train_y, tf.int64)  # int32 is kept in host memory and would travel in every step
 
         def plain(order: tf.Tensor, step: tf.Tensor, salt: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             numbers = order[step]
             values = tf.gather(rows, numbers)
             if mirror:
                 values = flip(values, numbers + first, salt)
-            return prepare_input(values, data.shift, data.factor), tf.gather(labels, numbers)
+            return prepare_input(values, data.shift, data.factor), tf.cast(tf.gather(labels, numbers), tf.int32)
 
         return plain
 
+    labels = tf.constant(data.train_y)
     none = np.zeros(0, np.float32)
     shift, factor = (none if part is None else _as_row(part, rows.shape[1:]) for part in (data.shift, data.factor))
 

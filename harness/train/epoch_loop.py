@@ -38,10 +38,15 @@ def compile_epoch(state: TrainState, data: RankData, batch: Batch, *, rank: int,
         )
         def epoch(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
             def whole_step(index: tf.Tensor) -> tf.Tensor:
-                return train_step(state, *batch(order, index, salt), lanes, data.shards.batch)
+                if not state.xla_draw:
+                    return train_step(state, lambda: batch(order, index, salt), lanes, data.shards.batch)
+                rows = tf.gather(order, index)[tf.newaxis]  # XLA compiles for a shape, whatever steps there are
+                return train_step(state, lambda: batch(rows, first, salt), lanes, data.shards.batch)
 
             def partial_step() -> tf.Tensor:
-                return train_step(state, *batch(partial[tf.newaxis], tf.constant(0), salt), last, partial_rows)
+                return train_step(state, lambda: batch(partial[tf.newaxis], first, salt), last, partial_rows)
+
+            first = tf.constant(0)
 
             return run_steps(state, tf.shape(order)[0], whole_step, partial_step if ending else None)
 

@@ -78,15 +78,28 @@ def update(
     synchroniser: Synchroniser,
     gradients: list[tf.Tensor],
     variables: list[keras.Variable],
+    *,
+    compiled: bool = False,
 ) -> None:
-    """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step."""
+    """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step.
+
+    `compiled`: by one operation that XLA has compiled for all variables.
+    """
     pass_turn(gradients)
     in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
     if synchroniser.updater is not None and in_host_memory and _only_steps(optimizer, variables):
         synchroniser.updater.update(optimizer.descent(variables), variables, gradients, "gradients")
         optimizer.iterations.assign_add(1)
+        return
+    averages = synchroniser.gradients(gradients)
+
+    def apply() -> None:
+        optimizer.apply(averages, variables)
+
+    if compiled:
+        tf.function(apply, jit_compile=True, autograph=False)()
     else:
-        optimizer.apply(synchroniser.gradients(gradients), variables)
+        apply()
 
 
 def _only_steps(

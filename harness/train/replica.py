@@ -22,7 +22,7 @@ from harness.comm.world import World, needs_sync
 from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
-from harness.schema.workload import Workload, survives
+from harness.schema.workload import OPTIMIZERS, Workload, survives
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
 from harness.train.epoch_loop import Epoch, compile_epoch
 from harness.train.evaluation import Scores, compile_evaluation
@@ -86,19 +86,7 @@ def prepare_replica(
     needed = predict_bytes(model, optimizer, rows=rows, precision=workload.precision)
     predicted = refuse_too_large(world, needed, f"a step of {workload.model} on {rows} rows a rank", gpu)
     broadcast_weights(world, model.variables)  # with the seeds of dropout
-    part, statistics = _place_layers(world, workload, model)
-    state = TrainState(
-        model=model,
-        optimizer=optimizer,
-        loss=workload.loss,
-        synchroniser=_synchroniser(world, point, data, model),
-        part=part,
-        statistics=() if statistics else own_statistics(model),
-        mirror=workload.augment != "none",
-        smoothing=workload.label_smoothing,
-        weight_decay=workload.weight_decay,
-        xla=workload.xla,
-    )
+    state, statistics = _train_state(world, point, data, model, optimizer, gpu)
     replica = Replica(
         world=world,
         point=point,
@@ -115,6 +103,39 @@ def prepare_replica(
     if warm:
         replica = replace(replica, step_without_input_s=_warm_up(replica))
     return replica
+
+
+def _train_state(
+    world: World,
+    point: Point,
+    data: RankData,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    gpu: Gpu | None,
+) -> tuple[TrainState, Reduction | None]:
+    """Return what the rank trains, and normalisation's reduction, None where it needs none.
+
+    On processors batches and updates have native operations, which XLA cannot compile; nor can it, perhaps, a user's
+    optimizer.
+    """
+    workload = point.workload
+    part, statistics = _place_layers(world, workload, model)
+    compiles_on_gpu = workload.xla and gpu is not None
+    state = TrainState(
+        model=model,
+        optimizer=optimizer,
+        loss=workload.loss,
+        synchroniser=_synchroniser(world, point, data, model),
+        part=part,
+        statistics=() if statistics else own_statistics(model),
+        mirror=workload.augment != "none",
+        smoothing=workload.label_smoothing,
+        weight_decay=workload.weight_decay,
+        xla=workload.xla,
+        xla_draw=compiles_on_gpu,
+        xla_update=compiles_on_gpu and workload.optimizer in OPTIMIZERS,
+    )
+    return state, statistics
 
 
 def _synchroniser(world: World, point: Point, data: RankData, model: keras.Model) -> Synchroniser:

@@ -3,6 +3,7 @@
 Of rows on the device, or of images whose batches are decoded while it runs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.comm.policies import Synchroniser
+from harness.comm.turn_pass import pass_turn
 from harness.models.ranks import BatchPart
 from harness.train.flop_count import StepFlops
 from harness.train.optimizer import update
@@ -49,7 +51,8 @@ class TrainState:
     `part` tells the model's layers which rows of the global batch they have; `statistics` are the floating-point
     weights that follow each rank's own rows, such as batch normalisation's moving means. `mirror` has every second
     image flipped at random (`compile_epoch`). `smoothing` and `weight_decay` as in `Workload`; `xla` compiles
-    forward and backward, whose operations `flops` has when a step has been traced.
+    forward and backward, whose operations `flops` has when a step has been traced; with `xla_draw` the batch is made in
+    what is compiled, with `xla_update` the optimizer's step too.
     """
 
     model: keras.Model
@@ -62,37 +65,68 @@ class TrainState:
     smoothing: float = 0.0
     weight_decay: float = 0.0
     xla: bool = False
+    xla_draw: bool = False
+    xla_update: bool = False
     flops: StepFlops = field(default_factory=StepFlops)
 
 
-def train_step(state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, local: range, global_rows: int) -> tf.Tensor:
+Draw = Callable[[], tuple[tf.Tensor, tf.Tensor]]
+"""Makes the network's input (float32 [rows, *features]) and labels (int32 [rows]) of a step, in the graph around it."""
+
+
+def train_step(state: TrainState, draw: Draw, local: range, global_rows: int) -> tf.Tensor:
     """Make one step and return the rank's summed row losses, without smoothing, auxiliary losses and L2.
 
-    `inputs` float32 [rows, *features], `labels` int32 [rows]: rows `local` of a global batch of `global_rows`. A rank
-    without rows makes the same calls on a row of zeros that counts nothing, since many of TensorFlow's operations
-    cannot do with no rows: its gradients are zeros and its statistics stay as they were.
+    `draw` makes rows `local` of a global batch of `global_rows`. A rank without rows makes the same calls on a row of
+    zeros that counts nothing, since many of TensorFlow's operations cannot do with no rows: its gradients are zeros and
+    its statistics stay as they were.
     """
     state.part.first = local.start
     state.part.rows = len(local)
     divisor = float(state.synchroniser.divisor(len(local), global_rows))
+    variables = state.model.trainable_variables
+    drawn = None if state.xla_draw and local else draw()
 
-    def differentiate(rows: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        return _differentiate(state, rows, targets, divisor, len(local) / divisor)
-
-    if state.xla:
-        differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
-    if local:
-        loss, gradients = differentiate(inputs, labels)
+    def differentiate() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        inputs, labels = drawn or draw()
+        loss, gradients = _differentiate(state, inputs, labels, divisor, len(local) / divisor)
         state.flops.note([loss, *gradients], len(local))
+        return loss, gradients
+
+    def make_step() -> tf.Tensor:
+        loss, gradients = differentiate()
+        state.optimizer.apply(gradients, variables)
+        return loss
+
+    if local and state.xla_update and state.synchroniser.changes_no_gradients:
+        loss = _compiled(make_step)()
+        pass_turn([loss])
+        return loss
+    if local:
+        loss, gradients = _compiled(differentiate)() if state.xla else differentiate()
     else:
-        before = [tf.identity(variable.value) for variable in state.statistics]
-        loss, gradients = differentiate(tf.zeros([1, *inputs.shape[1:]]), tf.zeros([1], labels.dtype))
-        loss = tf.zeros_like(loss)
-        gradients = [tf.zeros_like(gradient) for gradient in gradients]
-        for variable, value in zip(state.statistics, before, strict=True):
-            variable.assign(value)
-    update(state.optimizer, state.synchroniser, gradients, state.model.trainable_variables)
+        loss, gradients = _without_rows(state, drawn or draw(), divisor)
+    update(state.optimizer, state.synchroniser, gradients, variables, compiled=state.xla_update)
     return loss
+
+
+def _compiled(function: Callable[[], Any]) -> Any:
+    """Return `function` as one that XLA compiles; what it takes of the graph around it becomes its input."""
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _without_rows(
+    state: TrainState, drawn: tuple[tf.Tensor, tf.Tensor], divisor: float
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Return loss and gradients of no rows, all zeros, in the shapes and types of those of the rows `drawn`."""
+    inputs, labels = drawn
+    before = [tf.identity(variable.value) for variable in state.statistics]
+    row = tf.zeros([1, *inputs.shape[1:]])
+    loss, gradients = _differentiate(state, row, tf.zeros([1], labels.dtype), divisor, 0.0)
+    gradients = [tf.zeros_like(gradient) for gradient in gradients]
+    for variable, value in zip(state.statistics, before, strict=True):
+        variable.assign(value)
+    return tf.zeros_like(loss), gradients
 
 
 def first_output(outputs: Any) -> tf.Tensor:

@@ -82,8 +82,10 @@ def _compile_stream(state: TrainState, data: RankData, *, rank: int, partial_row
             with tf.control_dependencies([images]):
                 waited = tf.timestamp() - begin
             images = tf.ensure_shape(images, [len(local), *data.record.features])
-            inputs = prepare_input(images, data.shift, data.factor)
-            loss = train_step(state, inputs, tf.ensure_shape(labels, [len(local)]), local, global_rows)
+            labels = tf.ensure_shape(labels, [len(local)])
+            loss = train_step(
+                state, lambda: (prepare_input(images, data.shift, data.factor), labels), local, global_rows
+            )
             return tf.stack([loss, tf.cast(waited, tf.float32)])
 
         def whole_step(index: tf.Tensor) -> tf.Tensor:

@@ -19,6 +19,7 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.processes import run_program
 from harness.base.user import home_folder
+from harness.transparent.crossing_renames import CrossingRenames
 from harness.transparent.private_tree import PrivateTree, TreePlaces
 
 WITNESS = "HARNESS_WITNESS"
@@ -41,12 +42,16 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFiles:
-    """What a process has: its mechanism, where its own files are, why it has no namespace, what could not be copied."""
+    """What a process has: its mechanism, where its own files are, why it has no namespace, what could not be copied.
+
+    `is_in_memory`: what it writes outside of the copied folders is in memory, and is gone with the process.
+    """
 
     mechanism: Mechanism
     place: str = ""
     reason: str = ""
     unfrozen: Sequence[str] = ()
+    is_in_memory: bool = False
 
 
 class _Process:
@@ -112,9 +117,13 @@ def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:
         tree.show(rank_places(script, logs), keep=keep)
     except OSError as error:
         return RankFiles(mechanism=Mechanism.RECOGNISERS, reason=str(error))
-    unfrozen = tuple(map(str, tree.unfrozen))
-    place = f"{os.uname().nodename}:{tree.scratch}"
-    return RankFiles(mechanism=Mechanism.NAMESPACE, place=place, unfrozen=unfrozen)
+    CrossingRenames(tree.is_one_place).install()
+    return RankFiles(
+        mechanism=Mechanism.NAMESPACE,
+        place=f"{os.uname().nodename}:{tree.scratch}",
+        unfrozen=tuple(map(str, tree.unfrozen)),
+        is_in_memory=tree.is_in_memory,
+    )
 
 
 def rank_places(script: Path, logs: Path) -> TreePlaces:

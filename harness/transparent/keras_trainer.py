@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -16,12 +17,13 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
+from harness.comm.world import abort
 from harness.schema.note import Note, NoteCode
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
-from harness.transparent.patch import put, replace
+from harness.transparent.patch import put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.replica_variables import initialised
 from harness.transparent.rows import BatchShare, divide, leading, length
@@ -53,6 +55,7 @@ class Trainers:
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._fitting: int | None = None  # the thread that trains by `fit`
         self._source: tuple[int, ...] = ()  # of the current batches: the script's x and y, by id
 
     def install(self) -> None:
@@ -175,17 +178,34 @@ class Trainers:
             raise UserError(
                 "the script makes a tf.distribute strategy of its own: leave it out, the ranks take its place"
             )
+        self._refuse_threads()
         self._end_trial()
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
             runtime.variables.start_equal(trainer.variables, "initial weights")
         call = inspect.signature(original).bind(trainer, *args, **kwargs)
         call.arguments["callbacks"] = Agreement.added(call.arguments.get("callbacks"), runtime, trainer)
-        with runtime.trainer(), self._divided_or_whole(trainer), self._of(call.arguments):
-            history = original(*call.args, **call.kwargs)
+        try:
+            with runtime.trainer(), self._divided_or_whole(trainer), self._of(call.arguments):
+                history = original(*call.args, **call.kwargs)
+        finally:
+            self._fitting = None
         runtime.variables.remember(trainer.weights)
         runtime.verify()
         return history
+
+    def _refuse_threads(self) -> None:
+        """End all ranks where another thread trains at the moment: the ranks' exchanges have no order then."""
+        thread = threading.get_ident()
+        if self._fitting not in (None, thread):
+            abort(
+                self._runtime.world,
+                UserError(
+                    f"the script trains in several threads at once ({script_place()}), which run in another order on "
+                    "every rank: train one model after the other, or run it with -n 1"
+                ),
+            )
+        self._fitting = thread
 
     def _evaluate(self, original: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
         self._end_trial()
@@ -315,6 +335,10 @@ class Agreement(keras.callbacks.Callback):
         """Compare the number of steps: a rank with fewer of them would leave the others waiting."""
         compare(self._runtime, {"steps per epoch": str(self.params.get("steps"))})
 
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Take over the learning rate that rank 0's callbacks have set."""
+        self._agree_on_rate_and_stop()
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the weights where that is due, agree to stop, take over the learning rate, compare weights."""
         self._runtime.variables.average(self.model.weights)
@@ -326,6 +350,7 @@ class Agreement(keras.callbacks.Callback):
             self._runtime.verify()
 
     def _agree_on_rate_and_stop(self) -> None:
+        """Stop where rank 0's callbacks stop, and train at its learning rate, which may follow from its own clock."""
         optimizer = self.model.optimizer
         rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
         number = float(rate.numpy()) if isinstance(rate, keras.Variable) else None
@@ -341,7 +366,7 @@ class BatchAgreement(Agreement):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stop together when a callback of the script's own, or a signal, stops in the middle of an epoch."""
         self._runtime.signals.meet()
-        self.model.stop_training = self._runtime.collectives.gather(self.model.stop_training, "stop_training")[0]
+        self._agree_on_rate_and_stop()
 
 
 def _sees_batches(callback: Any) -> bool:

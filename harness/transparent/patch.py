@@ -16,7 +16,8 @@ from harness.base.errors import RunError, UserError
 from harness.readers.script_data import DataSet
 from harness.transparent.run_settings import RunSettings
 
-_FOREIGN = ("site-packages", "<frozen", "__autograph_generated_file", str(Path(__file__).parents[1]))
+_PACKAGE = str(Path(__file__).parents[1])
+_FOREIGN = ("site-packages", "<frozen", "<string>", "__autograph_generated_file", _PACKAGE)  # TensorFlow makes strings
 
 
 def is_script(file: str) -> bool:
@@ -37,11 +38,19 @@ def script_place(frame: Any = None) -> str:
 
 
 def with_script_traceback(error: BaseException) -> BaseException:
-    """Return `error` with a traceback that begins in the script; with all of it where the script is not in it."""
+    """Return `error` with a traceback that begins in the script, without our own frames; else with all of it."""
     frames = error.__traceback__
     while frames is not None and not is_script(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    return error.with_traceback(frames or error.__traceback__)
+    if frames is None:
+        return error
+    frame = frames
+    while frame.tb_next is not None:
+        if frame.tb_next.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frame.tb_next = frame.tb_next.tb_next
+        else:
+            frame = frame.tb_next
+    return error.with_traceback(frames)
 
 
 class ImportHook(importlib.abc.MetaPathFinder):

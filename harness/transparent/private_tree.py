@@ -104,6 +104,8 @@ class PrivateTree:
     def __init__(self) -> None:
         self._scratch = RankScratch()
         self.unfrozen: list[Path] = []  # folders that have too many entries to be copied
+        self.is_in_memory = False  # what is written outside of copied folders
+        self._real_points: list[MountPoint] = []
         self._mounted: list[Path] = []
         try:
             self.in_user_namespace = mounts.enter_namespace()
@@ -135,6 +137,11 @@ class PrivateTree:
             os.chdir(here)  # what was open before, the working directory too, is outside
         sys.executable = os.environ.get(PLAIN_PYTHON, sys.executable)
 
+    def is_one_place(self, first: Path, second: Path) -> bool:
+        """Tell whether two folders are in the same mount for everybody outside."""
+        places = [_mount_of(folder.resolve(), self._real_points) for folder in (first, second)]
+        return places[0].path == places[1].path
+
     def leave(self) -> None:
         """See what everybody sees again, what was written meanwhile apart."""
         here = Path.cwd()
@@ -144,15 +151,20 @@ class PrivateTree:
         os.chdir(here)
 
     def _mount_all(self) -> None:
+        self._real_points = mounts.mount_points()
+        upper_place = self.scratch
         if not self._takes_overlays():
-            self._mount_memory(self.scratch)
-        points = [point for point in mounts.mount_points() if not point.path.is_relative_to(self.scratch)]
-        folders = list(overlaid_folders(self._places.top, points))
+            self.is_in_memory = True
+            upper_place = self.scratch / "memory"
+            upper_place.mkdir()
+            self._mount_memory(upper_place)
+        folders = list(overlaid_folders(self._places.top, self._real_points))
         frozen_folders = self._freeze()
         with contextlib.ExitStack() as stack:
-            outside = stack.enter_context(mounts.opened(self.scratch))
+            outside = stack.enter_context(mounts.opened(upper_place))
             copies = {frozen: stack.enter_context(mounts.opened(frozen.copy)) for frozen in frozen_folders}
             shared = {folder: stack.enter_context(mounts.opened(folder)) for folder in self._shared_folders()}
+            sockets = {path: stack.enter_context(mounts.opened(path)) for path in self._sockets()}
             for number, folder in enumerate(folders):
                 self._overlay(folder, outside, number)
             views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
@@ -165,8 +177,9 @@ class PrivateTree:
                 self._show_copy(frozen, copies[frozen], views[frozen])
                 if self.scratch.is_relative_to(frozen.folder):
                     self._bind(live_views, self.scratch)
-            for folder, real in shared.items():
-                self._bind(real, folder)
+            for place, real in (sockets | shared).items():
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                    self._bind(real, place)
 
     def _takes_overlays(self) -> bool:
         """Tell whether an overlay can keep its files in the scratch folder."""
@@ -183,6 +196,14 @@ class PrivateTree:
 
     def _shared_folders(self) -> list[Path]:
         return [folder for folder in self._places.shared if not _is_outside(folder)]
+
+    def _sockets(self) -> list[Path]:
+        """Return the sockets of services on this host, which nobody reaches through an overlay."""
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+        words = [line.split(maxsplit=7) for line in lines]
+        paths = {Path(fields[7]) for fields in words if len(fields) > 7 and fields[7].startswith("/")}
+        places = [path for path in paths if path.is_relative_to(self._places.top) and not _is_outside(path)]
+        return [path for path in places if os.access(path, os.W_OK) and path.is_socket()]
 
     def _live(self, number: int) -> Path:
         """Return where the live folder is seen of which the copy of this `number` is."""
@@ -204,7 +225,7 @@ class PrivateTree:
         return frozen_folders
 
     def _overlay(self, folder: Path, outside: Path, number: int) -> None:
-        """Lay an overlay on `folder`; its files are in the scratch folder, called `outside` here."""
+        """Lay an overlay on `folder`; its files are in the folder `outside`."""
         upper = outside / "written" / str(number)
         work = outside / "work" / str(number)
         os.makedirs(upper)  # noqa: PTH103
@@ -247,9 +268,7 @@ def overlaid_folders(folder: Path, points: Sequence[MountPoint]) -> Iterator[Pat
     """
     if _is_outside(folder) or folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):
         return
-    above = [point for point in points if folder.is_relative_to(point.path)]
-    deepest = max(len(point.path.parts) for point in above)
-    mount = [point for point in above if len(point.path.parts) == deepest][-1]
+    mount = _mount_of(folder, points)
     if all(point.path == folder or not point.path.is_relative_to(folder) for point in points):
         if not mount.read_only and mount.kind not in _VIRTUAL:
             yield folder
@@ -258,6 +277,13 @@ def overlaid_folders(folder: Path, points: Sequence[MountPoint]) -> Iterator[Pat
         below = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     for path in below:
         yield from overlaid_folders(path, points)
+
+
+def _mount_of(folder: Path, points: Sequence[MountPoint]) -> MountPoint:
+    """Return which of the mounts `points`, in the order in which they were made, shows `folder`."""
+    above = [point for point in points if folder.is_relative_to(point.path)]
+    deepest = max(len(point.path.parts) for point in above)
+    return [point for point in above if len(point.path.parts) == deepest][-1]
 
 
 def _is_outside(folder: Path) -> bool:

@@ -141,10 +141,16 @@ class PrivateFiles:
                 raise  # otherwise rank 0 was faster
 
     def _delete(self, original: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
-        if self.private(path) is None and ("dir_fd" not in kwargs or HorovodScript.active):
+        full = path
+        if kwargs.get("dir_fd") is not None:  # as `shutil.rmtree` removes what is in a folder
+            full = Path(os.readlink(f"/proc/self/fd/{kwargs['dir_fd']}")) / os.fsdecode(path)  # noqa: PTH115
+        if self.private(full) is None:
             original(path, *args, **kwargs)
-        elif isinstance(path, (str, bytes, os.PathLike)):
-            self._written.pop(_full(path), None)
+        else:
+            removed = _full(full)
+            self._written = {
+                written: private for written, private in self._written.items() if not written.is_relative_to(removed)
+            }
 
     def _rename(self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
         if self.private(source) is None:

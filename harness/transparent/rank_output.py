@@ -11,8 +11,8 @@ from pathlib import Path
 def rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
     """Within the block, send what a rank above 0 prints to `logs`/rank-N.log, standard error too.
 
-    After the block, errors that end the rank come to its own standard error. Yield a function that restores both
-    outputs earlier.
+    An error that leaves the block comes to the rank's own standard error; what is printed after a good end, as by exit
+    handlers, goes to the log. Yield a function that restores both outputs earlier.
     """
     if rank == 0:
         yield lambda: None
@@ -23,8 +23,9 @@ def rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
     _direct(log, log)
     try:
         yield lambda: _direct(*saved)
-    finally:
+    except BaseException:
         _direct(*saved)
+        raise
 
 
 def _direct(output: int, errors: int) -> None:

@@ -211,7 +211,7 @@ class Runtime:
         is_eager = not self.calls or (tf.config.functions_run_eagerly() and not goes_on)
         if self.loop is not None and variable is not None and is_eager:
             self._note_gradient(self.loop, variable)
-        if self.steps >= _PATIENCE and not self.divided and not self.own_rows.present:
+        if self.steps >= _PATIENCE and not (self.divided or self.mixes or self.own_rows.present):
             self.compute_whole("the loop takes its batches neither from a tf.data.Dataset nor as a step's arguments")
 
     def _note_gradient(self, loop: DatasetLoop, variable: Any) -> None:

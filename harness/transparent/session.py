@@ -28,8 +28,9 @@ from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.names import has_own
 from harness.transparent.observed_rank import start_witness
+from harness.transparent.own_ports import OwnPorts
 from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place
 from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings
@@ -80,6 +81,8 @@ class Session:
             self._call_witness()
         self._seed = common_seed(self._agree)
         self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
+        if not self._sees_ranks():
+            self._watch.script_place = script_place
         self._seedings: list[AgreedSeeding] = []
         if self.world.size > 1:
             self._watch.start()
@@ -129,6 +132,8 @@ class Session:
         self._private = not self._sees_ranks() and all(
             files is not None and files.mechanism is Mechanism.NAMESPACE for files in ranks_files
         )
+        if writes_apart and not self._sees_ranks():
+            OwnPorts().install()
         if writes_apart and not self._private:
             PrivateFiles(self.settings.logs).install()
         if self.world.rank == 0 and not self.witness.is_witness and not self._sees_ranks():
@@ -148,7 +153,7 @@ class Session:
             print(f"harness: {note}", file=sys.stderr, flush=True)
         if self.settings.keep_rank_files:
             for rank, files in enumerate(ranks_files, start=1):
-                print(f"harness: what rank {rank} writes is kept in {files.place}", file=sys.stderr, flush=True)
+                print(f"harness: {_kept_sentence(rank, files)}", file=sys.stderr, flush=True)
 
     def _agree(self, value: Any) -> Any:
         """Return rank 0's `value`, also in the witness."""
@@ -343,3 +348,15 @@ class Session:
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
+
+
+def _kept_sentence(rank: int, files: RankFiles) -> str:
+    """Return what of a rank's files is kept, and where."""
+    if files.mechanism is not Mechanism.NAMESPACE:
+        return f"what rank {rank} writes is not kept: it has no file tree of its own"
+    if files.is_in_memory:
+        return (
+            f"what rank {rank} writes in the folders that are copied at its start is kept in {files.place}; what it "
+            "writes elsewhere is in memory and is not kept: set TMPDIR to a folder on a local disk"
+        )
+    return f"what rank {rank} writes is kept in {files.place}"

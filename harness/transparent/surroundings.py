@@ -6,14 +6,18 @@ script reads from a clock is what rank 0 has read at the same place. When a sign
 all ranks, at the next batch.
 """
 
+import ctypes
+import gc
 import os
 import signal
 import sys
 import sysconfig
 import threading
 import time
+import timeit
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -34,7 +38,8 @@ _SIZE_VARIABLES = (
     *("SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
 )
 _WORLD = "COMM_WORLD"
-_CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
+_SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
+_CLOCKS = (*_SECONDS, *(f"{name}_ns" for name in _SECONDS))
 _TAG = 7_105  # of the messages with what rank 0's clocks say
 _PATIENCE_S = 2.0  # for a reading of rank 0's that may never come
 _LATE_S = 5.0  # a signal that all ranks get reaches the last of them by then
@@ -92,39 +97,67 @@ class AgreedClocks:
         self._sent: deque[Any] = deque()
         self._step = 0  # of the script now
         self._latest = 0  # the step of the last reading that has come
+        self._original_members: Mapping[str, Any] = {}  # of `datetime.datetime`
 
     def install(self) -> None:
-        """Replace the clocks of `time`."""
+        """Replace the clocks of `time` and `timeit`, and what tells `datetime` the time."""
+        self._now = time.monotonic
+        read_time = time.time
         for name in _CLOCKS:
             setattr(time, name, self._wrapped(getattr(time, name), 1e9 if name.endswith("_ns") else 1.0))
-        self._now = time.monotonic.__wrapped__  # type: ignore[attr-defined]
+        timeit.default_timer = time.perf_counter
+        readers = {"now": None, "utcnow": UTC}  # `today` asks `time.time`
+        self._replace_members({name: self._datetime_reader(name, read_time, zone) for name, zone in readers.items()})
 
     def put_back(self) -> None:
         """Put the original clocks back: in a child process."""
         for name in _CLOCKS:
             clock = getattr(time, name)
             setattr(time, name, getattr(clock, "__wrapped__", clock))
+        timeit.default_timer = time.perf_counter
+        self._replace_members(self._original_members)
 
-    def _wrapped(self, original: Callable[[], Any], units: float) -> Callable[[], Any]:
+    def _replace_members(self, members: Mapping[str, Any]) -> None:
+        """Put `members` into the class `datetime.datetime`, and keep the original ones.
+
+        It is compiled, so that it takes no attributes; in a subclass's place, its objects could not be pickled.
+        """
+        namespace = gc.get_referents(vars(datetime))[0]
+        self._original_members = {name: namespace[name] for name in members}
+        namespace.update(members)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime))
+
+    def _datetime_reader(self, name: str, read_time: Callable[[], float], zone: Any) -> "classmethod[Any, ..., Any]":
+        """Return a method of `datetime.datetime` that reads a clock; what is `zone`'s time has no time zone."""
+
+        def read(cls: Any, tz: Any = None) -> Any:
+            reading = self._shown(read_time(), 1.0, sys._getframe(1), name)
+            return cls.fromtimestamp(reading, tz or zone).replace(tzinfo=tz)
+
+        return classmethod(read)
+
+    def _wrapped(self, original: Callable[..., Any], units: float) -> Callable[..., Any]:
         """Return the `original` clock, which counts so many `units` a second, as a script is to see it."""
 
-        def clock() -> Any:
-            frame = sys._getframe(1)
-            value = original()
-            if not _is_own(frame.f_code.co_filename):
-                return value
-            turns = current_turns()
-            if turns is not None:
-                value -= type(value)(turns.state.paused * units)
-            if HorovodScript.active or self._world.size == 1:
-                return value
-            if threading.current_thread() is not threading.main_thread():
-                return value
-            return self._agreed(value, (frame.f_code.co_filename, frame.f_lineno, original.__name__))
+        def clock(*arguments: Any) -> Any:
+            return self._shown(original(*arguments), units, sys._getframe(1), original.__name__)
 
         clock.__name__ = original.__name__
         clock.__wrapped__ = original  # type: ignore[attr-defined]
         return clock
+
+    def _shown(self, value: Any, units: float, frame: Any, name: str) -> Any:
+        """Return what code at `frame` is to see where the clock `name` says `value`, so many `units` a second."""
+        if not _is_own(frame.f_code.co_filename):
+            return value
+        turns = current_turns()
+        if turns is not None:
+            value -= type(value)(turns.state.paused * units)
+        if HorovodScript.active or self._world.size == 1:
+            return value
+        if threading.current_thread() is not threading.main_thread():
+            return value
+        return self._agreed(value, (frame.f_code.co_filename, frame.f_lineno, name))
 
     def _agreed(self, value: Any, place: tuple[Any, ...]) -> Any:
         """Return rank 0's reading at a `place` of the script; `value` is this rank's own."""

@@ -19,7 +19,7 @@ from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.collectives import upstream
 from harness.transparent.draws import DIVIDED
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.patch import HorovodScript, put, replace
+from harness.transparent.patch import HorovodScript, put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.rows import PLACE, bounds, placeholder
 from harness.transparent.runtime import Runtime
@@ -63,8 +63,9 @@ class Sessions:
             return original(optimizer, loss, *args, **kwargs)  # a function's gradients are yielded by a tape
         if not graph and not tf.executing_eagerly():
             raise UserError(
-                "the script takes compute_gradients of a tensor inside a tf.function, which cannot be divided over "
-                "the ranks: give it a function without arguments that returns the loss, or use a tf.GradientTape"
+                f"the script takes compute_gradients of a tensor inside a tf.function ({script_place()}), which cannot "
+                "be divided over the ranks: give it a function without arguments that returns the loss, or use a "
+                "tf.GradientTape"
             )
         with self._runtime.quietly():
             pairs = original(optimizer, loss, *args, **kwargs)
@@ -79,8 +80,8 @@ class Sessions:
             return gradients
         if tf.compat.v1.executing_eagerly_outside_functions():
             raise UserError(
-                "the script takes tf.gradients inside a tf.function, which cannot be divided over the ranks: "
-                "take them from a tf.GradientTape"
+                f"the script takes tf.gradients inside a tf.function ({script_place()}), which cannot be divided over "
+                "the ranks: take them from a tf.GradientTape"
             )
         return self._averaged(gradients, sources, of_rank=True)
 

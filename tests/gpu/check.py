@@ -1,9 +1,13 @@
-"""All that only a machine with a GPU can check: make gpu-check, or python -m tests.gpu.check.
+"""All that only a machine with a GPU can check: make gpu-check.
 
-It needs at least one GPU, no network, and at most five minutes; the folder may have been copied there. Two ranks on one
-GPU are a test of function, never of speed. The exit code is 0 when nothing failed, 1 when something did, 2 without GPU.
+    python -m tests.gpu.check [--device cpu] [--limit S]
+
+It needs at least one GPU, no network, and at most five minutes or S seconds; the folder may have been copied there. Two
+ranks on one GPU are a test of function, never of speed. The exit code is 0 when nothing failed, 1 when something did, 2
+without GPU. With ``--device cpu`` the same commands run on processors, small, so that only the device is untested.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -11,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +29,76 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SCRIPT = HERE.parent / "scripts" / "fit_arrays.py"
 LIMIT_S = 300.0
-BATCH, STEPS = 64, 60
 RATIO = 0.97  # of the bare loop's images per second
 ENERGY = 0.1  # most that the integral of power may differ from the counter
 LOSSES = 1e-3  # most that losses of one and two ranks may differ, relative: float32, summed in another order
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the checks run: what is added to the commands of rank program, sweep and training, and how ranks sum, also
+    one alone.
+
+    ResNet-50 is trained on images of `size` pixels, `steps` steps an epoch.
+    """
+
+    rank_words: tuple[str, ...]
+    sweep_words: tuple[str, ...]
+    train_words: tuple[str, ...]
+    way: str
+    way_alone: str
+    size: int
+    steps: int
+
+
+GPU = Place(
+    rank_words=(),
+    sweep_words=("--gpus", "1,2", "--ranks-per-node", "2", "--oversubscribe"),
+    train_words=("--gpus-per-rank", "1"),
+    way="nccl",
+    way_alone="nccl",
+    size=224,
+    steps=60,
+)
+CPU = Place(
+    rank_words=("cpu",),
+    sweep_words=("--nodes", "1,2"),
+    train_words=(),
+    way="native",
+    way_alone="messages",
+    size=32,
+    steps=2,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One way to train ResNet-50: rows of a step, Keras's policy, and whether XLA compiles it."""
+
+    batch: int
+    precision: str
+    xla: bool
+
+    def __str__(self) -> str:
+        return f"batch {self.batch}, {self.precision}{', XLA' if self.xla else ''}"
+
+
+# Those first that are told of: what time does not hold is skipped, and `--limit 1800` holds all.
+SETTINGS = (
+    Setting(batch=256, precision="mixed_float16", xla=True),
+    Setting(batch=64, precision="mixed_float16", xla=True),
+    Setting(batch=256, precision="float32", xla=True),
+    Setting(batch=256, precision="mixed_bfloat16", xla=True),
+    Setting(batch=256, precision="mixed_float16", xla=False),
+    Setting(batch=64, precision="float32", xla=True),
+    Setting(batch=64, precision="mixed_bfloat16", xla=True),
+    Setting(batch=64, precision="mixed_float16", xla=False),
+    Setting(batch=256, precision="float32", xla=False),
+    Setting(batch=256, precision="mixed_bfloat16", xla=False),
+    Setting(batch=64, precision="float32", xla=False),
+    Setting(batch=64, precision="mixed_bfloat16", xla=False),
+)
+SMALL = (Setting(batch=2, precision="float32", xla=False),)
 
 
 def answer(command: Sequence[str], seconds: float, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -56,18 +127,19 @@ def succeed(command: Sequence[str], seconds: float, **environment: str) -> str:
     return reply.stdout
 
 
-def of_ranks(task: str, ranks: int, seconds: float) -> dict[str, Any]:
+def of_ranks(place: Place, task: str, ranks: int, seconds: float) -> dict[str, Any]:
     """Return what tests/gpu/ranks.py says of a task on so many ranks of the one GPU, summing by NCCL."""
-    printed = succeed([*rank_command(ranks), HERE / "ranks.py", task], seconds, NCCL_SOCKET_IFNAME="lo")
+    words = [*rank_command(ranks), HERE / "ranks.py", task, *place.rank_words]
+    printed = succeed(words, seconds, NCCL_SOCKET_IFNAME="lo")
     found: dict[str, Any] = json.loads(printed.partition("RESULT ")[2].partition("\n")[0])
-    if found["way"] != "nccl":
+    if found["way"] != (place.way if ranks > 1 else place.way_alone):
         raise Failed(f"the ranks sum by {found['name']}: {'; '.join(found['notes'])}")
     return found
 
 
-def check_sums(ranks: int, seconds: float) -> str:
+def check_sums(place: Place, ranks: int, seconds: float) -> str:
     """Compare NCCL's sums of four types, plain and scaled, with MPI's: to one unit in the last place."""
-    found = of_ranks("sums", ranks, seconds)
+    found = of_ranks(place, "sums", ranks, seconds)
     units = found["units"]
     wrong = {name: value for name, value in units.items() if value > 1}
     if wrong:
@@ -78,40 +150,41 @@ def check_sums(ranks: int, seconds: float) -> str:
     )
 
 
-def check_order(seconds: float) -> str:
+def check_order(place: Place, seconds: float) -> str:
     """Have two ranks sum by NCCL and by MPI in turn, in a loop of a graph."""
-    error = of_ranks("order", 2, seconds)["error"]
+    error = of_ranks(place, "order", 2, seconds)["error"]
     if error > 1e-5:
         raise Failed(f"the mean over the ranks is off by {error}")
     return "30 sums on the device and 30 on the host, in turn"
 
 
-def check_loss(seconds: float) -> str:
+def check_loss(place: Place, seconds: float) -> str:
     """Kill a rank between two sums: all must end, with a code that says so."""
     begin = time.monotonic()
-    reply = answer([*rank_command(2), HERE / "ranks.py", "loss"], seconds, NCCL_SOCKET_IFNAME="lo")
+    reply = answer([*rank_command(2), HERE / "ranks.py", "loss", *place.rank_words], seconds, NCCL_SOCKET_IFNAME="lo")
     if reply.returncode == 0:
         raise Failed("the launch ended with code 0")
     return f"all ended with code {reply.returncode}, {time.monotonic() - begin:.0f} s after the start"
 
 
-def check_script(folder: Path, seconds: float) -> str:
+def check_script(place: Place, folder: Path, seconds: float) -> str:
     """Train an unmodified Keras script on one rank and on two of the one GPU, on the same global batches."""
     results = folder / "script"
-    words = ["sweep", "--script", SCRIPT, "--gpus", "1,2", "--ranks-per-node", "2", "--oversubscribe", "--script-batch"]
-    words += ["global", "--repeats", "1", "--results", results]
-    succeed([sys.executable, "-m", "harness", *words], seconds, HARNESS_REDUCTION="nccl", NCCL_SOCKET_IFNAME="lo")
+    words = ["sweep", "--script", SCRIPT, *place.sweep_words, "--script-batch", "global", "--repeats", "1"]
+    words += ["--results", results, "--reports", folder / "reports"]
+    reduction = {"HARNESS_REDUCTION": place.way, "NCCL_SOCKET_IFNAME": "lo"}
+    succeed([sys.executable, "-m", "harness", *words], seconds, **reduction)
     runs = [read_run(path.parent) for path in results.rglob("run.json")]
-    return same_losses(runs)
+    return same_losses(runs, place.way)
 
 
-def same_losses(runs: Sequence[RunRecord]) -> str:
+def same_losses(runs: Sequence[RunRecord], way: str = GPU.way) -> str:
     """Return how near the last training losses of launches of 1 and 2 ranks are; two ranks must sum by NCCL."""
     losses = {run.point.layout.ranks: run.epochs[-1].train_loss for run in runs}
     if sorted(losses) != [1, 2]:
         raise Failed(f"there are records of {sorted(losses)} ranks, not of 1 and 2")
     ways = {run.provenance.algorithm for run in runs if run.point.layout.ranks == 2}
-    if ways != {"nccl"}:
+    if ways != {way}:
         raise Failed(f"two ranks sum by {', '.join(ways)}")
     first, second = losses[1], losses[2]
     if first is None or second is None or abs(second / first - 1) > LOSSES:
@@ -119,31 +192,28 @@ def same_losses(runs: Sequence[RunRecord]) -> str:
     return f"losses {first:.6g} and {second:.6g}"
 
 
-def check_ratio(folder: Path, seconds: float) -> str:
-    """Compare images per second of the harness's ResNet-50 with a bare loop's: batch 64, mixed_float16, XLA."""
-    begin = time.monotonic()
-    printed = succeed([sys.executable, HERE / "bare.py", BATCH, STEPS], seconds)
-    bare = float(printed.partition("RATE ")[2].split()[0])
-    words = [
-        "train",
-        "--dataset",
-        "imagenet",
-        "--model",
-        "resnet50",
-        "--data-kind",
-        "synthetic",
-        "--gpus-per-rank",
-        "1",
-    ]
-    words += ["--samples", BATCH * STEPS, "--batch-per-rank", BATCH, "--epochs", "3", "--precision", "mixed_float16"]
-    words += ["--xla", "--record", folder / "train"]
-    left = seconds - (time.monotonic() - begin)
-    succeed([*rank_command(1), "-m", "harness", *words], left)
-    ours = images_per_second(read_run(folder / "train"))
+def check_ratio(place: Place, setting: Setting, folder: Path, seconds: float) -> str:
+    """Compare images per second of the harness's ResNet-50 with a bare loop's."""
+    ours, bare = rates(place, setting, folder, seconds)
     sentence = f"{ours:.0f} images/s, bare {bare:.0f}: {ours / bare:.2f}"
     if ours < RATIO * bare:
         raise Failed(f"{sentence}, below {RATIO}")
     return sentence
+
+
+def rates(place: Place, setting: Setting, folder: Path, seconds: float) -> tuple[float, float]:
+    """Return the images per second of the harness and of the bare loop, one after the other."""
+    begin = time.monotonic()
+    numbers = (setting.batch, place.steps, place.size, setting.precision, int(setting.xla))
+    printed = succeed([sys.executable, HERE / "bare.py", *numbers], seconds)
+    bare = float(printed.partition("RATE ")[2].split()[0])
+    record = folder / f"train, {setting}"
+    words = ["train", "--dataset", "imagenet", "--model", "resnet50", "--data-kind", "synthetic", *place.train_words]
+    words += ["--image-size", place.size, "--samples", setting.batch * place.steps, "--batch-per-rank", setting.batch]
+    words += ["--epochs", "3", "--precision", setting.precision, "--xla" if setting.xla else "--no-xla"]
+    left = seconds - (time.monotonic() - begin)
+    succeed([*rank_command(1), "-m", "harness", *words, "--record", record], left)
+    return images_per_second(read_run(record)), bare
 
 
 def images_per_second(run: RunRecord) -> float:
@@ -153,10 +223,11 @@ def images_per_second(run: RunRecord) -> float:
 
 
 def check_energy(folder: Path, seconds: float) -> str:
-    """Compare NVML's counter of energy with the integral of power, in the record of the launch before."""
-    if not (folder / "train" / "run.json").exists():
-        raise Skipped("it is read in the record of the launch before, which is not there")
-    return energy_agrees(read_run(folder / "train"))
+    """Compare NVML's counter of energy with the integral of power, in the record of a launch before."""
+    records = sorted(folder.glob("train*/run.json"))
+    if not records:
+        raise Skipped("it is read in the record of a launch before, which is not there")
+    return energy_agrees(read_run(records[0].parent))
 
 
 def energy_agrees(run: RunRecord) -> str:
@@ -173,36 +244,60 @@ def energy_agrees(run: RunRecord) -> str:
     return sentence
 
 
-def all_checks(folder: Path) -> list[Check]:
+def all_checks(place: Place, folder: Path) -> list[Check]:
     """Return the checks in their order, the cheap ones first; `folder` takes what they write."""
+    first, *others = [ratio_of(place, setting, folder) for setting in (SETTINGS if place is GPU else SMALL)]
     return [
-        Check(name="sums of one rank", seconds=20, run=lambda left: check_sums(1, min(left, 60))),
-        Check(name="sums of two ranks", seconds=20, run=lambda left: check_sums(2, min(left, 60))),
-        Check(name="order of exchanges", seconds=20, run=lambda left: check_order(min(left, 60))),
-        Check(name="loss of a rank", seconds=20, run=lambda left: check_loss(min(left, 60))),
-        Check(name="unmodified script", seconds=40, run=lambda left: check_script(folder, min(left, 120))),
-        Check(name="ratio to bare loop", seconds=60, run=lambda left: check_ratio(folder, left)),
+        Check(name="sums of one rank", seconds=20, run=lambda left: check_sums(place, 1, min(left, 60))),
+        Check(name="sums of two ranks", seconds=20, run=lambda left: check_sums(place, 2, min(left, 60))),
+        Check(name="order of exchanges", seconds=20, run=lambda left: check_order(place, min(left, 60))),
+        Check(name="loss of a rank", seconds=20, run=lambda left: check_loss(place, min(left, 60))),
+        Check(name="unmodified script", seconds=40, run=lambda left: check_script(place, folder, min(left, 120))),
+        first,
         Check(name="energy", seconds=1, run=lambda left: check_energy(folder, left)),
+        *others,
     ]
 
 
-def main() -> int:
-    """Print a line for every check as it ends, then the table; return the exit code."""
+def ratio_of(place: Place, setting: Setting, folder: Path) -> Check:
+    """Return the check of a setting's ratio to the bare loop."""
+    return Check(
+        name=f"ratio to bare loop: {setting}", seconds=60, run=lambda left: check_ratio(place, setting, folder, left)
+    )
+
+
+def find_place(device: str) -> Place | None:
+    """Return where to check, having named it; None where there is no GPU, having said so."""
+    if device == "cpu":
+        print("on processors: the commands are checked, no GPU is", flush=True)
+        return CPU
     try:
         gpus = visible_gpus()
     except UserError as error:
         print(f"there is no GPU to check here: {error}", file=sys.stderr)
-        return 2
+        return None
     if not gpus:
         print("there is no GPU to check here: CUDA_VISIBLE_DEVICES names none", file=sys.stderr)
-        return 2
+        return None
     for gpu in gpus:
         print(gpu, flush=True)
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0].uuid  # all checks are of one GPU
-    ends = time.monotonic() + LIMIT_S
+    return GPU
+
+
+def main() -> int:
+    """Print a line for every check as it ends, then the table; return the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--limit", type=float, default=LIMIT_S)
+    asked = parser.parse_args()
+    place = find_place(asked.device)
+    if place is None:
+        return 2
+    ends = time.monotonic() + asked.limit
     rows = list[Row]()
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-        for check in all_checks(Path(name)):
+        for check in all_checks(place, Path(name)):
             rows.append(run_check(check, ends - time.monotonic()))
             print(f"{rows[-1].status}: {rows[-1].name}", file=sys.stderr, flush=True)
     print(table(rows))

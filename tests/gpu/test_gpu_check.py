@@ -11,7 +11,6 @@ from harness.schema.energy import DeviceEnergy
 from tests.gpu.check import ROOT, energy_agrees, images_per_second, same_losses
 from tests.gpu.table import Check, Failed, Row, Skipped, Status, run_check, table
 from tests.labs.factories import make_point, make_run
-from tests.mpi.launch import run_ranks
 
 ENERGY = DeviceEnergy(host="n", device="GPU-1", seconds=10.0, samples=11, counter_j=3000.0, integral_j=2940.0)
 
@@ -79,15 +78,21 @@ def test_without_a_gpu_it_is_one_sentence_and_code_2(tmp_path) -> None:
     assert reply.stderr.count("\n") == 1
 
 
-@pytest.mark.mpi  # what the ranks do on a GPU is done on processors: two must meet in the same sums
-@pytest.mark.parametrize("task", ["sums", "order"])
-def test_the_rank_program_finds_right_sums_on_processors(task) -> None:
-    reply = run_ranks(2, ROOT / "tests" / "gpu" / "ranks.py", task, "cpu", timeout=100)
-    assert reply.returncode == 0, reply.stderr[-2000:]
-    assert '"way": "native"' in reply.stdout
-    if task == "sums":
-        units = reply.stdout.partition('"units": {')[2].partition("}")[0].split(",")
-        assert len(units) == 8
-        assert all(float(unit.rpartition(":")[2]) <= 1 for unit in units)
-    else:
-        assert float(reply.stdout.partition('"error": ')[2].split(",")[0]) < 1e-5
+@pytest.mark.slow
+@pytest.mark.mpi  # every command of the checks is run on processors: only the device is untested
+def test_all_checks_run_on_processors() -> None:
+    words = [sys.executable, "-m", "tests.gpu.check", "--device", "cpu", "--limit", "500"]
+    reply = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=520)
+    rows = {}
+    for line in reply.stdout.splitlines()[1:-1]:
+        status, name = line.split("  ")[:2]
+        rows[name.strip()] = (status.strip(), line)
+    ratio = next(name for name in rows if name.startswith("ratio"))
+    assert len(rows) == 7
+    for name, (status, line) in rows.items():
+        if name == ratio:  # a busy machine makes it anything
+            assert "images/s, bare" in line
+        elif name == "energy":
+            assert "the record has no energy of a GPU" in line
+        else:
+            assert status == "pass", f"{line}\n{reply.stderr[-2000:]}"

@@ -85,7 +85,8 @@ def step(rows, ranks, *, normalised, dropped=0.0, synchronised=False):
         before = [variable.numpy() for variable in own_statistics(model)]
         local = shards.partial(rank)
         own = slice(local.start, local.stop)
-        loss = train_step(state, tf.constant(inputs[own]), tf.constant(labels[own], tf.int32), local, rows)
+        batch = (tf.constant(inputs[own]), tf.constant(labels[own], tf.int32))
+        loss = train_step(state, lambda: batch, local, rows)
         after = [variable.numpy() for variable in own_statistics(model)]
         return float(loss), taken.gradients_taken, before, after
 
@@ -144,7 +145,7 @@ def test_networks_of_images_do_with_no_rows(name):
         part=BatchPart(),
         statistics=own_statistics(model),
     )
-    loss = train_step(state, tf.zeros([0, 32, 32, 3]), tf.zeros([0], tf.int32), range(0), 1)
+    loss = train_step(state, lambda: (tf.zeros([0, 32, 32, 3]), tf.zeros([0], tf.int32)), range(0), 1)
     assert float(loss) == 0.0
     assert not any(gradient.any() for gradient in taken.gradients_taken)
 

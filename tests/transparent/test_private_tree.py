@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -114,6 +115,21 @@ def test_it_does_not_see_what_others_write_in_its_folder_meanwhile(top, process)
     process.run("assert open('log.csv').read() == 'old\\n' and open('data/rows').read() == '1 2 3'")
 
 
+def test_it_reaches_the_services_that_others_have_behind_sockets(top, tmp_path, monkeypatch):
+    """Databases have theirs in /tmp; through an overlay nobody would answer."""
+    monkeypatch.chdir(top)
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect(r'{}')"
+    with socket.socket(socket.AF_UNIX) as below, socket.socket(socket.AF_UNIX) as frozen:
+        below.bind(str(top / "elsewhere" / "s"))
+        frozen.bind(str(top / "cwd" / "s"))
+        for server in (below, frozen):
+            server.listen()
+        process = Process(top, tmp_path / "scratch")
+        for place in ("elsewhere", "cwd"):
+            process.run(connect.format(top / place / "s"))
+        process.end()
+
+
 def test_shared_folders_are_the_real_ones(top, process):
     process.run("open('logs/rank-1.log', 'w').write('mine')")
     assert (top / "cwd" / "logs" / "rank-1.log").read_text() == "mine"
@@ -154,3 +170,30 @@ def test_overlays_lie_on_the_largest_folders_with_nothing_mounted_below(tmp_path
     ]
     assert list(overlaid_folders(tmp_path, points)) == [tmp_path / "a" / "c", tmp_path / "d"]
     assert list(overlaid_folders(Path("/proc"), points)) == []
+
+
+RENAMES = (
+    "from harness.transparent.crossing_renames import CrossingRenames; CrossingRenames(tree.is_one_place).install()"
+)
+
+
+def test_what_one_process_can_rename_it_can_rename_though_it_has_more_mounts(top, process):
+    """From the temporary folder to the working one, say; and a folder below an overlay."""
+    process.run(RENAMES)
+    process.run("open('../elsewhere/new', 'w').write('mine'); os.replace('../elsewhere/new', 'log.csv')")
+    process.run("assert open('log.csv').read() == 'mine' and not os.path.exists('../elsewhere/new')")
+    process.run("os.makedirs('made/below'); Path('made').rename('../elsewhere/made')")
+    process.run("assert os.listdir('../elsewhere') == ['made'] and os.listdir('../elsewhere/made') == ['below']")
+    process.run("os.mkdir('empty'); os.rename('../elsewhere/made', 'empty'); assert os.listdir('empty') == ['below']")
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+
+
+def test_what_one_process_cannot_rename_it_cannot_either(process):
+    process.run(RENAMES)
+    failing = "\ntry:\n    os.rename({!r}, {!r})\n    raise AssertionError\nexcept {}:\n    pass"
+    for source, target, error in (
+        ("../elsewhere/none", "new", "FileNotFoundError"),
+        ("log.csv", "/dev/shm/log.csv", "OSError"),
+    ):
+        process.run("exec(" + repr(failing.format(source, target, error)) + ")")
+    process.run("assert os.path.exists('log.csv') and not os.path.exists('/dev/shm/log.csv')")

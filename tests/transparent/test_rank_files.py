@@ -1,13 +1,16 @@
 """Ranks above 0 write nothing where rank 0 writes: not only below the working directory."""
 
 import os
+import shutil
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import h5py
 import pytest
 
+from harness.base.scratch import opened_folder
 from harness.transparent import rank_files
 from harness.transparent.patch import wrapped
 from harness.transparent.rank_files import PrivateFiles
@@ -61,3 +64,21 @@ def test_a_rank_writes_an_hdf5_file_that_rank_0_has_open(tmp_path: Path, monkeyp
             mine["x"] = [2]
         with h5py.File("data.h5") as mine:
             assert (mine["x"][0], first["x"][0]) == (2, 1)
+
+
+def test_a_temporary_folder_is_removed_with_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`shutil.rmtree` removes what is in a folder by the folder's descriptor."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary" / "made").mkdir(parents=True)
+    (tmp_path / "temporary" / "made" / "rows").touch()
+    (tmp_path / "real").touch()
+    files = PrivateFiles(tmp_path / "logs")
+    for name in ("unlink", "rmdir"):
+        monkeypatch.setattr(os, name, partial(files._delete, getattr(os, name)))
+    shutil.rmtree(tmp_path / "temporary" / "made")
+    assert not (tmp_path / "temporary" / "made").exists()
+    with opened_folder(tmp_path) as folder:
+        os.unlink("real", dir_fd=folder)
+    assert (tmp_path / "real").exists()

@@ -2,16 +2,23 @@
 
 import os
 
+import pytest
+
 from harness.transparent.rank_output import rank_output
 
 
 def test_a_rank_above_0_prints_into_its_file(tmp_path, capfd):
-    with rank_output(2, tmp_path / "logs"):
+    """Also what exit handlers print; an error that ends the rank comes to the terminal."""
+    with rank_output(2, tmp_path / "logs") as speak:
         os.write(1, b"to output\n")
         os.write(2, b"to errors\n")
     os.write(1, b"afterwards\n")
-    assert (tmp_path / "logs" / "rank-2.log").read_text() == "to output\nto errors\n"
-    assert capfd.readouterr().out == "afterwards\n"
+    speak()
+    with pytest.raises(RuntimeError), rank_output(1, tmp_path / "logs"):
+        raise RuntimeError
+    os.write(1, b"of an error\n")
+    assert (tmp_path / "logs" / "rank-2.log").read_text() == "to output\nto errors\nafterwards\n"
+    assert capfd.readouterr().out == "of an error\n"
 
 
 def test_rank_0_prints_to_the_terminal(tmp_path, capfd):

@@ -37,7 +37,6 @@ SOME = (
     "trap-state-unseeded",
     "free-own-statistics",
     "free-count-eager",
-    "free-numbers-eager",
     "fit-own-apply",
     "loop-rows-pairs-eager",
     "loop-rows-masked-compiled",
@@ -47,7 +46,6 @@ SOME = (
     "free-rows-on-batch",
     "session-rows-masked",
     "loop-healthy-dropout-compiled",
-    "loop-healthy-normalised-eager",
     "model-series-stateful",
     "session-optimizer-Adam",
     "take-arrays-uneven",
@@ -55,7 +53,6 @@ SOME = (
     "habit-accumulating-step",
     "session-dropout",
     "drawn-stateful-generator",
-    "drawn-stateful-stacked",
     "habit-resting-hinge",
     "drawn-own-numbers",
     "fit-own-loss-called",
@@ -72,6 +69,9 @@ SOME = (
     "training-signal",
     "training-clipped-by-row",
     "training-row-queue",
+    "surroundings-served-and-moved",
+    "surroundings-rate-of-a-thread",
+    "surroundings-threads",
 )
 # What every rank computes whole, beside the scripts whose names have `rows-`.
 COMPUTED_WHOLE = (

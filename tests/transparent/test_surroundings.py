@@ -1,9 +1,13 @@
 """What a script asks of its surroundings is what one process is told: clocks, signals, launchers' variables."""
 
 import os
+import pickle
 import signal
 import sys
+import time
+import timeit
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -63,6 +67,25 @@ def test_a_rank_that_asks_where_rank_0_has_not_reads_its_own_clock(clocks):
     assert second._agreed(98.0, ("train.py", 8, "time")) == 98.0
     step[1] = 2
     assert second._agreed(99.0, PLACE) == 12.0
+
+
+def test_dates_too_are_what_rank_0_has_read(clocks):
+    """Also those of `from datetime import datetime` and `timeit`; afterwards they are what they were."""
+    first, second, _ = clocks
+    code = compile("date, tick = datetime.now(UTC), timeit.default_timer()", "/home/me/train.py", "exec")
+    readings = []
+    for rank_clocks in (first, second):
+        names = {"datetime": datetime, "UTC": UTC, "timeit": timeit}
+        rank_clocks.install()
+        try:
+            exec(code, names)
+        finally:
+            rank_clocks.put_back()
+        readings.append((names["date"], names["tick"]))
+    assert readings[0] == readings[1]
+    assert pickle.loads(pickle.dumps(readings[0][0])) == readings[0][0]
+    assert datetime.now(UTC) > readings[0][0]
+    assert timeit.default_timer is time.perf_counter
 
 
 def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():

@@ -34,6 +34,7 @@ def scripts() -> dict[str, Script]:
         loops,
         mixing,
         sessions,
+        surroundings,
         trainings,
         traps,
         updates,
@@ -41,7 +42,20 @@ def scripts() -> dict[str, Script]:
 
     found = [
         script
-        for room in (children, devices, drawn, fit, habits, loops, mixing, sessions, trainings, traps, updates)
+        for room in (
+            children,
+            devices,
+            drawn,
+            fit,
+            habits,
+            loops,
+            mixing,
+            sessions,
+            surroundings,
+            trainings,
+            traps,
+            updates,
+        )
         for script in room.SCRIPTS
     ]
     assert len({script.name for script in found}) == len(found)
