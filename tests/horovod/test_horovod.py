@@ -62,6 +62,29 @@ def test_collectives_give_and_refuse_the_same_in_and_outside_of_graphs(tmp_path)
     assert {event["name"] for event in events} >= {"broadcast", "NEGOTIATE_BROADCAST"}
 
 
+@pytest.mark.mpi  # exchanges of two ranks are counted
+def test_sums_that_do_not_wait_for_each_other_are_made_in_one_exchange_with_the_same_bits(tmp_path):
+    finished = run_ranks(2, "-m", "harness.transparent", PROGRAMS / "fused_sums.py", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("FOUND")]
+    for found in json.loads(line.partition(" ")[2]):
+        exchanges = {name: value[0] for name, value in found.items() if name != "misfit"}
+        assert exchanges == {
+            "independent": 1,
+            "scaled": 1,
+            "chained": 2,
+            "branch taken": 2,
+            "branch left": 1,
+            "looped": 4,
+            "session": 1,
+            "fetched alone": 1,
+            "some fetched": 1,
+            "after it": 1,
+        }
+        assert all(value[1] for name, value in found.items() if name != "misfit")
+        assert "'second'" in found["misfit"] and "[2,3], rank 1 for" in found["misfit"]
+
+
 @pytest.fixture
 def rows(tmp_path):
     generator = np.random.default_rng(3)
