@@ -3,7 +3,6 @@
 import itertools
 import math
 import platform
-import re
 import shutil
 import tempfile
 import time
@@ -182,6 +181,7 @@ def _run(
         except RunError as error:
             return replace(result, failed=dict.fromkeys((contender.name for contender in contenders), str(error)))
         outputs = {contender.name: read_output(maker.log(contender)) for contender in contenders}
+        noted = {contender: maker.first_epoch(contender) for contender in contenders}
     rounds = block_steps(undisturbed_rounds(end.turns, alike=False))
     core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
     steps = {str(contender): tuple(map(_seconds, rounds[contender])) for contender in rounds}
@@ -190,11 +190,11 @@ def _run(
         wall_s=time.monotonic() - begin,
         steps=steps,
         core_ns=tuple(core_ns),
-        losses={name: loss for name, output in outputs.items() if (loss := first_loss(output)) is not None},
+        losses={contender.name: epoch.train_loss for contender, epoch in noted.items() if epoch},
         failed={
             name: _why_failed(outputs[name], code) for name, code in end.codes.items() if code or name not in steps
         },
-        details=_details(contenders, outputs),
+        details={contender.title: epoch.versions for contender, epoch in noted.items() if epoch and epoch.versions},
     )
 
 
@@ -209,19 +209,3 @@ def _why_failed(output: str, code: int) -> str:
     if error:
         return error
     return f"it ended with exit code {code}" if code else "it made no step before the block ended"
-
-
-def _details(contenders: Sequence[Contender], outputs: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions that contenders print in a line that begins with ``with``, by the title of their row."""
-    details = {}
-    for contender in contenders:
-        for line in outputs[contender.name].splitlines():
-            if line.startswith("with "):
-                details[contender.title] = line.removeprefix("with ")
-    return details
-
-
-def first_loss(output: str) -> float | None:
-    """Return the mean training loss of the first epoch that a contender's `output` tells."""
-    match = re.search(r"^epoch 1\b.*\btrain loss (\S+)", output, re.MULTILINE)
-    return float(match[1]) if match else None

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from harness import datasets
-from harness.base import turns
+from harness.base import first_epoch, turns
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
+from harness.base.first_epoch import FIRST_EPOCH
 from harness.base.processes import ONE_THREAD, run_program
 from harness.bench.contenders import Contender, Task
 from harness.comm.mpi_library import AS_ROOT, mpi_version
@@ -37,8 +38,20 @@ def write_inputs(task: Task, folder: Path, python: str) -> None:
     reply = run_program(words, limit_s=600, changes=dict(ONE_THREAD))
     if reply.code != 0:
         raise RunError(first_error(reply.err) or reply.last_error)
-    for script in (*_FOLDER.glob("*.py"), Path(turns.__file__)):  # beside a script lies nothing else of the harness
+    for script in (
+        *_FOLDER.glob("*.py"),
+        Path(turns.__file__),
+        Path(first_epoch.__file__),
+    ):  # beside a script lies nothing else of the harness
         shutil.copy(script, folder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstEpoch:
+    """What a contender has learned in its first epoch, and of which versions it is where it says so."""
+
+    train_loss: float
+    versions: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,12 +86,20 @@ class SetMaker:
             name=contender.name,
             words=(*launcher, *self._program(contender, layout)),
             log=str(self.log(contender)),
-            changes=changes | ONE_THREAD,
+            changes=changes | ONE_THREAD | {FIRST_EPOCH: str(self._first_epoch(contender))},
         )
 
     def log(self, contender: Contender) -> Path:
         """Return the file of what `contender` prints."""
         return self.folder / f"{contender.name}.log"
+
+    def first_epoch(self, contender: Contender) -> FirstEpoch | None:
+        """Return what `contender` has noted of its first epoch; None where it has not come to its end."""
+        path = self._first_epoch(contender)
+        return msgspec.json.decode(path.read_bytes(), type=FirstEpoch) if path.exists() else None
+
+    def _first_epoch(self, contender: Contender) -> Path:
+        return self.folder / f"{contender.name}-first-epoch.json"
 
     def _program(self, contender: Contender, layout: Layout) -> tuple[str, ...]:
         """Return the program of each process, and its arguments."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.schema.record import EpochRecord, RunRecord
 from harness.schema.sweep import Point
@@ -145,6 +146,8 @@ def _show_epoch(epochs: int, world: "World", epoch: EpochRecord) -> None:
     """Print the line of an epoch, on rank 0."""
     if world.rank:
         return
+    if epoch.epoch == 0 and epoch.train_loss is not None:
+        note_first_epoch(epoch.train_loss)
     parts = [f"epoch {epoch.epoch + 1}/{epochs}", f"{max(epoch.seconds):.3f} s"]
     for label, value in (
         ("train loss", epoch.train_loss),

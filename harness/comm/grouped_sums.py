@@ -7,7 +7,7 @@ import tensorflow as tf
 from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.hang import HangWatch
 from harness.comm.native_library import find_library
-from harness.comm.native_reduction import NativeReduction
+from harness.comm.native_reduction import LARGEST_FUSED, NativeReduction
 from harness.comm.nccl_library import load_nccl
 from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.reduction import Reduction
@@ -25,6 +25,7 @@ class GroupedSums:
         self.world = world
         self.watch = watch
         self._groups: dict[int, Reduction] = {}
+        self._own: NativeReduction | None = None
         if needs_sync(world.size):
             find_library()  # compiled where that is still to do, before others wait for this rank in an exchange
 
@@ -71,6 +72,36 @@ class GroupedSums:
             for i, total in zip(chosen, sums, strict=True):
                 results[i] = tf.cast(total, tensors[i].dtype)
         return [result for result in results if result is not None]
+
+    def sum_fused(self, tensors: Sequence[tf.Tensor], names: Sequence[str], label: str) -> list[tf.Tensor]:
+        """Return the sums over all ranks of tensors of one dtype, in a graph: few calls for all sums of a step.
+
+        Sums that do not wait for each other share a call, see `NativeReduction.sum_fused`, where the native operation
+        sums.
+        """
+        values = list(tensors)
+        size = sum(value.dtype.size * (value.shape.num_elements() or 0) for value in values)
+        reduction = self._own_sums() or self._group([max(size, LARGEST_FUSED)])
+        if not isinstance(reduction, NativeReduction):
+            self.watch.named(size, label)
+            return reduction.sum(values, label=label)
+        if not all(value.shape.is_fully_defined() for value in values):
+            return reduction.sum(values, label=label)
+        return reduction.sum_fused(values, names, label)
+
+    def _own_sums(self) -> NativeReduction | None:
+        """Return what passes the values of a single rank on; None where there are several ranks, or no native part.
+
+        Its operations stand where those of several ranks do: what follows a sum in a graph, as the update of a
+        variable that another gradient still reads, waits as long there.
+        """
+        library = find_library().library
+        if self.world.size > 1 or library is None:
+            return None
+        if self._own is None:
+            with tf.init_scope():
+                self._own = NativeReduction(self.world.comm, library, largest=0, algorithm=Algorithm.MESSAGES)
+        return self._own
 
     def _group(self, sizes: list[int]) -> Reduction:
         """Return the reduction for calls of as many bytes as `sizes` together, in steps of powers of two.

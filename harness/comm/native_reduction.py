@@ -1,6 +1,7 @@
 """Sums over all ranks, and updates by them, in one operation of the C++ part inside the graph."""
 
 import ctypes
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 
 from harness.base import turns
 from harness.base.errors import RunError
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 _PIECE = 2**20  # bytes: 8 ms at 1 Gbit/s, long beside what a message costs
 _TURN_PINGS = 50  # rounds of a ping-pong between two turns
+LARGEST_FUSED = 16 * 2**20
+"""Bytes of a call that several sums of a step share, as in native/fuse.cc."""
+_sum_numbers = itertools.count(1)  # of sums that may share a call, in the order in which they were built
 
 
 def in_pieces(sizes: Sequence[int]) -> list[list[int]]:
@@ -103,6 +108,32 @@ class NativeReduction:
             totals = self._operations.harness_allreduce(values=values, scale=bits(scale)[0], **options)
             sums |= zip(piece, totals, strict=True)
         return [sums[index] for index in range(len(tensors))]
+
+    def sum_fused(self, tensors: list[tf.Tensor], names: Sequence[str], label: str) -> list[tf.Tensor]:
+        """Return the sums in a graph, in one call with others of its step that do not wait for each other (fuse.cc).
+
+        Tensors of one dtype and known shapes. Where ranks ask for others of the `names`, types or shapes, the call
+        fails with tf.errors.FailedPreconditionError.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        context = graph._get_control_flow_context()
+        scope = f"{getattr(graph, 'name', '')} {context.name if context else ''}"
+        size = sum(tensor.dtype.size * math.prod(tensor.shape) for tensor in tensors)
+        with in_sequence() as sequence:
+            totals = self._operations.harness_allreduce(
+                values=tensors,
+                sequence=sequence,
+                group=self._group.number,
+                label=label,
+                scale=bits(1.0)[0],
+                names=names,
+                scope=scope,
+                order=next(_sum_numbers),
+                bytes=size if size <= LARGEST_FUSED else -1,
+            )
+        operation = totals[0].op
+        operation._set_attr("place", attr_value_pb2.AttrValue(s=operation.name.encode()))
+        return list(totals)
 
     def update(self, step: Descent, variables: "list[keras.Variable]", gradients: list[tf.Tensor], label: str) -> None:
         """Make the optimizer's `step` on the variables by the sums over all ranks of the gradients; one dtype."""

@@ -1,5 +1,6 @@
 """Horovod's collectives as TensorFlow operations, eager or in graphs, with their gradients."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ from harness.base.errors import UserError
 from harness.comm.exchange_order import in_sequence
 from harness.comm.lost_ranks import noting_loss
 from harness.comm.native_library import find_library
+from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod.compression import Compression
-from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, PRODUCT, SUM, Request, Scales
+from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (
     ProcessSet,
+    current_ranks,
     global_process_set,
     rank,
     size,
@@ -46,6 +49,8 @@ def exchange_tensors(
         UserError: the graph is compiled by XLA.
     """
     exchange = ps.exchange
+    if _is_native(request, tensors):
+        return _native_sums(request, tensors, ps, scales)
     extra = [] if splits is None else [tf.cast(splits, tf.int32)]
     if tf.executing_eagerly():
         request = request._replace(extra=_counts(extra))
@@ -76,10 +81,57 @@ def exchange_tensors(
         *results, code, message = results
         with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
             results = [tf.identity(result) for result in results]
-    for result, tensor in zip(results, tensors, strict=False):
-        same = request.kind in ("allreduce", "broadcast")
-        result.set_shape(tensor.shape if same else [None, *tensor.shape[1:]])
+    _set_shapes(request, results, tensors)
     return results
+
+
+def _set_shapes(request: Request, results: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> None:
+    """Give the results the shapes that they surely have."""
+    is_same = request.kind in ("allreduce", "broadcast")
+    for result, tensor in zip(results, tensors, strict=False):
+        result.set_shape(tensor.shape if is_same else [None, *tensor.shape[1:]])
+
+
+def _is_native(request: Request, tensors: Sequence[tf.Tensor]) -> bool:
+    """Tell whether the exchange is one that the native operation makes in a graph.
+
+    A rank that has joined knows what comes next by Python's headers only.
+    """
+    return (
+        request.kind == "allreduce"
+        and request.op in (AVERAGE, SUM)
+        and not tf.executing_eagerly()
+        and all(tensor.dtype.is_floating and tensor.shape.is_fully_defined() for tensor in tensors)
+        and not current_ranks().joins
+        and find_library().library is not None
+    )
+
+
+def _native_sums(request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: Scales) -> list[tf.Tensor]:
+    """Return the scaled sums or means, rounded as `Exchange` rounds them: 16-bit floats are summed as float32."""
+    refuse_xla()
+    before, after = scales
+    name = f"allreduce '{request.name}' ({OPERATIONS[request.op]})"
+    results: list[tf.Tensor] = list(tensors)
+    types = [tf.float64 if tensor.dtype == tf.float64 else tf.float32 for tensor in tensors]
+    for dtype in sorted(set(types), key=str):
+        places = [place for place, kind in enumerate(types) if kind == dtype]
+        values = [_times(tf.cast(tensors[place], dtype), before) for place in places]
+        totals = ps.sums.sum_fused(values, [name] * len(values), "allreduce")
+        factor = after if request.op == SUM else after / _count_of(ps)
+        for place, total in zip(places, totals, strict=True):
+            results[place] = tf.cast(_times(total, factor), tensors[place].dtype)
+    return results
+
+
+def _count_of(ps: ProcessSet) -> Any:
+    """Return the number of ranks of the set, a tensor where it may change under what is compiled."""
+    return ps.count(tf.float32) if os.environ.get(FAULT_TOLERANCE) else len(ps.exchange.ranks)
+
+
+def _times(value: tf.Tensor, factor: Any) -> tf.Tensor:
+    is_one = isinstance(factor, float) and factor == 1.0
+    return value if is_one else value * tf.cast(factor, value.dtype)
 
 
 def _counts(extra: Sequence[Any]) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ from harness.analysis import numbers
 from harness.analysis.device_use import DeviceUse, device_uses
 from harness.analysis.scaling import PointScaling
 from harness.report.answer import Cell, Section, Table
-from harness.report.cells import NOT_MEASURED, percent_cell
 from harness.report.figures import SweepView
+from harness.report.table_cells import NOT_MEASURED, percent_cell
 from harness.schema.record import RunRecord
 
 _TITLE = "What a device does"

@@ -11,8 +11,8 @@ from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.scaling import Scaling
 from harness.analysis.side_by_side import Side
 from harness.report.answer import Cell, Table
-from harness.report.cells import NOT_MEASURED, percent_cell, ratio_cell, seconds_cell
 from harness.report.sweep_tables import Names, rows_of
+from harness.report.table_cells import NOT_MEASURED, percent_cell, ratio_cell, seconds_cell
 
 _MOST_EPOCHS = 20
 

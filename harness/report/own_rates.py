@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.report.answer import Cell, Section, Table
-from harness.report.cells import NOT_MEASURED
+from harness.report.table_cells import NOT_MEASURED
 from harness.schema.record import RunRecord
 
 _NOTE = (

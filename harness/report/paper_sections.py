@@ -7,11 +7,11 @@ from harness.analysis.accuracy_times import SLACK
 from harness.claims.claim_finding import ERRATUM
 from harness.claims.judgement import Judgement
 from harness.report.answer import Banner, Cell, Element, Prose, Section, Table, distinct
-from harness.report.cells import NOT_MEASURED, ratio_cell
 from harness.report.experiment_figure import experiment_figure
 from harness.report.experiment_results import PaperExperiment, cuts, printed_speedups
 from harness.report.learning_tables import sides_table
 from harness.report.run_words import settings_words
+from harness.report.table_cells import NOT_MEASURED, ratio_cell
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.presets import SOURCES
 

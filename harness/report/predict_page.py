@@ -12,9 +12,9 @@ from harness.prediction.extrapolation import Extrapolation
 from harness.prediction.predicted_curve import PredictedCurve
 from harness.prediction.step_model import assumptions
 from harness.report.answer import Answer, Banner, Cell, Fact, PageFigure, Prose, Section, Table
-from harness.report.cells import predicted_cell, seconds_cell
 from harness.report.rank_axes import rank_axis, speedup_axis
 from harness.report.svg import MUTED, draw, mark
+from harness.report.table_cells import predicted_cell, seconds_cell
 
 _HEADINGS = (
     "Ranks",

@@ -6,7 +6,7 @@ from harness.analysis import numbers
 from harness.analysis.report_times import ReportTime, has_report_time, report_times
 from harness.analysis.scaling import Scaling
 from harness.report.answer import Cell, Fact, Section, Table
-from harness.report.cells import seconds_cell
+from harness.report.table_cells import seconds_cell
 from harness.schema.presets import JUPITER, SUBJECTS
 from harness.schema.workload import IMAGE_NETWORKS, Workload, image_size
 

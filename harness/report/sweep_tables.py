@@ -9,10 +9,10 @@ from harness.analysis import numbers
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report.answer import Cell, Table
-from harness.report.cells import NOT_MEASURED, percent_cell, predicted_cell, ratio_cell, seconds_cell
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
 from harness.report.figures.breakdown import BarPart
 from harness.report.sweep_sentences import predicted_words, speedup_label
+from harness.report.table_cells import NOT_MEASURED, percent_cell, predicted_cell, ratio_cell, seconds_cell
 from harness.why.known_causes import Finding
 from harness.why.overheads import PointOverheads
 

@@ -101,7 +101,7 @@ def install(
     tf.random.set_seed(seed)
     from harness.base.scratch import keep_generated_files
     from harness.transparent.preflight import check_ranks
-    from harness.transparent.script_record import FitObservations
+    from harness.transparent.script_record import FitObservations, taken_calls
     from harness.transparent.step_times import MissedTurns, StepTimes
     from harness.transparent.tf1 import keep_trained_at_close
 
@@ -112,7 +112,7 @@ def install(
     measured = FitObservations()
     if runtime.settings.record is not None:
         measured.install(runtime)
-        steps = StepTimes(lambda: measured.fitting)
+        steps = StepTimes(lambda: measured.fitting, lambda: taken_calls(runtime.collectives.reductions))
         steps.install()
         measured.loop_epochs = steps.epochs
     keep_trained_at_close()

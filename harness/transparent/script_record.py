@@ -116,8 +116,12 @@ class EpochClock(keras.callbacks.Callback):
             self._calls = self._take()
 
     def _take(self) -> npt.NDArray[np.float64]:
-        calls = [reduction.take_calls() for reduction in self._reductions()]
-        return np.concatenate([np.empty((0, 2)), *calls])
+        return taken_calls(self._reductions())
+
+
+def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
+    """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
+    return np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
 
 
 @dataclass(kw_only=True)

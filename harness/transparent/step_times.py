@@ -28,11 +28,12 @@ class StepTimes:
     """When every step of a script's own loop has its gradients, on this rank's `clock`, in seconds.
 
     Steps inside Keras's `fit` are not noted: its epochs are timed as a whole (`FitObservations`); `in_fit` tells. One
-    that XLA compiles has no place for it.
+    that XLA compiles has no place for it. `native_calls` returns entry and exit of every sum of the native operation.
     """
 
-    def __init__(self, in_fit: Callable[[], bool]) -> None:
+    def __init__(self, in_fit: Callable[[], bool], native_calls: Callable[[], Any]) -> None:
         self.moments: list[float] = []
+        self._native_calls = native_calls
         self._in_fit = in_fit
         self._inside = False
         self._begin: CpuUsage | None = None
@@ -87,7 +88,8 @@ class StepTimes:
         count = _EPOCHS if len(self.moments) > _EPOCHS * _EPOCH_STEPS else 1
         steps = (len(self.moments) - 1) // count
         ends = self.moments[::-steps][::-1][-count - 1 :]
-        calls = np.array(exchange.calls or [], np.float64).reshape(-1, 2)
+        python_calls = np.array(exchange.calls or [], np.float64).reshape(-1, 2)
+        calls = np.concatenate([python_calls, self._native_calls()])
         usage = CpuUsage.now()
         compiled = self._epoch(1, ends[0], ends[0], calls[:0], usage)
         timed = [self._epoch(steps, begin, end, calls, usage) for begin, end in pairwise(ends)]

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+<<<<<<< HEAD
 from harness.base.errors import UserError
+=======
+from harness.base.first_epoch import FIRST_EPOCH, note_first_epoch
+from harness.base.provenance import Machine
+>>>>>>> main
 from harness.bench import blocks
 from harness.bench.bench_record import (
     RECORD,
@@ -20,12 +25,45 @@ from harness.bench.bench_record import (
     read_bench,
     tabulate,
 )
-from harness.bench.blocks import BenchSettings, first_loss, split
+from harness.bench.blocks import BenchSettings, split
+from harness.bench.contender_sets import FirstEpoch, SetMaker
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
+<<<<<<< HEAD
 from tests.labs.bench_records import bench_block, bench_record
+=======
+from tests.labs.refusals import refused
+
+MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
+
+
+def block(number: int = 0, **steps: Sequence[float | None]) -> BenchBlock:
+    """Return a block of mnist-dnn with the seconds of a step in each round, by contender (underscores for dashes)."""
+    named = {name.replace("_", "-"): tuple(values) for name, values in steps.items()}
+    return BenchBlock(
+        workload="mnist-dnn", number=number, started=datetime(2026, 1, 5, tzinfo=UTC), wall_s=20.0, steps=named
+    )
+
+
+def record(*made: BenchBlock, **changes: object) -> BenchRecord:
+    found = BenchRecord(
+        schema=SCHEMA,
+        started=datetime(2026, 1, 5, 12, 30, tzinfo=UTC),
+        machine=MACHINE,
+        versions={"harness": "0.1.0", "openmpi": ""},
+        commit="0123456789abcdef",
+        dirty=False,
+        rows={"mnist-dnn": 12_800},
+        contenders=tuple(CONTENDERS),
+        left_out={},
+        seed=0,
+        forced=False,
+        blocks=made,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+>>>>>>> main
 
 
 def test_ratios_are_formed_within_rounds() -> None:
@@ -115,17 +153,32 @@ def test_two_ranks_make_whole_batches_only(workload: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "refusal"),
     [
-        ({"workloads": ("mnist-dmn",)}, "did you mean 'mnist-dnn'"),
-        ({"blocks": 0}, "BLOCKS=0"),
-        ({"rows": 100}, "ROWS=100"),
-        ({"limit_s": 0}, "LIMIT=0"),
-        ({"pythons": {"horovod": "/nowhere/python"}}, "'/nowhere/python', is not a program: give one that has"),
+        (
+            {"workloads": ("mnist-dmn",)},
+            ("bench.blocks.BenchSettings.__post_init__", "mnist-dnn"),
+        ),
+        (
+            {"blocks": 0},
+            ("bench.blocks.BenchSettings.__post_init__", "BLOCKS=0"),
+        ),
+        (
+            {"rows": 100},
+            ("bench.blocks.BenchSettings.__post_init__", "ROWS=100"),
+        ),
+        (
+            {"limit_s": 0},
+            ("bench.blocks.BenchSettings.__post_init__", "LIMIT=0"),
+        ),
+        (
+            {"pythons": {"horovod": "/nowhere/python"}},
+            ("bench.blocks.BenchSettings.__post_init__", "/nowhere/python"),
+        ),
     ],
 )
-def test_bad_settings_are_named(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_bad_settings_are_named(settings: dict[str, object], refusal: str) -> None:
+    with refused(*refusal):
         BenchSettings(**settings)  # type: ignore[arg-type]
 
 
@@ -151,7 +204,7 @@ def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_some_contenders_can_be_chosen_and_the_bare_loop_is_with_them() -> None:
     assert [one.name for one in choose_contenders(("mwms",), {}, 2)[0]] == ["bare", "mwms"]
-    with pytest.raises(UserError, match=r"CONTENDERS 'mwm': did you mean 'mwms'"):
+    with refused("bench.contenders.choose_contenders", "mwm", "mwms"):
         choose_contenders(("mwm",), {}, 2)
 
 
@@ -175,11 +228,16 @@ def test_every_block_has_the_bare_loop_where_memory_does_not_hold_all() -> None:
     assert sorted(others) == sorted(set(CONTENDERS) - {"bare-1", "bare", "bound"})
 
 
-def test_the_first_epochs_loss_is_read_from_what_is_printed() -> None:
-    assert (
-        first_loss("noise\nepoch 1/100000  0.1 s  train loss 0.4321  test loss 0.5\nepoch 2  train loss 0.3") == 0.4321
-    )
-    assert first_loss("epoch 11  train loss 0.1\n") is None
+def test_the_first_epoch_of_a_contender_is_read_from_what_it_has_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = SetMaker(task=Task(dataset="mnist", model="dnn", rows=512), folder=tmp_path, python="python")
+    contender = CONTENDERS["ddp"]
+    assert maker.first_epoch(contender) is None
+    note_first_epoch(0.5)  # where nobody asks, nothing is written
+    monkeypatch.setenv(FIRST_EPOCH, str(tmp_path / "ddp-first-epoch.json"))
+    note_first_epoch(0.25, "PyTorch 2")
+    assert maker.first_epoch(contender) == FirstEpoch(train_loss=0.25, versions="PyTorch 2")
 
 
 def test_the_papers_networks_can_be_told_to_who_has_no_keras() -> None:
@@ -219,7 +277,7 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
 
 def test_a_bench_by_launches_must_be_measured_again(tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text(json.dumps({"schema": 1, "samples": []}))
-    with pytest.raises(UserError, match=r"is not a valid BenchRecord: .*; delete it and run again"):
+    with refused("schema.record.decode"):
         read_bench(tmp_path / RECORD)
 
 

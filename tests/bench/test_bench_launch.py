@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from harness.base import cpu_contention
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
-from harness.base.errors import UserError
 from harness.bench import blocks
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
+from tests.labs.refusals import refused
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
@@ -28,12 +28,12 @@ def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cpu_contention, "look", lambda seconds: (1.3, "compiler, process 7"))
     monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.001)
     said: list[str] = []
-    with pytest.raises(UserError, match=r"keep 1\.3 of \d+ cores busy \(most of all compiler, process 7\).*--force"):
+    with refused("base.cpu_contention.wait_until_quiet", "1.3", "7", "--force"):
         wait_until_quiet(said.append, force=False)
     assert wait_until_quiet(said.append, force=True) == 1.3
     monkeypatch.undo()
     monkeypatch.setenv("HARNESS_QUIET_S", "soon")
-    with pytest.raises(UserError, match="HARNESS_QUIET_S=soon is not a number of seconds"):
+    with refused("base.cpu_contention.patience_s", "HARNESS_QUIET_S=soon"):
         open_scheduler("local")
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.base.provenance import describe_system, relevant_environment
 from harness.bundle.repetition import (
     CLOSE,
@@ -23,6 +22,7 @@ from harness.bundle.repetition import (
 from harness.datasets import locate
 from harness.schema.record import RunRecord
 from tests.labs.factories import make_run
+from tests.labs.refusals import refused
 
 
 def changed(run: RunRecord, **facts: object) -> RunRecord:
@@ -84,12 +84,12 @@ def test_a_loss_beyond_the_bound_is_told() -> None:
 
 def test_other_data_is_refused_before_anything_is_launched() -> None:
     run = make_run()
-    with pytest.raises(UserError, match="is not here"):
+    with refused("bundle.repetition.plan_repetition"):
         plan_repetition(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
 
 
 def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no launch with valid times"):
+    with refused("bundle.repetition.recorded"):
         recorded(tmp_path)
 
 

@@ -1,6 +1,6 @@
 """The ledger of the papers' claims: each has a rule, and no rule says more than comparable launches show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 from harness import datasets
 from harness.analysis.read_results import Loaded
@@ -19,16 +18,16 @@ from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import studies
 from harness.claims.judgement import judge_claim
-from harness.cli.command_claims import claims_command
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, Rule, read_published
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
 from tests.labs.page_text import Text
+from tests.labs.refusals import refused
 
 LEDGER = read_published(resource(CLAIMS_FILE))
 
@@ -93,7 +92,7 @@ def test_a_damaged_ledger_is_one_sentence(tmp_path: Path) -> None:
     path.write_text("[[claim]]\npaper = 'A'\n")
     with pytest.raises(UserError, match="damaged"):
         read_published(path)
-    with pytest.raises(UserError, match="cannot be read"):
+    with refused("base.files.read_bytes"):
         read_published(tmp_path / "absent.toml")
 
 
@@ -522,26 +521,6 @@ def test_studies_are_what_this_machine_can_judge() -> None:
         [judge_claim(ledger("more-epochs-gain-more"), [sweep(SCALES, change=before())], pd.DataFrame())]
     )
     assert left == 2
-
-
-def test_the_command_runs_what_fits_and_says_what_each_study_costs(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-
-    def run_together(sweeps: Sequence[Sweep], **_: object) -> int:
-        ran.append(sweeps[0].workload.name)
-        return 1
-
-    monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
-    monkeypatch.setattr("harness.cli.command_claims.usable_cores", lambda: 2)
-    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    told = CliRunner().invoke(claims_command, [*where, "--run", "--budget", "2"])
-    assert told.exception is None and ran == ["adult-dnn"]
-    assert "6 x 1, 2 ranks of adult-dnn; about 1.5 minutes; 0 of 1 decided" in told.output
-    assert "about 7.5 minutes; needs the real rows (DATA_DIR=folder)" in told.output
-    assert "mnist-dnn: left to the next command: more than what is left of 2 minutes" in told.output
-    assert "adult-dnn: 1 launches failed, or have no valid times" in told.output
 
 
 def test_words_of_claims() -> None:

@@ -1,36 +1,28 @@
 """Paper A's experiments repeated: its algorithm, on the same rows what came after, and all that is cut told."""
 
-import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from harness.base.errors import RunError, UserError
 from harness.base.files import resource
 from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan_experiments, rank_counts
-from harness.cli.command_paper import paper_command
 from harness.report.claims_page import FOLDER, claims_answer
 from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.publish import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
-from harness.schema.record import RunRecord, read_run
+from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.joint_sweeps import run_together
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
-from tests.labs.caches import own_cache
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
-from tests.mpi.launch import warm_python
 
-ROOT = Path(__file__).parents[2]
 TWO = (Layout(nodes=1), Layout(nodes=2))
 
 
@@ -186,92 +178,3 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     points = [side.point for line in found.lines for side in line.sided.sides]
     assert [(one.ranks, one.blocks) for one in points if one] == [(1, 0), (2, 3), (2, 3)]
     assert all(one.speedup_interval for one in points[1:] if one)
-
-
-@pytest.mark.slow
-def test_command_goes_on_after_a_failed_experiment(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = []
-
-    def run_sweep(sweep: Sweep, *, results: Path, **_: object) -> Path:
-        launched.append(sweep.workload)
-        folder = results / sweep.name
-        for point in sweep.points():
-            if not (folder / point.folder).exists():
-                write_run(folder, make_run(replace(point, workload=sweep.workload)))
-        return folder
-
-    def run_together(sweeps: Sequence[Sweep], *, results: Path, **_: object) -> int:
-        for sweep in sweeps:
-            run_sweep(sweep, results=results)
-        return int(sweeps[0].workload.dataset == "adult")
-
-    monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
-    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
-    result = CliRunner().invoke(paper_command, [*few, *where])
-    assert isinstance(result.exception, RunError) and "adult-dnn" in str(result.exception)
-    page = tmp_path / "reports" / "claims" / "index.html"
-    assert result.output.splitlines()[-1] == str(page)
-    assert (
-        len(list((tmp_path / "reports").glob("*/index.html"))) == 3
-    )  # two sweeps, and the page of experiments and claims
-    assert "1 of 3 launches failed" in page.read_text()
-    assert [workload.samples for workload in launched] == [300, 300]
-    launched.clear()
-    told = CliRunner().invoke(paper_command, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
-    assert told.exception is None
-    assert [workload.epochs for workload in launched] == [30]
-
-
-def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:
-    for setting, words in (
-        ("--preset=paper-2016", "did you mean 'paper-2016-0"),
-        ("--workloads=mnist", "did you mean 'mnist-"),
-    ):
-        with pytest.raises(UserError, match=words):
-            CliRunner().invoke(paper_command, [setting, "--results", str(tmp_path / "results")], catch_exceptions=False)
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.e2e
-@pytest.mark.mpi
-def test_one_small_experiment_from_the_command_to_the_page(tmp_path: Path) -> None:
-    """A block: one rank alone, and two under every policy; rank 0 reads and sends, and all replicas are equal."""
-    size = ("--workloads", "adult-dnn", "--samples", "2000", "--epochs", "3", "--nodes", "1,2", "--repeats", "1")
-    finished = subprocess.run(
-        [warm_python(), "-m", "harness", "paper", *size],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")},
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    runs = [read_run(file.parent) for file in sorted((tmp_path / "results").glob("*/*/run.json"))]
-    assert {run.weights.tensors for run in runs} == {(98_400, 800, 80_000, 400, 800, 8)}
-    assert sorted((len(run.ranks), run.point.workload.sync) for run in runs) == [
-        (1, "weights:epoch"),
-        *((2, policy) for policy in sorted(POLICIES)),
-    ]
-    assert all(run.weights.identical and run.epochs[-1].train_loss < run.epochs[0].train_loss for run in runs)
-    assert all((run.ranks[0].distribute_s > 0) == (len(run.ranks) > 1) for run in runs)
-    blocks = {
-        folder.parent: [set(pd.read_parquet(file)["launch"]) for file in folder.iterdir()]
-        for folder in (tmp_path / "results").glob("**/rounds")
-    }
-    assert len(blocks) == 1 + len(POLICIES)  # of the block, and its part for each policy's sweep
-    for policy in POLICIES:
-        own = next(run.point for run in runs if len(run.ranks) == 2 and run.point.workload.sync == policy)
-        (folder,) = (tmp_path / "results").glob(f"*/{own.folder}")
-        assert len(blocks[folder.parent]) == 1  # one rank alone stands beside it
-        assert {name.split("-")[0] for name in blocks[folder.parent][0]} == {"n1x1x1", "n2x1x1"}
-        assert len(blocks[folder.parent][0]) == 2 and own.folder in blocks[folder.parent][0]
-    page = tmp_path / finished.stdout.splitlines()[-1]
-    text = str(Text(page.read_text()))
-    assert "2,000 synthetic rows of the data set's 32,561" in text.replace("\u00a0", " ")
-    assert all(words in text for words in ("weights each epoch", "weights every 10 steps", "gradients each step"))
-    assert page.parent.name == "claims"

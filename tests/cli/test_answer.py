@@ -13,10 +13,8 @@ from harness.base.errors import RunError
 from harness.cli import COMMANDS, main
 from harness.cli.answer_output import WIDTH, answering, print_table
 from harness.cli.command_make import settings_of
-from harness.report.answer import NOTHING_VALID, Answer, Table
-from harness.report.sweep_page import report_sweep
+from harness.report.answer import Answer, Table
 from harness.sweep.sweep_request import read_study
-from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
 
@@ -91,30 +89,6 @@ def test_every_command_that_answers_has_both_flags_for_make_too(name: str) -> No
     command = main.get_command(click.Context(main), name)
     assert command is not None and name in COMMANDS
     assert {"JSON", "QUIET"} <= set(settings_of(command))
-
-
-def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
-    folder = tmp_path / "results/study"
-    write_study(folder)
-    for repeat in range(6):
-        write_run(folder, make_launch(1, repeat, 2.0 + repeat / 100))
-        write_run(folder, make_launch(2, repeat, 1.25 - repeat / 100))
-    answer = report_sweep(folder, tmp_path / "reports")
-    assert answer.page is not None and answer.sentence in answer.page.read_text().replace("&nbsp;", "\u00a0")
-    assert "95 % interval" in answer.sentence and answer.code == 0
-    assert answer.table is not None
-    one, two = ([str(cell).replace("\u00a0", " ") for cell in row] for row in answer.table.rows)
-    assert one[:3] == ["1", "2.02 s", "1.00"] and two[:2] == ["2", "1.23 s"] and two[2] == "1.65"
-
-
-def test_a_sweep_without_a_valid_launch_does_not_end_with_0(tmp_path: Path) -> None:
-    for name, oversubscribe, expected in (("busy", False, NOTHING_VALID), ("asked", True, 0)):
-        write_study(tmp_path / name)
-        point = make_point(1)
-        point = type(point)(workload=point.workload, layout=point.layout, oversubscribe=oversubscribe)
-        write_run(tmp_path / name, make_run(point, invalid=("other processes kept 1.5 of 2 cores busy",)))
-        answer = report_sweep(tmp_path / name, tmp_path / "reports")
-        assert (answer.code, "is valid" in answer.sentence) == (expected, True)
 
 
 def test_the_main_jobs_default_gives_an_interval(tmp_path: Path) -> None:

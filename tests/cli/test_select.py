@@ -10,6 +10,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.sweep_argument import find_measurement, find_sweep, find_sweeps, newest_sweep
 from tests.labs.factories import make_run, write_run, write_study
+from tests.labs.refusals import refused
 
 COMMANDS = (
     ("status",),
@@ -78,7 +79,7 @@ def test_the_current_folder_is_a_sweep_too(results: Path, monkeypatch: pytest.Mo
 def test_a_path_keeps_its_folder(results: Path, tmp_path: Path) -> None:
     write_study(tmp_path / "other/mnist-dnn-a")
     _, said = run("cancel", "other/nothing")
-    assert "unknown SWEEP 'other/nothing'" in said
+    assert "'other/nothing'" in said
     assert find_sweeps("other/mnist-dnn-a", Path("results")) == (Path("other/mnist-dnn-a"),)
 
 
@@ -93,5 +94,5 @@ def test_the_newest_that_was_launched_is_meant_and_told(
     assert newest_sweep(results).name == "mnist-dnn-b"
     write_study(tmp_path / "planned/alone")
     assert newest_sweep(tmp_path / "planned").name == "alone"
-    with pytest.raises(UserError, match="no sweep in"):
+    with refused("cli.sweep_argument._all_sweeps"):
         newest_sweep(tmp_path)

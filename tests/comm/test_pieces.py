@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.base.errors import UserError
 from harness.comm.native_reduction import in_pieces
 from harness.comm.selection import select
 from harness.comm.world import World
+from tests.labs.refusals import refused
 
 MB = 2**20
 
@@ -24,5 +24,5 @@ def test_pieces_are_of_about_a_megabyte_and_the_last_tensors_come_first(sizes: l
 
 def test_a_wrong_word_for_overlap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_OVERLAP", "yes")
-    with pytest.raises(UserError, match="unknown HARNESS_OVERLAP 'yes': known are 0, 1"):
+    with refused("comm.settings.chosen_overlap", "yes", "0", "1"):
         select(World(comm=None, rank=0, size=1), [4 * MB])

@@ -13,6 +13,7 @@ from harness.base.errors import UserError
 from harness.datasets import dataset_info, downloads
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
+from tests.labs.refusals import refused
 
 CONTENT = bytes(range(256)) * 40
 
@@ -114,7 +115,7 @@ def test_broken_transfer_goes_on_in_the_same_call(tmp_path, mirror, published):
 def test_broken_transfer_goes_on_in_the_next_call(tmp_path, mirror, published):
     published(hashlib.sha256(CONTENT).hexdigest())
     mirror.breaks = [1000, 0, 0, 0]
-    with pytest.raises(UserError, match="1,000 bytes are kept, the same command continues"):
+    with refused("datasets.downloads._fetch_file", "1,000"):
         get(tmp_path, mirror)
     assert not (tmp_path / "mnist" / "a.bin").exists()
     mirror.breaks = []
@@ -139,7 +140,7 @@ def test_part_that_is_whole_or_too_long(tmp_path, mirror, published, part):
 
 def test_wrong_hash_is_removed(tmp_path, mirror, published):
     published("0" * 64)
-    with pytest.raises(UserError, match="does not have the published SHA-256 000"):
+    with refused("datasets.downloads._fetch_file", "256", "000"):
         get(tmp_path, mirror)
     assert [file.name for file in (tmp_path / "mnist").iterdir()] == [".lock"]
 
@@ -160,11 +161,11 @@ def test_unpublished_hash_is_pinned_and_then_checked(tmp_path, mirror, published
     assert pin.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}  a.bin\n"
     path.unlink()
     mirror.files["/a.bin"] = CONTENT[::-1]
-    with pytest.raises(UserError, match="does not have the pinned SHA-256"):
+    with refused("datasets.downloads._fetch_file", "256"):
         get(tmp_path, mirror)
     assert not path.exists()
     pin.write_text("nonsense")
-    with pytest.raises(UserError, match="holds no SHA-256"):
+    with refused("datasets.downloads.published_or_pinned", "256"):
         get(tmp_path, mirror)
 
 
@@ -178,12 +179,12 @@ def test_damaged_file_is_replaced(tmp_path, mirror, published):
 def test_absent_file_and_absent_server(tmp_path, mirror, published):
     published(None)
     mirror.files.clear()
-    with pytest.raises(UserError, match=r"a\.bin cannot be downloaded from .*404.*--mirror URL"):
+    with refused("datasets.downloads._fetch_file", "a.bin", "404", "--mirror"):
         get(tmp_path, mirror)
     downloader = ResumingDownloader(
         part=tmp_path / "part", progress=lambda done, total: None, patience=Patience(pause_s=0)
     )
-    with pytest.raises(TransferError, match="connection refused"):
+    with refused("datasets.downloads.ResumingDownloader.__call__", error=TransferError):
         downloader("http://127.0.0.1:9/a", str(tmp_path / "a"), None)
 
 
@@ -191,5 +192,5 @@ def test_folder_that_cannot_be_made(tmp_path, mirror, published):
     published(None)
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="data folder"):
+        with refused("base.files.user_errors"):
             get(place, mirror)

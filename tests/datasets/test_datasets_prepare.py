@@ -19,6 +19,7 @@ from harness.base.errors import UserError
 from harness.base.files import publish_folder
 from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
+from tests.labs.refusals import refused
 
 
 def workload(dataset: str, **fields) -> Workload:
@@ -52,18 +53,26 @@ def test_names_and_info():
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "part"),
+    ("name", "file", "refusal"),
     [
-        (None, None, "no data set given"),
-        ("mnist", "a.csv", "both"),
-        ("higs", None, "did you mean 'higgs'"),
-        (None, "gone.csv", "is not there"),
-        (None, "a.txt", ".csv, .npz, .h5"),
-        ("file", None, "--data FILE"),
+        (None, None, ("datasets.known.choose_dataset",)),
+        ("mnist", "a.csv", ("datasets.known.choose_dataset",)),
+        (
+            "higs",
+            None,
+            ("datasets.known.dataset_info", "higgs"),
+        ),
+        (None, "gone.csv", ("datasets.known.choose_dataset",)),
+        (None, "a.txt", ("datasets.known.choose_dataset",)),
+        (
+            "file",
+            None,
+            ("datasets.known.choose_dataset", "--data"),
+        ),
     ],
 )
-def test_choose_refuses(name, file, part):
-    with pytest.raises(UserError, match=part):
+def test_choose_refuses(name, file, refusal):
+    with refused(*refusal):
         datasets.choose_dataset(name, file)
 
 
@@ -89,12 +98,12 @@ def test_locate_says_that_a_stand_in_is_used(cache, tmp_path):
 
 
 def test_locate_refuses(cache, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="harness data fetch mnist") as caught:
+    with refused("datasets.data_source._locate") as caught:
         datasets.locate(workload("mnist", data="real"), None)
     assert str(cache / "data") in str(caught.value)
-    with pytest.raises(UserError, match=r"nowhere.*is not there"):
+    with refused("datasets.data_source.data_folder"):
         datasets.locate(workload("mnist"), tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no synthetic stand-in"):
+    with refused("datasets.data_source._locate"):
         datasets.locate(workload("file", data_file="a.csv", data="synthetic"), None)
     monkeypatch.setenv("HARNESS_DATA_DIR", str(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="elsewhere"):
@@ -241,7 +250,7 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
     path = a9a(tmp_path, 9)
     path.write_text(path.read_text() + "+1 5:1 4:1\n")
     for _ in range(2):
-        with pytest.raises(UserError, match="line 10 has index 4 after 5"):
+        with refused("datasets.libsvm._blame", "10", "4", "5"):
             datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
@@ -265,7 +274,7 @@ def test_unwritable_cache_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         monkeypatch.setenv("HARNESS_CACHE_DIR", str(place))
-        with pytest.raises(UserError, match=r"cache folder .*file"):
+        with refused("base.files.user_errors"):
             datasets.prepare(datasets.locate(workload("higgs", data="synthetic"), None))
 
 
@@ -273,7 +282,7 @@ def test_damaged_cache_is_one_sentence(cache):
     source = datasets.locate(workload("acoustic", data="synthetic", samples=100), None)
     folder = datasets.prepare(source).folder
     (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:5000])
-    with pytest.raises(UserError, match=r"damaged.*delete that folder"):
+    with refused("datasets.prepare._open"):
         datasets.prepare(source)
 
 

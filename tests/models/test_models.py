@@ -3,8 +3,8 @@
 import pytest
 
 from harness import datasets, models
-from harness.base.errors import UserError
 from tests.labs.networks import EXPECTED
+from tests.labs.refusals import refused
 
 
 def build(dataset, model):
@@ -54,21 +54,30 @@ def test_fan_in_initialisation_has_the_papers_variance():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "refusal"),
     [
-        ("dmn", "did you mean 'dnn'"),
-        ("cnn", "needs images"),
-        ("cnn-relu", "MODEL=cnn-relu needs images"),
-        ("tests.no_such_module:network", "cannot be imported"),
-        ("tests.mpi.faulty:no_such_function", "names no function"),
-        ("tests.models.test_models:not_a_model", "must return a keras.Model"),
-        ("tests.models.test_models:wrong_width", "with 2 logits a row"),
-        ("tests.models.test_models:softmax", "ends in softmax"),
-        ("tests.models.test_models:softmax_within", "ends in softmax"),
+        (
+            "dmn",
+            ("models.check_network", "dnn"),
+        ),
+        ("cnn", ("models.check_network",)),
+        (
+            "cnn-relu",
+            ("models.check_network", "MODEL=cnn-relu"),
+        ),
+        ("tests.no_such_module:network", ("schema.option.import_own",)),
+        ("tests.mpi.faulty:no_such_function", ("schema.option.import_own",)),
+        ("tests.models.test_models:not_a_model", ("models._user_model",)),
+        (
+            "tests.models.test_models:wrong_width",
+            ("models._user_model", "2"),
+        ),
+        ("tests.models.test_models:softmax", ("models._user_model",)),
+        ("tests.models.test_models:softmax_within", ("models._user_model",)),
     ],
 )
-def test_a_network_that_cannot_be_used_is_one_sentence(name, message):
-    with pytest.raises(UserError, match=message):
+def test_a_network_that_cannot_be_used_is_one_sentence(name, refusal):
+    with refused(*refusal):
         models.build_network(name, dataset="adult", features=(123,), classes=2, init="glorot")
 
 

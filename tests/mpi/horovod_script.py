@@ -45,7 +45,7 @@ def all_kinds(in_graph):
     values = [value.numpy().tolist() for value in exchanges()]
     wrong = [
         lambda: wrap(lambda: hvd.allreduce(tf.ones(3 + rank), name="lengths"))(),
-        lambda: wrap(lambda: hvd.allreduce(tf.ones(3, tf.int32 if rank else tf.float32), name="types"))(),
+        lambda: wrap(lambda: hvd.allreduce(tf.ones(3, tf.float64 if rank else tf.float32), name="types"))(),
         lambda: wrap(lambda: hvd.broadcast(tf.ones(3), rank, name="roots"))(),
         lambda: wrap(lambda: hvd.allreduce(tf.ones(3), op=hvd.Min if rank else hvd.Max, name="operations"))(),
         lambda: wrap(lambda: hvd.allreduce(tf.ones(3), name=f"name {rank}"))(),

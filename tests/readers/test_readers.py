@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import DataSet, datasets
-from harness.base.errors import UserError
 from harness.readers import csv_source
 from harness.readers.csv_source import CsvRows
 from harness.readers.peers import Peers, find_peers
 from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
+from tests.labs.refusals import refused
 
 
 def together(size, action):
@@ -97,7 +97,7 @@ def test_a_bad_value_is_named_by_the_line_of_the_file(tmp_path):
     (tmp_path / "data.csv").write_text("".join(f"1,{row}\n" if row != 7 else "1,x\n" for row in range(10)))
     source = CsvRows(tmp_path / "data.csv", None, Peers())
     assert source.read([range(0, 5)])[0][:, 0].tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(UserError, match="line 8: invalid value 'x'"):
+    with refused("datasets.csv_rows.stream_csv", "8", "x"):
         source.read([range(5, 10)])
 
 
@@ -192,14 +192,14 @@ def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
         seen = {round(255 * float(row.mean())): int(label.argmax()) for row, label in zip(rows, labels, strict=True)}
         assert seen == {grey: label for (own, grey), label in greys.items() if own == name}
     assert {len(parts[TRAIN].data) for parts in found} == {7}
-    with pytest.raises(UserError, match="image_size 32 is for IMAGENET"):
+    with refused("readers.rank_rows.DataSetRequest.__post_init__", "32"):
         DataSet("MNIST", image_size=32)
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
     monkeypatch.setattr("harness.readers.row_sources.memory_limit", lambda: 2**30)
     images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
-    with pytest.raises(UserError, match=r"10,000 images of 224 pixels a side take 5\.6 GiB on this rank, 1\.0 GiB"):
+    with refused("readers.row_sources.ImageRows.read", "10,000", "224", "5.6"):
         images.read([range(10_000)])
 
 
@@ -214,34 +214,49 @@ def test_mnist_itself_over_three_ranks(shared_data, cache):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "refusal"),
     [
-        ({"data_name": "MNSIT"}, "unknown data set 'mnsit': did you mean 'mnist'"),
-        ({"data_name": "CSV"}, "CSV has no train_file: give one"),
-        ({"data_name": "CSV", "train_file": "absent.csv"}, "train_file 'absent.csv' is not there"),
-        ({"data_name": "MNIST", "normalize": 0}, "normalize 0 is not a divisor"),
-        ({"data_name": "MNIST", "valid_pct": 0.5, "test_pct": 0.5}, "leave no training rows"),
-        ({"data_name": "MNIST", "onehot": True}, "unknown argument of DataSet 'onehot': did you mean 'one_hot'"),
+        (
+            {"data_name": "MNSIT"},
+            ("readers.rank_rows.DataSetRequest.__post_init__", "mnsit", "mnist"),
+        ),
+        ({"data_name": "CSV"}, ("readers.rank_rows.DataSetRequest.__post_init__",)),
+        (
+            {"data_name": "CSV", "train_file": "absent.csv"},
+            ("readers.rank_rows.DataSetRequest.__post_init__", "absent.csv"),
+        ),
+        (
+            {"data_name": "MNIST", "normalize": 0},
+            ("readers.rank_rows.DataSetRequest.__post_init__", "0"),
+        ),
+        (
+            {"data_name": "MNIST", "valid_pct": 0.5, "test_pct": 0.5},
+            ("readers.rank_rows.DataSetRequest.__post_init__",),
+        ),
+        (
+            {"data_name": "MNIST", "onehot": True},
+            ("readers.script_data.DataSet.__init__", "onehot", "one_hot"),
+        ),
     ],
 )
-def test_wrong_arguments_are_told_in_one_sentence(arguments, message):
-    with pytest.raises(UserError, match=message):
+def test_wrong_arguments_are_told_in_one_sentence(arguments, refusal):
+    with refused(*refusal):
         DataSet(**arguments)
 
 
 def test_files_that_do_not_fit_are_told(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((3, 2)), y=np.zeros(4))
-    with pytest.raises(UserError, match="give as many rows of numbers as labels"):
+    with refused("datasets.array_files.named_pair"):
         DataSet("npz", train_file=tmp_path / "data.npz")
     (tmp_path / "bad.nc").write_bytes(b"CDF\x01 cut")
-    with pytest.raises(UserError, match="not a readable NetCDF file"):
+    with refused("datasets.safe_reading.readable"):
         DataSet("NetCDF", train_file=tmp_path / "bad.nc")
     x, y = numbered(3)
     np.savez(tmp_path / "few.npz", x=x, y=y)
-    with pytest.raises(UserError, match="npz has 3 training rows for 4 ranks: use fewer ranks"):
+    with refused("readers.rank_rows.load_rank_rows", "3", "4"):
         read_all(4, name="npz", train_file=tmp_path / "few.npz")
     np.savez(tmp_path / "real.npz", x=x, y=[0.5, 1, 2])
-    with pytest.raises(UserError, match="pass one_hot=False"):
+    with refused("readers.rank_rows._labels"):
         DataSet("npz", train_file=tmp_path / "real.npz")
     assert DataSet("npz", train_file=tmp_path / "real.npz", one_hot=False).training_labels.tolist() == [0.5, 1, 2]
 
@@ -255,7 +270,7 @@ def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
     (tmp_path / "data.csv").write_text("1,,3\n0,1,2\n")
     source = CsvRows(tmp_path / "data.csv", None, Peers())
     assert source.blocks == (2,)
-    with pytest.raises(UserError, match="line 1 column 2 is missing"):
+    with refused("datasets.csv_rows.to_array", "1", "2"):
         source.read([range(0, 2)])
 
 
@@ -269,6 +284,6 @@ def test_csv_names_that_are_numbers_are_no_row(tmp_path):
 
 def test_csv_index_is_no_label(tmp_path):
     (tmp_path / "data.csv").write_text(",a,b\n" + "".join(f"{row},{row}.5,{row % 3}\n" for row in range(20)))
-    with pytest.raises(UserError, match="nameless first column"):
+    with refused("readers.csv_source._label"):
         CsvRows(tmp_path / "data.csv", None, Peers())
     assert CsvRows(tmp_path / "data.csv", "b", Peers()).read([range(20)])[1].tolist() == [row % 3 for row in range(20)]

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from harness.base.errors import UserError
 from harness.base.processes import run_program
-from harness.cli import main
 from harness.datasets import locate
-from harness.regression.baselines import save_baseline
 from harness.regression.checks import REGRESSION, Check
-from harness.regression.version_checkout import HERE, Version, checkout, why_no_checkout
+from harness.regression.version_checkout import HERE, Version, checkout
 from harness.regression.version_duel import VersionDuel, run_duel
 from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import SIDES
@@ -23,7 +19,7 @@ from harness.schema.record import encode, read_point
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import build_sweep
 from tests.labs.factories import make_workload
-from tests.labs.histories import make_measurement, make_summary
+from tests.labs.refusals import refused
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
@@ -34,20 +30,10 @@ def git(*words: str) -> str:
     return subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
-    launches = [make_summary(1, block, 1.0, minutes=block) for block in range(6)]
-    one = make_measurement(launches, dirty=True)
-    save_baseline(one, "main", tmp_path, replace_it=True)
-    words = ["check", "--decide", "--results", str(tmp_path), "--baselines", str(tmp_path)]
-    refused = CliRunner().invoke(main, words, standalone_mode=False)
-    assert isinstance(refused.exception, UserError) and "cannot be trained in turns" in str(refused.exception)
-    assert "uncommitted" in why_no_checkout(one.software) or not (HERE / ".git").exists()
-
-
 def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
     old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
     both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
-    with pytest.raises(UserError, match="does not train in turns yet: save a baseline of a newer commit"):
+    with refused("regression.version_duel.VersionDuel.prepare"):
         run_duel(both, say=print)
 
 
@@ -106,12 +92,6 @@ def script_study(study: Sweep, folder: Path) -> Sweep:
     """Return `study` of a user's script."""
     workload = replace(study.workload, dataset="script", preset="script", data_file=str(folder / "a.py"))
     return replace(study, workload=workload)
-
-
-@pytest.mark.parametrize("words", [["a.py"], ["a.py", "b.py", "c.py"], ["a.py", "sweep"]])
-def test_two_versions_are_compared_and_nothing_else(words: list[str]) -> None:
-    result = CliRunner().invoke(main, ["compare", *words], standalone_mode=False)
-    assert isinstance(result.exception, UserError) and "two scripts or models" in str(result.exception)
 
 
 # What a slower version has at the end of its turn_pass.py: steps by way of Python, where each of them waits.

@@ -3,12 +3,10 @@
 import dataclasses
 
 import pytest
-from click.testing import CliRunner
 
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
-from harness.cli.command_claims import claims_command
 from harness.report.imagenet_charts import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
@@ -93,11 +91,3 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
         write_run(folder, run)
     page = write_report(folder, tmp_path / "reports").read_text()
     assert "images decoded from files" in page and "Label smoothing" in page
-
-
-@pytest.mark.slow
-def test_the_claims_page_has_the_charts_too(tmp_path):
-    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path)]
-    CliRunner().invoke(claims_command, where, catch_exceptions=False)
-    page = (tmp_path / "claims" / "index.html").read_text()
-    assert 'id="imagenet"' in page and "Published, GPUs" in page

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.regression.measurement import state_names
-from harness.report.compare_page import side_names
 from harness.report.publish import anchor, glossary
 from harness.report.run_words import layout_words
 from harness.schema.command_lines import sweep_command_line
 from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
-from harness.schema.setting_words import distinguishing_names, study_name
+from harness.schema.setting_words import study_name
 from harness.schema.sweep import Layout, Sweep
 from harness.sweep.plan import Axes, combine
 from tests.labs.asked import asked
 from tests.labs.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
-from tests.labs.histories import make_measurement, make_summary
 from tests.labs.page_text import Text
 
 MNIST = {"dataset": "mnist", "model": "dnn"}
@@ -55,31 +52,9 @@ def test_a_script_with_hard_arguments_survives_shell_and_make(tmp_path: Path) ->
     assert asked(sweep_command_line(sweep)).name == sweep.name
 
 
-def test_studies_are_called_by_what_differs() -> None:
-    one = Sweep(workload=resolve(**MNIST), layouts=(Layout(nodes=1),))
-    other = Sweep(workload=resolve(**MNIST, sync="weights:epoch"), layouts=(Layout(nodes=1),))
-    third = Sweep(workload=resolve(**MNIST, sync="weights:epoch", epochs=2), layouts=(Layout(nodes=1),))
-    assert distinguishing_names([one.workload, other.workload]) == ("gradients", "weights:epoch")
-    idle = resolve(**MNIST, sync="none")
-    assert distinguishing_names([one.workload, idle])[1] == "synchronisation none"
-    assert distinguishing_names([one.workload, third.workload])[1] == "epochs 2, synchronisation weights:epoch"
-    ours = [replace(make_measurement([make_summary(1, 0, 1.0)]), workload=each.workload) for each in (one, other)]
-    assert side_names(["mnist-dnn-default-strong-c34ef8b4", "main"], ours) == ("gradients", "main")
-    assert side_names([one.name, other.name], ours[:1] * 2) == (one.name, other.name)
-    assert study_name(one) == "MNIST-DNN" and "synchronisation weights:epoch" in study_name(other)
-
-
 def test_a_file_of_ones_own_names_its_study(tmp_path: Path) -> None:
     workload = resolve(dataset="file", model="dnn", data_file=str(tmp_path / "iris.csv"))
     assert workload.name == "iris.csv-dnn"  # no data set has a dot: a file called mnist.csv is not the paper's MNIST
-
-
-def test_states_that_differ_in_versions_only_have_names_of_their_own() -> None:
-    one = make_measurement([make_summary(1, 0, 1.0)])
-    other = replace(one, software=replace(one.software, code="x" * 25, tensorflow="2.20.0"))
-    first, second = state_names([one, other])
-    assert first != second and "tensorflow 2.20.0" in second
-    assert state_names([one]) == (one.state,)
 
 
 def test_a_layout_on_one_machine_has_no_nodes() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.schema.code_identity import check_source, code_identity, source_identity
 from harness.schema.presets import script_workload
@@ -15,6 +14,7 @@ from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
 from tests.labs.factories import make_workload, write_report
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
 MODEL = "own.nets:small"
@@ -106,7 +106,7 @@ def test_a_launch_that_was_planned_before_an_edit_does_not_run(package: Path) ->
     planned = code_identity(workload, "")
     check_source(workload, planned)
     (package / "own/nets.py").write_text("")
-    with pytest.raises(UserError, match="was changed after this launch was planned"):
+    with refused("schema.code_identity.check_source"):
         check_source(workload, planned)
 
 
@@ -120,10 +120,9 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     (lab.folder / "mine.py").write_text("a = 1\n")
     sweep = build_sweep(workload, layouts=(Layout(nodes=1),), repeats=2)
     lab.run(sweep)
-    assert "2 done, 0 to run" in lab.run(sweep)
+    lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")
     assert "0 done, 2 to run" in lab.run(sweep)
-    assert "2 launches of a different code version" in lab.said
     folder = lab.results / sweep.name
     assert (read_status(folder).count("done"), read_status(folder).other_code) == (2, 2)
     page = write_report(folder, tmp_path / "reports").read_text()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.regression.baselines import study_differences
 from harness.schema.command_lines import sweep_command_line
 from harness.schema.presets import resolve, script_workload
@@ -15,6 +14,7 @@ from harness.schema.sweep import Layout, Point, Sweep
 from tests.labs.asked import asked
 from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.labs.histories import make_measurement
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
 WORDS = 'it\'s "new" $HOME $(false) `false` <b> % \\ | ; #'
@@ -37,7 +37,7 @@ def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ["", " ", "two\nlines", "\t", "\0", "\x1b[31m", "\udc80"])
 def test_what_is_no_line_of_words_is_refused(note: str) -> None:
-    with pytest.raises(UserError, match=r"note .* is not a line of text"):
+    with refused("schema.option.Option.check"):
         make_workload(note=note)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.schema.option import check_options, option
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import conditions
 from harness.schema.workload import Workload
 from tests.labs.factories import make_workload
+from tests.labs.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 LINE = '    clip_norm: float | None = option("Longest gradient.", None, above=0)\n'
@@ -55,7 +55,7 @@ def test_help_and_the_settings_of_make_have_it(package: Path) -> None:
 
 def test_it_is_checked_and_reaches_the_record(package: Path) -> None:
     wrong = harness(package, "make", "sweep", "DATASET=adult CLIP_NORM=-1")
-    assert (wrong.returncode, "clip norm -1.0 is too small" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "-1.0" in wrong.stderr) == (2, True)
     planned = harness(package, "make", "sweep", "DATASET=adult CLIP_NORM=2.5 NODES=1 DRY_RUN=1")
     assert planned.returncode == 0, planned.stderr
     (study,) = package.glob("results/*/sweep.json")
@@ -89,5 +89,5 @@ def test_conditions_tell_what_counts_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
 def test_a_number_out_of_its_range_is_refused(value: float) -> None:
-    with pytest.raises(UserError, match="learning rate"):
+    with refused("schema.option.Option.check"):
         check_options(make_workload(learning_rate=value))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness import __version__
-from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.schema.presets import script_workload
 from harness.schema.sweep import Layout
@@ -25,6 +24,7 @@ from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
+from tests.labs.refusals import refused
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")
 MPIRUN = JobRequest(launcher="mpirun")
@@ -210,30 +210,34 @@ def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
     _, text = script_of("slurm-pmix", tmp_path, template=str(own))
     assert "\necho 4\n" in text
     own.write_text("#!/bin/sh\n{{ tasks }}\n")
-    with pytest.raises(UserError, match=r"TEMPLATE=.*my.j2 uses a variable that does not exist: 'tasks'"):
+    with refused("sweep.job_template.render_script", "my.j2", "tasks"):
         script_of("slurm-pmix", tmp_path, template=str(own))
     own.write_text("#!/bin/sh\n{% if %}\n")
-    with pytest.raises(UserError, match=r"has an error in line 2"):
+    with refused("sweep.job_template.render_script", "2"):
         script_of("slurm-pmix", tmp_path, template=str(own))
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "script", "sentence"),
+    ("scheduler", "script", "refusal"),
     [
-        ("slurm", "#!/bin/sh\necho\n#SBATCH --nodes=2\n", "line 3 of the script, .* stands after the first command"),
-        ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", "where pbs ignores it: move it up"),
-        ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", "asks for nodes in the old way: write select="),
-        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", "is not an option of qsub"),
-        ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", "has CRLF line ends"),
+        (
+            "slurm",
+            "#!/bin/sh\necho\n#SBATCH --nodes=2\n",
+            ("sweep.job_template.check_directives", "3"),
+        ),
+        ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", ("sweep.job_template.check_directives",)),
+        ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", ("sweep.job_template.check_directives",)),
+        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", ("sweep.job_template.check_directives",)),
+        ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", ("sweep.job_template.check_directives",)),
     ],
 )
-def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: str, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: str, refusal: str) -> None:
+    with refused(*refusal):
         check_directives(script, open_scheduler(scheduler), "my.j2")
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has a space or a character that SCHEDULER=pbs cannot write to"):
+    with refused("sweep.schedulers.Scheduler.path", "SCHEDULER=pbs"):
         script_of("pbs-jobs", tmp_path / "a sweep")
 
 

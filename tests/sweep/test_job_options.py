@@ -14,6 +14,7 @@ from harness.sweep.job_plan import JobPlan
 from harness.sweep.schedulers import exceeds
 from harness.sweep.site import JobRequest, Partition, find_site
 from tests.labs.factories import make_point
+from tests.labs.refusals import refused
 
 
 def test_a_time_limit_may_depend_on_the_nodes() -> None:
@@ -28,18 +29,18 @@ def test_a_time_limit_may_depend_on_the_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "part"),
+    ("field", "value", "refusal"),
     [
-        ("walltime", "1:00:00,0=0:10:00", "is not a list of time limits"),
-        ("walltime", "1:00:00,0:10:00", "is not a list of time limits"),
-        ("walltime", "1:00:00,4=10", "is not a time limit"),
-        ("extra", ("gres=x",), "is not an option"),
-        ("extra", ('--comment="x',), "close the quotation"),
-        ("extra", ("--a\nrm",), "is not an option"),
+        ("walltime", "1:00:00,0=0:10:00", ("sweep.site._walltimes",)),
+        ("walltime", "1:00:00,0:10:00", ("sweep.site._walltimes",)),
+        ("walltime", "1:00:00,4=10", ("sweep.site.walltime_seconds",)),
+        ("extra", ("gres=x",), ("sweep.site.JobRequest.__post_init__",)),
+        ("extra", ('--comment="x',), ("sweep.site.JobRequest.__post_init__",)),
+        ("extra", ("--a\nrm",), ("sweep.site.JobRequest.__post_init__",)),
     ],
 )
-def test_what_cannot_stand_in_a_script_is_refused(field: str, value: object, part: str) -> None:
-    with pytest.raises(UserError, match=part):
+def test_what_cannot_stand_in_a_script_is_refused(field: str, value: object, refusal: str) -> None:
+    with refused(*refusal):
         JobRequest(**{field: value})  # type: ignore[arg-type]
 
 
@@ -63,7 +64,7 @@ def test_the_options_reach_the_script(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "#SBATCH --gres=nvme:1\n#SBATCH --comment='a b'\n" in text
     assert f"{tmp_path}/image.sif \\\n  python3 -m harness train" in text
     refused = CliRunner().invoke(main, [*words[:-4], "--container", "nowhere.sif"])
-    assert "CONTAINER=nowhere.sif is not a file" in str(refused.exception)
+    assert "CONTAINER=nowhere.sif" in str(refused.exception)
 
 
 def test_a_site_of_the_users_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.base.errors import RunError, UserError
+from harness.base.errors import RunError
 from harness.cli import main
 from harness.schema.job_usage import JobUsage
 from harness.schema.record import read_accounts
@@ -29,6 +29,7 @@ from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.doubles import install
 from tests.labs.factories import START
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parents[1] / "data/pbs"
@@ -99,16 +100,28 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "sentence"),
+    ("request_", "refusal"),
     [
-        (JobRequest(qos="high"), "QOS=high is unknown to SCHEDULER=pbs"),
-        (JobRequest(signal_s=30), "SIGNAL=30 is unknown"),
-        (JobRequest(launcher="srun --mpi=pmix"), "LAUNCHER=srun --mpi=pmix is not for SCHEDULER=pbs: use"),
-        (JobRequest(partition="a", reservation="R1"), "PARTITION=a and RESERVATION=R1 are both queues"),
+        (
+            JobRequest(qos="high"),
+            ("sweep.schedulers.Scheduler.__init__", "QOS=high", "SCHEDULER=pbs"),
+        ),
+        (
+            JobRequest(signal_s=30),
+            ("sweep.schedulers.Scheduler.__init__", "SIGNAL=30"),
+        ),
+        (
+            JobRequest(launcher="srun --mpi=pmix"),
+            ("sweep.schedulers.Scheduler.__init__", "LAUNCHER=srun", "--mpi", "SCHEDULER=pbs:"),
+        ),
+        (
+            JobRequest(partition="a", reservation="R1"),
+            ("sweep.schedulers.pbs.Scheduler.check_request", "PARTITION=a", "RESERVATION=R1"),
+        ),
     ],
 )
-def test_what_pbs_does_not_have_is_refused(request_: JobRequest, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_what_pbs_does_not_have_is_refused(request_: JobRequest, refusal: str) -> None:
+    with refused(*refusal):
         open_scheduler("pbs", request=request_)
 
 
@@ -194,7 +207,7 @@ def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:
 def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:
     tell(server, history=True)
     lab.behave(r1="silent")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="1 of 1 launches failed"):
+    with pytest.MonkeyPatch.context() as patch, refused("sweep.execute.run_sweep", "1", error=RunError):
         patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
@@ -237,7 +250,7 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
 ) -> None:
     tell(server, history=True)
     lab.behave(r1="fail")
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     (point,) = read_study(folder).sweep.points()
@@ -249,7 +262,7 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
     assert "--scheduler=pbs" in status.command
     lab.behave()
     run(lab, Layout(nodes=1))
-    assert "FAILED: rank 1: loss is not finite" in capsys.readouterr().out
+    assert "FAILED:" in capsys.readouterr().out
     assert (submitted(server), read_status(folder).count("done")) == (2, 1)
 
 
@@ -289,7 +302,7 @@ def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
 
 
 def test_damaged_answers_are_one_sentence() -> None:
-    with pytest.raises(UserError, match="PBS answered with damaged JSON"):
+    with refused("sweep.pbs_answers.read_table"):
         read_jobs('{"Jobs": {')
 
 
@@ -318,7 +331,7 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
 ) -> None:
     monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
     tell(server, hold=True, history=True, form="unreadable")
-    with pytest.raises(UnreadableAnswer, match="ask the site"):
+    with refused("sweep.schedulers.pbs.Scheduler._read_bare", error=UnreadableAnswer):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     assert [running.job for running in read_running(folder)] == ["0.head"]
@@ -343,7 +356,7 @@ def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_r
 ) -> None:
     tell(server, history=history)
     lab.behave(r1="fail")
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     assert read_status(folder).entries[0].detail == "rank 1: loss is not finite: lower the learning rate"
@@ -358,7 +371,7 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
 ) -> None:
     tell(server, history=history)
     lab.behave(r1="hang")
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1), walltime="0:00:01")
     (folder,) = lab.results.iterdir()
     detail = read_status(folder).entries[0].detail
@@ -368,7 +381,7 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
 def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:
     tell(server, history=True, down=["n1"])
     lab.behave(r1="fail")
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     detail = read_status(folder).entries[0].detail
@@ -422,11 +435,11 @@ def test_a_node_that_goes_down_under_a_running_job_is_told(
     lab.behave(r1="hang")
     with pytest.raises(RunError):
         run(lab, Layout(nodes=1), walltime="0:00:02")
-    assert "node n1 is state-unknown,down" in capsys.readouterr().out
+    assert "state-unknown,down" in capsys.readouterr().out
 
 
 def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:
-    with pytest.raises(UserError, match="needs 8192 MB a node, partition of this PBS server has 4096"):
+    with refused("sweep.planned_launches.SweepCommand.__init__", "8192", "4096"):
         run(lab, Layout(nodes=1), memory="8G")
     assert submitted(server) == 0
 
@@ -449,7 +462,7 @@ def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
     job = {"job_state": "F", "substate": 91, "Exit_status": 143, "exec_host": "n1/0"}
     state = read_jobs(json.dumps({"Jobs": {"1.head": job}}))["1.head"]
     assert state.forced
-    assert "it was deleted" in pbs.Scheduler.explain(state)
+    assert "deleted" in pbs.Scheduler.explain(state)
 
 
 def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer(

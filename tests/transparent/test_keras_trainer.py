@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from harness.base.errors import UserError
+from harness.base.errors import SharedError, UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_trainer import Agreement, BatchAgreement, Trainers, _fixed_rows, _may_sum, _sees_batches
 from tests.labs.alike_ranks import alike_runtime
@@ -113,3 +113,13 @@ def test_steps_are_of_the_data_of_their_fit():
     with patched._of({"x": x, "y": y}):
         assert patched._source == (id(x), id(y))
     assert patched._source == ()
+
+
+def test_ranks_whose_epochs_have_other_numbers_of_steps_end():
+    runtime = alike_runtime(1)
+    agreement = Agreement(runtime)
+    agreement.set_params({"steps": 4})
+    agreement.on_train_begin()
+    runtime.collectives.gather = lambda value, label: [type(value)(), value]
+    with pytest.raises(SharedError):
+        agreement.on_train_begin()

@@ -5,7 +5,9 @@ import traceback
 
 import pytest
 
-from harness.transparent.patch import is_script, with_script_traceback
+from harness.base.errors import UserError
+from harness.transparent.patch import OwnRows, is_script, with_script_traceback
+from harness.transparent.run_settings import RunSettings
 
 
 def test_a_traceback_begins_in_the_script(tmp_path):
@@ -24,3 +26,14 @@ def test_the_room_and_installed_packages_are_not_the_script():
     assert not is_script(with_script_traceback.__code__.co_filename)
     assert not is_script(pytest.__file__)
     assert is_script("/home/user/train.py")
+
+
+def test_rows_of_a_ranks_own_have_a_batch_of_its_own():
+    made = []
+    rows = OwnRows(RunSettings(batch="per-rank"))
+    rows._init(lambda *words: made.append(words), "data")
+    assert rows.present
+    assert made == [("data",)]
+    with pytest.raises(UserError):
+        OwnRows(RunSettings(batch="global"))._init(lambda *words: made.append(words), "data")
+    assert len(made) == 1

@@ -17,54 +17,34 @@ ROOM = Path(__file__).parents[2] / "harness" / "transparent"
 PAGE = (Path(__file__).parents[2] / "docs/own-script.md").read_text()
 SOME = (
     "fit-validation",
-    "fit-own-loss-sum",
     "fit-own-metric-f1",
     "step-clipped",
     "model-rows-operation",
-    "step-without-call-adversaries",
     "fit-free-compiled-again",
     "loop-sum-object-compiled",
-    "loop-global-clip-eager",
     "free-second-order",
-    "session-old",
-    "session-clipped-tight",
     "session-gradients-clipped",
-    "session-two-losses",
     "trap-set-vocabulary",
     "free-graph-clipped",
     "take-iterator-inside",
-    "take-same-lines",
-    "trap-state-unseeded",
     "free-own-statistics",
-    "free-count-eager",
     "fit-own-apply",
-    "loop-rows-pairs-eager",
     "loop-rows-masked-compiled",
-    "loop-rows-masked-normalised-eager",
     "step-rows-negatives",
-    "free-rows-words",
-    "free-rows-on-batch",
     "session-rows-masked",
     "loop-healthy-dropout-compiled",
     "model-series-stateful",
-    "session-optimizer-Adam",
     "take-arrays-uneven",
     "free-on-batch-mixed",
     "habit-accumulating-step",
     "session-dropout",
     "drawn-stateful-generator",
     "habit-resting-hinge",
-    "drawn-own-numbers",
-    "fit-own-loss-called",
     "trap-any-order",
     "model-position-repeated-Adam",
-    "arrays-dropout",
-    "children-make-rows",
     "children-trained-fork",
     "training-folds-compiled",
-    "training-folds-eager",
     "training-third-compile-masked",
-    "training-test-step-adds-up",
     "training-clock",
     "training-signal",
     "training-clipped-by-row",
@@ -73,6 +53,32 @@ SOME = (
     "surroundings-rate-of-a-thread",
     "surroundings-threads",
 )
+MORE = (
+    "fit-own-loss-sum",
+    "step-without-call-adversaries",
+    "loop-global-clip-eager",
+    "session-old",
+    "session-clipped-tight",
+    "session-two-losses",
+    "take-same-lines",
+    "trap-state-unseeded",
+    "free-count-eager",
+    "free-numbers-eager",
+    "loop-rows-pairs-eager",
+    "loop-rows-masked-normalised-eager",
+    "free-rows-words",
+    "free-rows-on-batch",
+    "loop-healthy-normalised-eager",
+    "session-optimizer-Adam",
+    "drawn-stateful-stacked",
+    "drawn-own-numbers",
+    "fit-own-loss-called",
+    "training-folds-eager",
+    "children-make-rows",
+    "training-test-step-adds-up",
+    "arrays-dropout",
+)
+"""Scripts of kinds of which `SOME` has another, or whose parts have tests without ranks: a campaign."""
 # What every rank computes whole, beside the scripts whose names have `rows-`.
 COMPUTED_WHOLE = (
     "model-series-stateful",
@@ -89,7 +95,7 @@ WHOLE = str(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": ""}))
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.campaign) for name in MORE)])
 def test_a_script_prints_on_two_ranks_what_it_prints_alone(name, tmp_path):
     script = scripts()[name]
     alone = tmp_path / "alone"

@@ -1,5 +1,6 @@
 """One rank of a script: whether it has a witness, how many batches a step takes, what an error is told as."""
 
+import sys
 import time
 from types import SimpleNamespace
 
@@ -16,7 +17,8 @@ from tests.labs.alike_ranks import AlikeComm
 
 
 @pytest.fixture
-def script(tmp_path):
+def script(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
     (tmp_path / "train.py").write_text("import keras\n")
     return tmp_path / "train.py"
 

@@ -8,8 +8,8 @@ gradient descent, BATCH at a time and in the order in which they are, in one com
 again; the ranks do not communicate. With ``allreduce`` as many bytes as the gradients have are summed by MPI_Allreduce,
 in place, once for every step, after the steps of each turn: the bound for synchronous training.
 
-Rank 0 prints the mean loss of the first epoch. What lies beside this script as turns.py (harness/base) lets it train in
-turns; without a block it trains without end.
+Rank 0 notes the mean loss of the first epoch (first_epoch.py). What lies beside this script as turns.py (harness/base)
+lets it train in turns; without a block it trains without end.
 """
 
 import sys
@@ -19,7 +19,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from turns import join_turns  # standard library only
+from first_epoch import note_first_epoch  # standard library only, as the next
+from turns import join_turns
 
 
 def compile_steps(
@@ -82,7 +83,7 @@ def main() -> None:
         if done == steps:
             loss = world.allreduce(total / steps) / world.size
             if world.rank == 0:
-                print(f"epoch 1  train loss {loss:.4f}", flush=True)
+                note_first_epoch(loss)
         if turns:
             turns.step(count)
 

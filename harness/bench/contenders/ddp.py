@@ -7,8 +7,9 @@ FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels]
 equal part of the rows, BATCH at a time, by PyTorch's usual eager loop over shuffled batches with plain SGD on one
 thread, epoch after epoch.
 
-Rank 0 prints the version, and the mean loss of the first epoch, after which all ranks must have the same weights. What
-lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains without end.
+Rank 0 notes the version, and the mean loss of the first epoch (first_epoch.py), after which all ranks must have the
+same weights. What lies beside this script as turns.py (harness/base) lets it train in turns; without a block it trains
+without end.
 """
 
 import hashlib
@@ -20,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from first_epoch import note_first_epoch  # standard library only, as the next
 from torch import distributed, nn
-from turns import join_turns  # standard library only
+from turns import join_turns
 
 _ACTIVATIONS: dict[str, list[type[nn.Module]]] = {"sigmoid": [nn.Sigmoid], "relu": [nn.ReLU], "linear": []}
 
@@ -94,7 +96,7 @@ def main() -> None:
 
 
 def report_epoch(rank: int, size: int, network: nn.Module, mean: torch.Tensor) -> None:
-    """Compare all ranks' weights, and print the loss, whose `mean` each has of its own rows."""
+    """Compare all ranks' weights, and note the loss, whose `mean` each has of its own rows."""
     distributed.all_reduce(mean)
     weights = b"".join(weights.detach().numpy().tobytes() for weights in network.parameters())
     digests = [hashlib.sha256(weights).hexdigest()] * size
@@ -102,7 +104,7 @@ def report_epoch(rank: int, size: int, network: nn.Module, mean: torch.Tensor) -
     if len(set(digests)) > 1:
         sys.exit("ranks have different weights: they were not synchronised")
     if rank == 0:
-        print(f"with PyTorch {torch.__version__}\nepoch 1  train loss {float(mean) / size:.4f}", flush=True)
+        note_first_epoch(float(mean) / size, f"PyTorch {torch.__version__}")
 
 
 if __name__ == "__main__":

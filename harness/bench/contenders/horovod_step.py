@@ -8,9 +8,9 @@ FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels]
 a time and in the order in which they are, in one compiled loop on one thread, again and again; Horovod's tape averages
 all gradients of a step in one group, and plain gradient descent follows.
 
-Rank 0 prints the versions, and the mean loss of the first epoch, after which all ranks must have the same weights. What
-lies beside this script as turns.py (harness/base) lets it train in turns; without a block, or where ``harness run``
-passes them, it trains without end.
+Rank 0 notes the versions, and the mean loss of the first epoch (first_epoch.py), after which all ranks must have the
+same weights. What lies beside this script as turns.py (harness/base) lets it train in turns; without a block, or where
+``harness run`` passes them, it trains without end.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ import horovod
 import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
-from turns import join_turns  # standard library only
+from first_epoch import note_first_epoch  # standard library only, as the next
+from turns import join_turns
 
 
 def build(layers: "list[dict[str, Any]]", shape: "tuple[int, ...]") -> tf.keras.Model:
@@ -92,14 +93,14 @@ def main() -> None:
 
 
 def report_epoch(weights: "list[tf.Variable]", loss: float) -> None:
-    """Compare all ranks' weights, and print the loss, which each has of its own rows."""
+    """Compare all ranks' weights, and note the loss, which each has of its own rows."""
     digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights)).hexdigest()
     of_ranks = hvd.allgather_object((digest, loss))
     if len({digest for digest, _ in of_ranks}) > 1:
         sys.exit("ranks have different weights: they were not synchronised")
     if hvd.rank() == 0:
-        print(f"with Horovod {horovod.__version__}, TensorFlow {tf.__version__}")
-        print(f"epoch 1  train loss {sum(loss for _, loss in of_ranks) / len(of_ranks):.4f}", flush=True)
+        mean = sum(loss for _, loss in of_ranks) / len(of_ranks)
+        note_first_epoch(mean, f"Horovod {horovod.__version__}, TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":

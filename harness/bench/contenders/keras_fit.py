@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness.base import turns
+from harness.base.first_epoch import note_first_epoch
 from harness.bench.contenders.script import bench_network, one_thread, read_task, standardised
 
 
@@ -19,7 +20,7 @@ def main() -> None:
             if my_turns:
                 my_turns.leave()
             if epoch == 0 and logs:
-                print(f"epoch 1  train loss {float(logs['loss']):.4f}", flush=True)
+                note_first_epoch(float(logs["loss"]))
 
     x, y = standardised(task)
     model = bench_network(task)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.base.first_epoch import note_first_epoch
 from harness.base.turns import join_turns
 from harness.bench.contenders import Task
 from harness.bench.contenders.script import (
@@ -72,7 +73,7 @@ def mirrored() -> None:
         if len(losses) < steps:
             losses.append(workers * float(loss))
             if len(losses) == steps and rank == 0:
-                print(f"epoch 1  train loss {sum(losses) / steps:.4f}", flush=True)
+                note_first_epoch(sum(losses) / steps)
         if turns:
             turns.step()
 
@@ -135,7 +136,7 @@ def _coordinate(
         if done <= epoch:
             total += sum(float(value.fetch()) for value in summed)
         if done == epoch:
-            print(f"epoch 1  train loss {total / epoch / workers:.4f}", flush=True)
+            note_first_epoch(total / epoch / workers)
         if turns:
             turns.step(count)
 

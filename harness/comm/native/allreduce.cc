@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "group.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -34,6 +35,11 @@ REGISTER_OP("HarnessAllreduce")
     .Attr("label: string")
     .Attr("last: bool = true")
     .Attr("scale: int")
+    .Attr("names: list(string) = []")  // of all values: what differs between ranks is then an error, and no end
+    .Attr("scope: string = ''")        // the rest is for fuse.cc
+    .Attr("place: string = ''")
+    .Attr("order: int = 0")
+    .Attr("bytes: int = -1")  // -1 for a sum that shares no exchange
     .SetIsStateful()  // never merged with another call, never folded away
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
@@ -53,6 +59,8 @@ class AllreduceOp : public OpKernel {
     int64_t scale;
     OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale));
     scale_ = static_cast<T>(FromBits(scale));
+    OP_REQUIRES_OK(construction, construction->GetAttr("names", &names_));
+    for (const std::string& name : names_) hashes_.push_back(Label(name).hash);
   }
 
   void Compute(OpKernelContext* context) override {
@@ -69,18 +77,41 @@ class AllreduceOp : public OpKernel {
       segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), static_cast<size_t>(values[i].NumElements())};
       elements += segments[i].count;
     }
+    const Label label = names_.empty() ? label_ : Described(values);
     group->Enter(entry, elements * sizeof(T), label_);
-    const absl::Status summed = group->Sum(segments, scale_, label_);
+    const absl::Status summed = group->Sum(segments, scale_, label);
     group->Leave(entry, summed.ok() && last_);
+    if (absl::IsFailedPrecondition(summed)) context->SetStatus(summed);
+    if (absl::IsFailedPrecondition(summed)) return;
     OP_REQUIRES(context, summed.ok(),
                 absl::Status(summed.code(), absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
                                                          " bytes failed: ", summed.message())));
   }
 
  private:
+  // The label with the names, types and shapes of all values in it.
+  Label Described(const OpInputList& values) const {
+    Label label = label_;
+    for (int i = 0; i < values.size(); ++i) {
+      label.Add(hashes_[i]);
+      for (const int64_t size : values[i].shape().dim_sizes()) label.Add(size);
+    }
+    label.describe = [this, &values] {
+      std::string lines;
+      for (int i = 0; i < values.size(); ++i) {
+        const std::string type = tensorflow::DataTypeString(values[i].dtype());
+        absl::StrAppend(&lines, names_[i], " of ", type, " ", values[i].shape().DebugString(), "\n");
+      }
+      return lines;
+    };
+    return label;
+  }
+
   int64_t group_;
   bool last_;  // piece of what is exchanged
   Label label_{""};
+  std::vector<std::string> names_;
+  std::vector<uint64_t> hashes_;  // of the names
   T scale_;
 };
 

@@ -28,6 +28,7 @@ SUMS_ON_CPU = NativePart(
         "allreduce.cc",
         "arithmetic.cc",
         "batch.cc",
+        "fuse.cc",
         "group.cc",
         "guard.cc",
         "interface.cc",
@@ -48,7 +49,8 @@ SUMS_BY_NCCL = NativePart(
 """Apart from the other one: it is compiled where ranks have GPUs, and takes headers that a TensorFlow may not have."""
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
-_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
+# -DNDEBUG as TensorFlow itself: its classes of a graph are laid out otherwise without.
+_FLAGS = ("-DNDEBUG", "-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
 
 
 @functools.cache  # TensorFlow knows only the operations of the first: what is edited in between is for other processes

@@ -125,7 +125,7 @@ absl::Status Group::Total(const std::vector<Segment<T>>& segments, T scale, cons
   const Signature signature{elements, label.hash, kind};
   if (memory_ != nullptr) Publish(signature, label);
   if (algorithm_ == Algorithm::kMessages || elements * sizeof(T) > bytes_) {
-    absl::Status met = memory_ != nullptr ? Meet() : absl::OkStatus();
+    absl::Status met = memory_ != nullptr ? Meet(label) : absl::OkStatus();
     if (met.ok() && guard_) met = Compare(signature, label, comm_);
     return met.ok() ? SumByMessages(segments, scale) : met;
   }
@@ -174,7 +174,7 @@ absl::Status Group::Update(const std::vector<Segment<T>>& segments, const Rule<T
       Scale(piece.in, Values<T>(place_) + offset, piece.count, T(1), stream);
     });
   });
-  const absl::Status met = Meet();
+  const absl::Status met = Meet(label);
   if (!met.ok()) return met;
   // Rank 0's first on both: of two values that are no numbers a processor's sum is the first.
   const auto pair = [&](const Segment<T>& piece, size_t offset) {
@@ -265,7 +265,7 @@ absl::Status Group::SumSlices(const std::vector<Segment<T>>& segments, T scale, 
       });
     }
   });
-  absl::Status met = Meet();
+  absl::Status met = Meet(label);
   if (!met.ok()) return met;
   if constexpr (kSixteen<T>) {
     ForEachPiece(segments, mine,

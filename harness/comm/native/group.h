@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <stdexcept>
 #include <string>
@@ -126,11 +127,14 @@ struct Rule {
   T rate, decay1, decay2, epsilon;
 };
 
-// What an exchange is called; equal on all ranks.
+// What an exchange is called; equal on all ranks. Where it is not, the ranks end; one that can `describe` itself, a line
+// for every tensor, fails with what differs instead.
 struct Label {
   explicit Label(const std::string& name);
+  void Add(uint64_t number) { hash = (hash ^ number) * 1099511628211u; }
   char text[kText] = "";
   uint64_t hash;
+  std::function<std::string()> describe;
 };
 
 // What a rank publishes of the exchange that it is in: all ranks must be in the same one.
@@ -186,7 +190,8 @@ class Group {
   bool short_of_memory() const { return short_of_memory_; }
 
   // Writes the sums over all ranks of scale * in to out; kAborted says that a rank is lost, kInternal that MPI failed
-  // otherwise. Ends all ranks, with a sentence, when they are in different exchanges.
+  // otherwise. Ends all ranks, with a sentence, when they are in different exchanges; kFailedPrecondition on all of them
+  // where the label describes itself and they are on one host or send messages.
   template <typename T>
   absl::Status Sum(const std::vector<Segment<T>>& segments, T scale, const Label& label);
 
@@ -238,7 +243,8 @@ class Group {
   void MapMemory();
   void Close();
   void Publish(const Signature& signature, const Label& label);
-  absl::Status Meet();
+  absl::Status Meet(const Label& label);
+  absl::Status Refuse(const Label& label) const;
   absl::Status Compare(const Signature& signature, const Label& label, MPI_Comm comm);
   Signature& Published(int rank) const;
   char* Text(int rank) const;

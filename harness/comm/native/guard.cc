@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "group.h"
 
 namespace harness {
@@ -52,13 +54,14 @@ void Group::Publish(const Signature& signature, const Label& label) {
 }
 
 // Waits until all ranks of the host have published this call and written their values, and compares.
-absl::Status Group::Meet() {
+absl::Status Group::Meet(const Label& label) {
   Arrive(0);
   const absl::Status waited = AwaitAll(0);
   if (!waited.ok()) return waited;
   const Signature& own = Published(place_);
   for (int rank = 0; rank < here_; ++rank) {
     if (Published(rank) == own) continue;
+    if (label.describe && here_ == size_) return Refuse(label);
     End(Mismatch(ranks_[place_], Name(own, Text(place_)), ranks_[rank], Name(Published(rank), Text(rank)), call_),
         place_ == 0);
   }
@@ -75,6 +78,7 @@ absl::Status Group::Compare(const Signature& signature, const Label& label, MPI_
   bool equal = true;
   for (int i = 0; i < 4; ++i) equal = equal && least[i] == ~least[4 + i];
   if (equal) return absl::OkStatus();
+  if (label.describe && comm == comm_) return Refuse(label);
   int rank = 0, size = 1;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
@@ -86,6 +90,29 @@ absl::Status Group::Compare(const Signature& signature, const Label& label, MPI_
   int other = 1;
   while (other < size - 1 && found[other] == found[0]) ++other;
   End(Mismatch(0, Name(found[0], texts.data()), other, Name(found[other], texts.data() + other * kText), call_), rank == 0);
+}
+
+// What differs, from the descriptions of all ranks, which come here together.
+absl::Status Group::Refuse(const Label& label) const {
+  const std::string own = label.describe();
+  const int length = own.size();
+  std::vector<int> lengths(size_), starts(size_ + 1, 0);
+  int code = MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_);
+  if (code != MPI_SUCCESS) return MpiFailure(code);
+  for (int rank = 0; rank < size_; ++rank) starts[rank + 1] = starts[rank] + lengths[rank];
+  std::string all(starts[size_], ' ');
+  code = MPI_Allgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, comm_);
+  if (code != MPI_SUCCESS) return MpiFailure(code);
+  std::vector<std::vector<std::string>> lines;
+  for (int rank = 0; rank < size_; ++rank) lines.push_back(absl::StrSplit(all.substr(starts[rank], lengths[rank]), '\n'));
+  int other = 1;
+  while (other < size_ - 1 && lines[other] == lines[0]) ++other;
+  size_t line = 0;
+  while (line + 1 < std::min(lines[0].size(), lines[other].size()) && lines[0][line] == lines[other][line]) ++line;
+  const auto asked = [line](const std::vector<std::string>& of) { return of[line].empty() ? "nothing more" : of[line]; };
+  return absl::FailedPreconditionError(absl::StrCat("rank 0 asks for ", asked(lines[0]), ", rank ", other, " for ",
+                                                    asked(lines[other]),
+                                                    ": all ranks must ask for the same in the same order"));
 }
 
 // One rank speaks; the others give it time to.

@@ -1,4 +1,4 @@
-"""Energy on the page: what can be divided by a reader gives what it says."""
+"""What is said of energy, for each kind of device."""
 
 from dataclasses import replace
 

@@ -1,0 +1,1 @@
+"""Tests of wording: here, and nowhere else, tests say what sentences are."""
