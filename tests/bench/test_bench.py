@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
-<<<<<<< HEAD
-from harness.base.errors import UserError
-=======
 from harness.base.first_epoch import FIRST_EPOCH, note_first_epoch
-from harness.base.provenance import Machine
->>>>>>> main
 from harness.bench import blocks
 from harness.bench.bench_record import (
     RECORD,
@@ -31,39 +26,8 @@ from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
-<<<<<<< HEAD
 from tests.labs.bench_records import bench_block, bench_record
-=======
 from tests.labs.refusals import refused
-
-MACHINE = Machine(hostname="node1", cpu="Example", cores=2, memory_bytes=2**34, gpus=(), os="Linux 6", fingerprint="f")
-
-
-def block(number: int = 0, **steps: Sequence[float | None]) -> BenchBlock:
-    """Return a block of mnist-dnn with the seconds of a step in each round, by contender (underscores for dashes)."""
-    named = {name.replace("_", "-"): tuple(values) for name, values in steps.items()}
-    return BenchBlock(
-        workload="mnist-dnn", number=number, started=datetime(2026, 1, 5, tzinfo=UTC), wall_s=20.0, steps=named
-    )
-
-
-def record(*made: BenchBlock, **changes: object) -> BenchRecord:
-    found = BenchRecord(
-        schema=SCHEMA,
-        started=datetime(2026, 1, 5, 12, 30, tzinfo=UTC),
-        machine=MACHINE,
-        versions={"harness": "0.1.0", "openmpi": ""},
-        commit="0123456789abcdef",
-        dirty=False,
-        rows={"mnist-dnn": 12_800},
-        contenders=tuple(CONTENDERS),
-        left_out={},
-        seed=0,
-        forced=False,
-        blocks=made,
-    )
-    return replace(found, **changes)  # type: ignore[arg-type]
->>>>>>> main
 
 
 def test_ratios_are_formed_within_rounds() -> None:

@@ -7,12 +7,8 @@ import numpy as np
 from harness.regression.cost_samples import TIME
 from harness.regression.history import history_of
 from harness.regression.measurement import Measurement
-<<<<<<< HEAD
 from harness.report.answer import plain
-from harness.report.history_page import change_sentence, history_answer, history_sentence
-=======
 from harness.report.history_page import history_answer, history_sentence
->>>>>>> main
 from harness.report.publish import write_page
 from tests.labs.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
 from tests.labs.page_text import Text
