@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UserError
 from harness.cli.counts import parse_counts
-from harness.schema.presets import PRESETS, resolve
+from harness.schema.presets import JUPITER, PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Layout, Point, Sweep
 from harness.schema.sync import Weights, find_policy
@@ -120,7 +120,8 @@ def test_presets_are_the_groups_published_settings():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_setting_of_a_preset_can_be_overridden(preset):
-    workload = resolve(dataset="mnist", model="dnn", preset=preset, global_batch=96, epochs=7, optimizer="momentum")
+    network = {"dataset": "imagenet", "model": "resnet50"} if preset == JUPITER else {"dataset": "mnist", "model": "dnn"}
+    workload = resolve(**network, preset=preset, global_batch=96, epochs=7, optimizer="momentum")
     assert (workload.global_batch, workload.batch_per_rank) == (96, None)
     assert (workload.epochs, workload.optimizer) == (7, "momentum")
 
