@@ -1,7 +1,6 @@
 """One exchange among ranks: what all ask for is compared first, then it is done."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from harness.horovod.exchange import (
     impossible,
 )
 from harness.horovod.process_sets import _unwatched
+from tests.labs.alike_ranks import AlikeComm
 from tests.labs.horovod_ranks import ufunc
 from tests.labs.thread_ranks import on_threads
 
@@ -120,8 +120,7 @@ def test_exchanges_are_timed_where_somebody_asks(tmp_path, monkeypatch):
     monkeypatch.setattr(exchange, "calls", [])
     timeline = Timeline()
     timeline.path = str(tmp_path / "timeline.json")
-    comm = SimpleNamespace(Get_rank=lambda: 0, allgather=lambda value: [value])
-    Exchange(comm, [0], _unwatched(), timeline).run(Request("barrier", ""))
+    Exchange(AlikeComm(size=1), [0], _unwatched(), timeline).run(Request("barrier", ""))
     assert len(exchange.calls) == 1
     timeline.stop()
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]

@@ -50,6 +50,10 @@ class AlikeComm:
         """Combine `values` with themselves by the ufunc `op`."""
         total[...] = op.reduce([values] * self._size)
 
+    def Allgather(self, values: Any, result: Any) -> None:
+        """Put `values` into each row of `result`."""
+        result[...] = values
+
     def Allgatherv(self, values: Any, result: Any) -> None:
         """Put `values` together as many times as there are ranks."""
         result[0][...] = np.tile(values, self._size)

@@ -54,6 +54,9 @@ class ThreadComm:
         """Combine the ranks' values by the ufunc `op`."""
         total[...] = op.reduce(self.allgather(values))
 
+    def Allgather(self, values, result):
+        result[...] = np.stack(self.allgather(values))
+
     def Allgatherv(self, values, result):
         result[0][...] = np.concatenate(self.allgather(values))
 

@@ -229,7 +229,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
         "2\u00a0ranks on 1\u00a0host",
         "The setting &#39;x&#39; did not run.",
         "harness sum by shared memory",
-        "95 %",
+        "95\u00a0%",
         '<td class="text">mnist-dnn</td><td>712,440</td>',
     ):
         assert expected in text, expected

@@ -120,7 +120,9 @@ def test_presets_are_the_groups_published_settings():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_setting_of_a_preset_can_be_overridden(preset):
-    network = {"dataset": "imagenet", "model": "resnet50"} if preset == JUPITER else {"dataset": "mnist", "model": "dnn"}
+    network = (
+        {"dataset": "imagenet", "model": "resnet50"} if preset == JUPITER else {"dataset": "mnist", "model": "dnn"}
+    )
     workload = resolve(**network, preset=preset, global_batch=96, epochs=7, optimizer="momentum")
     assert (workload.global_batch, workload.batch_per_rank) == (96, None)
     assert (workload.epochs, workload.optimizer) == (7, "momentum")

@@ -14,7 +14,9 @@ def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
         write_run(folder, make_launch(1, repeat, 2.0 + repeat / 100))
         write_run(folder, make_launch(2, repeat, 1.25 - repeat / 100))
     answer = report_sweep(folder, tmp_path / "reports")
-    assert answer.page is not None and answer.sentence in answer.page.read_text().replace("&nbsp;", "\u00a0")
+    assert answer.page is not None
+    page = answer.page.read_text().replace("&nbsp;", " ").replace("\u00a0", " ")
+    assert answer.sentence.replace("\u00a0", " ") in page
     assert "95 % interval" in answer.sentence and answer.code == 0
     assert answer.table is not None
     one, two = ([str(cell).replace("\u00a0", " ") for cell in row] for row in answer.table.rows)
