@@ -95,7 +95,8 @@ def _set_shapes(request: Request, results: Sequence[tf.Tensor], tensors: Sequenc
 def _is_native(request: Request, tensors: Sequence[tf.Tensor]) -> bool:
     """Tell whether the exchange is one that the native operation makes in a graph.
 
-    A rank that has joined knows what comes next by Python's headers only.
+    A rank that has joined knows what comes next by Python's headers only. Where ranks may be lost, exchanges go
+    through Python too: they end there with the failure of a rank.
     """
     return (
         request.kind == "allreduce"
@@ -103,6 +104,7 @@ def _is_native(request: Request, tensors: Sequence[tf.Tensor]) -> bool:
         and not tf.executing_eagerly()
         and all(tensor.dtype.is_floating and tensor.shape.is_fully_defined() for tensor in tensors)
         and not current_ranks().joins
+        and not os.environ.get(FAULT_TOLERANCE)
         and find_library().library is not None
     )
 
@@ -118,15 +120,10 @@ def _native_sums(request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet,
         places = [place for place, kind in enumerate(types) if kind == dtype]
         values = [_times(tf.cast(tensors[place], dtype), before) for place in places]
         totals = ps.sums.sum_fused(values, [name] * len(values), "allreduce")
-        factor = after if request.op == SUM else after / _count_of(ps)
+        factor = after if request.op == SUM else after / len(ps.exchange.ranks)
         for place, total in zip(places, totals, strict=True):
             results[place] = tf.cast(_times(total, factor), tensors[place].dtype)
     return results
-
-
-def _count_of(ps: ProcessSet) -> Any:
-    """Return the number of ranks of the set, a tensor where it may change under what is compiled."""
-    return ps.count(tf.float32) if os.environ.get(FAULT_TOLERANCE) else len(ps.exchange.ranks)
 
 
 def _times(value: tf.Tensor, factor: Any) -> tf.Tensor:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.schema.energy import DeviceEnergy
-from tests.gpu.check import ROOT, energy_agrees, images_per_second, same_losses
+from tests.gpu.check import ROOT, check_sums, energy_agrees, find_place, images_per_second, same_losses
 from tests.gpu.table import Check, Failed, Row, Skipped, Status, run_check, table
 from tests.labs.factories import make_point, make_run
 
@@ -78,7 +78,14 @@ def test_without_a_gpu_it_is_one_sentence_and_code_2(tmp_path) -> None:
     assert reply.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.mpi  # the rank program of the checks is run on processors
+def test_two_ranks_sum_exactly_on_processors() -> None:
+    place = find_place("cpu")
+    assert place is not None
+    assert "bit for bit" in check_sums(place, 2, 60.0)
+
+
+@pytest.mark.campaign  # four minutes
 @pytest.mark.mpi  # every command of the checks is run on processors: only the device is untested
 def test_all_checks_run_on_processors() -> None:
     words = [sys.executable, "-m", "tests.gpu.check", "--device", "cpu", "--limit", "500"]

@@ -50,8 +50,8 @@ SOME = (
     "training-clipped-by-row",
     "training-row-queue",
     "surroundings-served-and-moved",
-    "surroundings-rate-of-a-thread",
     "surroundings-threads",
+    "free-numbers-eager",
 )
 MORE = (
     "fit-own-loss-sum",
@@ -63,7 +63,6 @@ MORE = (
     "take-same-lines",
     "trap-state-unseeded",
     "free-count-eager",
-    "free-numbers-eager",
     "loop-rows-pairs-eager",
     "loop-rows-masked-normalised-eager",
     "free-rows-words",
