@@ -1,6 +1,7 @@
 """How the contenders of a block are started: their inputs, and the words and environment of each one's ranks."""
 
 import contextlib
+import random
 import shutil
 import socket
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from harness.sweep.schedulers import open_scheduler
 from harness.sweep.turn_block import LaunchSpec
 
 _SCRIPTS = "harness.bench.contenders"
+_SERVER_PORTS = range(20_000, 32_000)
 _FOLDER = Path(__file__).with_name("contenders")
 
 
@@ -131,9 +133,16 @@ class SetMaker:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return `count` TCP ports of this host that no process listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for entry in sockets:
-            entry.bind(("localhost", 0))
-        return [entry.getsockname()[1] for entry in sockets]
+    """Return `count` TCP ports of this host that no process listens on.
+
+    They lie below those that the kernel gives to outgoing connections: one of these could take a port in the seconds
+    until its server listens.
+    """
+    ports: list[int] = []
+    for port in random.sample(_SERVER_PORTS, len(_SERVER_PORTS)):
+        with socket.socket() as entry, contextlib.suppress(OSError):
+            entry.bind(("localhost", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise RunError(f"{count} free TCP ports are needed between {_SERVER_PORTS[0]} and {_SERVER_PORTS[-1]}")

@@ -117,6 +117,7 @@ def test_a_disk_that_can_only_be_read(tmp_path: Path) -> None:
         assert refused(harness(tmp_path, "data", "prepare", "adult", HARNESS_CACHE_DIR=str(disk / "cache")))
 
 
+@pytest.mark.slow  # commands of another user
 def test_a_folder_of_another_user(tmp_path: Path) -> None:
     """Root without the right to override permissions stands for the second user."""
     drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"]

@@ -69,6 +69,7 @@ def test_every_value_arrives_as_it_is(checkout: Path) -> None:
     )
 
 
+@pytest.mark.slow  # many calls of make
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1).filter(lambda v: v[0] > " "))
 def test_any_text_arrives_as_it_is(checkout: Path, value: str) -> None:

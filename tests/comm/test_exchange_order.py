@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # A process of its own: devices are chosen before TensorFlow starts. The second processor stands for a GPU.
 PROGRAM = """
 import time
@@ -53,6 +55,7 @@ print(met)
 """
 
 
+@pytest.mark.slow  # a process of its own starts TensorFlow
 def test_exchanges_of_two_devices_run_as_they_were_built(tmp_path: Path) -> None:
     program = tmp_path / "two_devices.py"  # a file: TensorFlow rewrites the loop by its source
     program.write_text(PROGRAM)

@@ -18,6 +18,8 @@ from harness.comm.world import World
 from tests.labs.communicators import Alone
 from tests.labs.refusals import refused
 
+pytestmark = pytest.mark.slow  # the operation is compiled
+
 SOURCES = Path(__file__).parent / "nccl"
 PARTS = Path(build_operation.__wrapped__.__code__.co_filename).parent
 ID = b"an id\0with a zero".ljust(128, b"\0")

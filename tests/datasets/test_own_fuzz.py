@@ -161,6 +161,7 @@ def check(draw: Draw, path: Path) -> bool:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+@pytest.mark.slow  # many tables
 @given(draw=draws)
 def test_random_tables_are_read_exactly_or_refused(tmp_path: Path, draw: Draw) -> None:
     check(draw, tmp_path / "own.csv")

@@ -182,6 +182,7 @@ def test_junit_has_every_launch_also_those_that_failed_or_were_skipped(mixed: Pa
     }
 
 
+@pytest.mark.slow  # whole commands
 def test_junit_is_read_by_junitparser(mixed: Path) -> None:
     junitparser = pytest.importorskip("junitparser", reason="package junitparser")
     file = mixed / "sweep.xml"
@@ -214,6 +215,7 @@ def write_sweep(results: Path, counts: tuple[int, ...] = COUNTS, repeats: int = 
     return folder
 
 
+@pytest.mark.slow  # whole commands
 def test_extra_p_gets_every_launch_of_every_point(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "results")
     text = call("report", folder.name, "--format", "extrap", folder=tmp_path).stdout
@@ -243,6 +245,7 @@ def test_extra_p_itself_reads_the_file(tmp_path: Path) -> None:
     assert len(experiment.callpaths) >= 5 and len(experiment.measurements) == 5
 
 
+@pytest.mark.slow  # whole commands
 def test_layouts_that_ranks_do_not_tell_apart_are_refused_for_extra_p(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "results", counts=(1, 2))
     wide = Point(workload=make_workload(), layout=Layout(nodes=2, threads=2), repeat=0)

@@ -110,6 +110,7 @@ def test_a_launch_that_was_planned_before_an_edit_does_not_run(package: Path) ->
         check_source(workload, planned)
 
 
+@pytest.mark.slow  # several commands
 def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     lab: Lab,
     tmp_path: Path,

@@ -16,6 +16,8 @@ from harness.train.optimizer import build_optimizer
 from harness.train.step import TrainState, train_step
 from tests.labs.communicators import Alone
 
+pytestmark = pytest.mark.slow  # XLA compiles
+
 ROWS = 8
 STEPS = 3
 EXCHANGES = ("Harness", "PyFunc", "EagerPyFunc", "_Send", "_Recv")

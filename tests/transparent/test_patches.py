@@ -88,6 +88,7 @@ def test_every_replacement_is_listed():
     assert not unlisted, "list it in harness/transparent/patches.toml"
 
 
+@pytest.mark.slow  # Python and TensorFlow start anew
 def test_everything_that_a_rank_replaces_is_listed():
     """A rank makes all of its replacements in a process of its own, whatever code makes them."""
     command = [sys.executable, "-m", "tests.labs.replacements"]

@@ -22,6 +22,7 @@ def check(machine: Machine, *, blocks: int, slack: float) -> None:
     assert slower.verdicts.get(REGRESSION, 0) >= _FOUND - slack
 
 
+@pytest.mark.slow  # many simulated checks
 def test_a_slowdown_is_what_was_planted_and_the_same_code_is_none() -> None:
     check(Machine(), blocks=60, slack=0.04)
 
