@@ -105,7 +105,7 @@ def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, p
 def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: Lab, tmp_path: Path) -> None:
     """More of them by hand, also with ON_FAILURE=shrink: python -m tests.links."""
     lab.network()
-    links = Links(lab=lab, folder=tmp_path, patience=5.0)
+    links = Links(lab=lab, folder=tmp_path)
     links.whole()
     for number, kind in enumerate(("heals", "abort")):
         assert links.cut(number, kind, random.Random(number)) == [], kind
