@@ -187,6 +187,7 @@ def leaves(group: click.Group, name: str) -> list[click.Command]:
     return [found]
 
 
+@pytest.mark.slow  # several calls of make
 def test_every_command_is_a_target_and_every_option_a_setting_in_help(checkout: Path) -> None:
     program = [sys.executable, "-m", "harness", "make", "help"]
     shown = subprocess.run(program, capture_output=True, text=True, env=outside(), check=True).stdout

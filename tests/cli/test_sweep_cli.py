@@ -57,6 +57,7 @@ def test_status_has_one_line_for_launches_that_are_alike_and_for_a_finished_swee
     assert sorted(lines) == [f"  done     {ranks}, launches 1 to 3" for ranks in ("1 rank", "2 ranks")]
 
 
+@pytest.mark.slow  # several commands
 def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     none = harness("status", folder=tmp_path)
     assert (none.returncode, none.stderr.startswith("harness: no sweep in 'results'")) == (2, True)

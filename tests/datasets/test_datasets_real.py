@@ -31,6 +31,7 @@ def real(name: str, folder: Path) -> tuple[datasets.DataSource, datasets.Prepare
         ("cifar10", {"train rows", "train rows per class", "values", "mean per channel", "deviation per channel"}),
     ],
 )
+@pytest.mark.slow  # reads whole data sets
 def test_published_facts_hold(shared_data, name, agreeing):
     checks = {check.what: check for check in verify_data(*real(name, shared_data))}
     assert not [check for check in checks.values() if check.agrees is False]
