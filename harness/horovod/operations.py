@@ -337,6 +337,7 @@ def broadcast(
 def grouped_broadcast(
     tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, unordered: bool = False
 ) -> list[tf.Tensor]:
+    """Return rank `root`'s tensors, in one exchange; `unordered` as in `in_sequence`."""
     request = Request("broadcast", name, root=int(root))
 
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:

@@ -1,6 +1,7 @@
 """Small scripts in the style of public tutorials, made of templates: what each prints alone, it prints on ranks."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from string import Template
 
@@ -23,41 +24,26 @@ class Script:
     forks: bool = False
 
 
+_ROOMS = (
+    "children",
+    "devices",
+    "drawn",
+    "fit",
+    "habits",
+    "loops",
+    "mixing",
+    "sessions",
+    "surroundings",
+    "trainings",
+    "traps",
+    "updates",
+)
+
+
 def scripts() -> dict[str, Script]:
     """Return all scripts by name."""
-    from tests.scripts.corpus import (
-        children,
-        devices,
-        drawn,
-        fit,
-        habits,
-        loops,
-        mixing,
-        sessions,
-        surroundings,
-        trainings,
-        traps,
-        updates,
-    )
-
-    found = [
-        script
-        for room in (
-            children,
-            devices,
-            drawn,
-            fit,
-            habits,
-            loops,
-            mixing,
-            sessions,
-            surroundings,
-            trainings,
-            traps,
-            updates,
-        )
-        for script in room.SCRIPTS
-    ]
+    rooms = [import_module(f"{__name__}.{name}") for name in _ROOMS]
+    found = [script for room in rooms for script in room.SCRIPTS]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in found}
 
