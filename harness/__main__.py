@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from harness.base.current_user import settle_home
 from harness.base.errors import RunError, UserError
-from harness.base.user import settle_home
 from harness.cli import MAKE
 from harness.cli import main as group
 

@@ -102,7 +102,7 @@ def coarsen(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a test launches from this process start with TensorFlow imported (`harness.sweep.warm`)."""
+    """Let what a test launches from this process start with TensorFlow imported (`harness.sweep.fork_server`)."""
     monkeypatch.setattr(sys, "executable", warm_python())
 
 

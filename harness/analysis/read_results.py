@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.frames import METRICS, Columns, epoch_columns, epoch_frame, epoch_times
-from harness.analysis.numbers import percent
+from harness.analysis.launch_frames import METRICS, Columns, epoch_columns, epoch_frame, epoch_times
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.analysis.turn_times import SweepTurns, read_turn_blocks, untimed_layouts, with_turn_times, without_untimed
+from harness.analysis.units import percent
 from harness.base.errors import UserError
 from harness.schema.job_usage import Account
 from harness.schema.record import RunRecord, decode, read_accounts, read_run

@@ -17,7 +17,7 @@ from harness.analysis.comparison import (
     undisturbed_launches,
 )
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, BlockMean, Interval, mean_over_blocks
-from harness.analysis.frames import between
+from harness.analysis.launch_frames import between
 from harness.analysis.point_times import PointTimes, times_in_turns, times_of_launches
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter

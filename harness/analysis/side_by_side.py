@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis.accuracy_times import TimeToAccuracy, speedups_to_accuracy, times_to_accuracy
-from harness.analysis.frames import final_frame
+from harness.analysis.launch_frames import final_frame
 from harness.analysis.scaling import PointScaling, Scaling, scale
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.numbers import plural
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.units import plural
 from harness.schema.presets import PRESETS, resolve
 from harness.schema.record import decode
 from harness.schema.sweep import Study

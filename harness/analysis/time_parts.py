@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness.analysis.comparison import in_layout_order
-from harness.analysis.frames import EpochTimes
+from harness.analysis.launch_frames import EpochTimes
 from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]

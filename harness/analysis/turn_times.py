@@ -7,7 +7,7 @@ from statistics import geometric_mean
 
 import pandas as pd
 
-from harness.analysis.frames import PARTS
+from harness.analysis.launch_frames import PARTS
 from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord

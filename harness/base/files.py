@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 import psutil
 
+from harness.base.current_user import base_folder, can_be_written, temporary_folder
 from harness.base.errors import UserError
-from harness.base.user import base_folder, can_be_written, temporary_folder
 from harness.base.user_path import expanded
 
 _ASKED = threading.Lock()

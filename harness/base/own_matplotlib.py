@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from harness.base.current_user import base_folder, can_be_written
 from harness.base.files import cache_folder
-from harness.base.user import base_folder, can_be_written
 
 __all__ = ["Artist", "Axes", "Figure", "FigureCanvasAgg", "own_settings", "ticker"]
 

@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from harness.analysis import numbers
-from harness.analysis.frames import final_frame, launch_frame
+from harness.analysis import units
+from harness.analysis.launch_frames import final_frame, launch_frame
 from harness.analysis.scaling import scale
 from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, evaluation_seconds, execution_seconds, smoke
 from harness.bundle.latex import evaluation_sentence, minimum_command
@@ -76,7 +76,7 @@ def _overview(sweeps: Sequence[BundledSweep], code: BundledCode) -> list[str]:
     for number, sweep in enumerate(sweeps, 1):
         runs = sweep.loaded.runs
         seconds = (execution_seconds(runs), sum(map(_start_seconds, runs)), sweep.analysis_s)
-        times.append((f"A{number}", setup, *map(_minutes, seconds), numbers.count(len(runs))))
+        times.append((f"A{number}", setup, *map(_minutes, seconds), units.count(len(runs))))
     return [
         "## Artifact description: contributions and artifacts",
         markdown_table(
@@ -117,7 +117,7 @@ def _artifact(number: int, sweep: BundledSweep, bundle: str) -> list[str]:
         f"## {escaped(f'Artifact A{number}: {study_name(loaded.study.sweep)}')}",
         "### Relation to contributions",
         escaped(
-            f"A{number} is the sweep {sweep.name}: {numbers.plural(len(loaded.runs), 'launch')}, "
+            f"A{number} is the sweep {sweep.name}: {units.plural(len(loaded.runs), 'launch')}, "
             f"{len(loaded.valid)} of them with valid times. It shows C{number}: {sweep.answer}"
         ),
         "### Expected results",
@@ -164,7 +164,7 @@ def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) ->
         ),
         f"### Smoke variant: {_minutes(60 * minutes)} minutes, at most {SMOKE_MINUTES:.0f}",
         "Checks the bundle, draws every figure again and compares it with the bundle's byte for byte, and repeats the "
-        f"shortest launch of {numbers.plural(len(chosen), 'sweep')}. The minutes are those of figures and launches as "
+        f"shortest launch of {units.plural(len(chosen), 'sweep')}. The minutes are those of figures and launches as "
         "recorded; the first launch of a new environment also compiles.",
         _shell(f"sh smoke.sh ../{name}"),
         *([escaped(f"Left out, because a single launch takes too long: {', '.join(left_out)}.")] if left_out else []),
@@ -180,7 +180,7 @@ def _evaluation(name: str, sweeps: Sequence[BundledSweep], code: BundledCode) ->
             (
                 "Weights: the same bit for bit where source, versions, MPI library, reduction and processor are those "
                 "recorded, with one thread a rank and no GPU; else they are not compared.",
-                f"Training loss: every epoch within {numbers.percent(LOSS_BOUND)} of the recorded one.",
+                f"Training loss: every epoch within {units.percent(LOSS_BOUND)} of the recorded one.",
                 "Test accuracy: within the chance of so many test rows (binomial, 95 %).",
                 "Epoch time: compared on the recorded machine only, within 95 % of repetitions.",
                 "`harness reproduce` says each of these in a line with a verdict; exit code 0 means that all "

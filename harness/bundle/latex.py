@@ -8,8 +8,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
+from harness.analysis import units
+from harness.analysis.launch_frames import launch_frame
 from harness.bundle.bundled_sweep import EVALUATION_HOURS, BundledSweep, evaluation_seconds, execution_seconds, smoke
 from harness.bundle.source_code import BundledCode
 from harness.report.answer import Fact
@@ -125,7 +125,7 @@ def _overview(sweeps: Sequence[BundledSweep]) -> list[str]:
 def _description(number: int, sweep: BundledSweep, code: BundledCode) -> list[str]:
     runs = sweep.runs
     launches = launch_frame(sweep.loaded.runs, sweep.loaded.epochs)
-    launched = numbers.plural(len(sweep.loaded.runs), "launch")
+    launched = units.plural(len(sweep.loaded.runs), "launch")
     setup = "not measured" if code.setup_s is None else _minutes(code.setup_s)
     times = [
         ("T1: set-up", "none", setup),
@@ -149,7 +149,7 @@ def _description(number: int, sweep: BundledSweep, code: BundledCode) -> list[st
         r"\artcomp",
         "T1 is the set-up of the software, T2 launches the sweep, T3 draws its report: each needs the one before.",
         r"\artout",
-        latex_text(f"harness report {sweep.name} draws {numbers.plural(len(sweep.figures), 'figure')} and the page."),
+        latex_text(f"harness report {sweep.name} draws {units.plural(len(sweep.figures), 'figure')} and the page."),
     ]
 
 

@@ -10,8 +10,8 @@ from statistics import median, stdev
 import psutil
 from scipy import stats
 
-from harness.analysis.numbers import percent
 from harness.analysis.sessions import SESSION_SPREAD
+from harness.analysis.units import percent
 from harness.base.errors import UserError
 from harness.datasets import locate
 from harness.schema.record import RunRecord, read_run

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.bundle.archive import files_in, unpacked, wrong_files
@@ -50,4 +50,4 @@ def _examine_records(folder: Path) -> str:
     if launches != manifest.launches:
         raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
     losses = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
-    return f"{numbers.plural(launches, 'launch')} of {numbers.plural(len(sweeps), 'sweep')} can be read{losses}"
+    return f"{units.plural(launches, 'launch')} of {units.plural(len(sweeps), 'sweep')} can be read{losses}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness import datasets
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.schema.record import RunRecord

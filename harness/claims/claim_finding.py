@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
 from harness.analysis.scaling import scale
 from harness.claims.claim_evidence import ClaimEvidence
@@ -50,13 +50,13 @@ class CountRatio:
     interval: Interval | None
 
     def __str__(self) -> str:
-        span = f" (95 % interval {numbers.ratio_span(self.interval)})" if self.interval else ""
-        return f"{self.value:.2f}{span} on {numbers.ranks(self.count)} over {self.over}"
+        span = f" (95 % interval {units.ratio_span(self.interval)})" if self.interval else ""
+        return f"{self.value:.2f}{span} on {units.ranks(self.count)} over {self.over}"
 
     @property
     def short(self) -> str:
         """The value with its interval, without the counts."""
-        return f"{self.value:.2f} ({numbers.ratio_span(self.interval)})"
+        return f"{self.value:.2f} ({units.ratio_span(self.interval)})"
 
 
 def count_ratio(

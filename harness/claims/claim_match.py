@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.schema.claim import EXPERIMENTS, Claim, Rule
 from harness.schema.option import is_own_code
@@ -51,7 +51,7 @@ def compare_with_claim(claim: Claim, evidence: ClaimEvidence) -> ClaimMatch:
     if claim.sync == Gradients.form and steps < LEAST_STEPS:
         few = f"its epochs have {steps} steps only, on {evidence.rows:,} of {rows:,} rows"
     elif claim.sync != Gradients.form and evidence.rows < LEAST_PART * rows:
-        few = f"it trained on {evidence.rows:,} of {rows:,} rows, less than {numbers.percent(LEAST_PART)}"
+        few = f"it trained on {evidence.rows:,} of {rows:,} rows, less than {units.percent(LEAST_PART)}"
     elif evidence.rows < rows:
         differences.append(f"{evidence.rows:,} of {rows:,} rows")
     return ClaimMatch(other_question=tuple(_other_question(claim, evidence)), differences=tuple(differences), few=few)
@@ -95,7 +95,7 @@ def _other_conditions(claim: Claim, evidence: ClaimEvidence) -> list[str]:
     if workload.wire != "float32":
         differences.append(f"gradients exchanged in {workload.wire}")
     if workload.dataset == IMAGENET:
-        differences.append(f"{numbers.plural(workload.batch(1), 'image')} a rank and step, the paper states none")
+        differences.append(f"{units.plural(workload.batch(1), 'image')} a rank and step, the paper states none")
     if workload.precision != "float32":
         differences.append(f"computed in {workload.precision}")
     if claim.rule == Rule.ROWS_IN_EQUAL_TIME and workload.seconds is None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import times_to_accuracy
 from harness.analysis.comparison import ComparableLaunches, comparable
 from harness.analysis.confidence_intervals import (
@@ -70,20 +70,20 @@ def _accuracy_on(claim: Claim, sweep: ClaimEvidence, ranks: int) -> ClaimFinding
     count = len(times)
     reached = int((whole <= claim.seconds).sum())
     trained_s = float((launches["trained_s"] + before).min())
-    final = numbers.percent(float(launches["test_accuracy"].median()), 1)
+    final = units.percent(float(launches["test_accuracy"].median()), 1)
     reason = (
-        f"reached by {reached} of {numbers.plural(count, 'launch')} on {numbers.ranks(ranks)}, {final} after the last "
-        f"epoch; the shortest trained for {numbers.seconds(trained_s)}"
+        f"reached by {reached} of {units.plural(count, 'launch')} on {units.ranks(ranks)}, {final} after the last "
+        f"epoch; the shortest trained for {units.seconds(trained_s)}"
     )
     if reached == count:
-        reason = f"reached in {numbers.seconds(float(np.median(whole)))} ({reason})"
+        reason = f"reached in {units.seconds(float(np.median(whole)))} ({reason})"
     missing = ""
     if count < FEWEST_LAUNCHES:
         missing = f"{FEWEST_LAUNCHES - count} more launches"
     elif 0 < reached < count:
         missing = "launches that agree"
     elif not reached and trained_s < claim.seconds:
-        missing = f"launches that train for {numbers.seconds(claim.seconds)}"
+        missing = f"launches that train for {units.seconds(claim.seconds)}"
     outcome = CONFIRMED if reached else REFUTED
     return ClaimFinding(outcome=UNKNOWN if missing else outcome, reason=reason, used=(sweep,), missing=missing)
 
@@ -102,7 +102,7 @@ def more_epochs_gain_more(claim: Claim, evidence: Sequence[ClaimEvidence]) -> Cl
     words = []
     for epochs in dict.fromkeys((1, int(launches["epochs"].median()))):
         whole = medians["before"] + epochs * medians["seconds"]
-        words.append(f"{whole[over] / whole[count]:.2f} with {numbers.plural(epochs, 'epoch')}")
+        words.append(f"{whole[over] / whole[count]:.2f} with {units.plural(epochs, 'epoch')}")
     before_words = before.short if before.interval else f"{before.value:.2f}"
     reason = f"an epoch gains {epoch}, what comes before it {before_words}; a whole launch {', '.join(words)}"
     return finding_on_parts(
@@ -127,11 +127,11 @@ def reading_by_one_rank_is_minor(claim: Claim, evidence: Sequence[ClaimEvidence]
     extra_s = float(both.group["reading"].median() - both.base["reading"].median())
     span = ""
     if interval:
-        span = f", {numbers.percent(interval.low, 1)} to {numbers.percent(interval.high, 1)} of it"
+        span = f", {units.percent(interval.low, 1)} to {units.percent(interval.high, 1)} of it"
     reason = (
-        f"{numbers.seconds(max(0.0, extra_s))} more than reading in parallel on {numbers.ranks(ranks)}, "
-        f"sending alone {numbers.seconds(float(both.group['distribute_s'].median()))}, beside "
-        f"{numbers.seconds(float(both.group['trained_s'].median()))} of training{span}"
+        f"{units.seconds(max(0.0, extra_s))} more than reading in parallel on {units.ranks(ranks)}, "
+        f"sending alone {units.seconds(float(both.group['distribute_s'].median()))}, beside "
+        f"{units.seconds(float(both.group['trained_s'].median()))} of training{span}"
     )
     return finding_on_parts([negated(above(interval, MINOR))], reason, scattered, parallel, rests=[interval])
 
@@ -204,10 +204,10 @@ def same_loss_with_same_batches(claim: Claim, evidence: Sequence[ClaimEvidence])
     by_gradients = [sweep for sweep in same_batches if sweep.workload.sync == "gradients"]
     compared = [sweep for sweep in by_gradients if sweep.experiment == averaged.experiment][:1]
     used = (averaged, *compared)
-    ends = [numbers.percent(float(_loss_differences(sweep).median()), 2) for sweep in used]
+    ends = [units.percent(float(_loss_differences(sweep).median()), 2) for sweep in used]
     words = [f"{sweep.workload.sync} ends {end} from it" for sweep, end in zip(used, ends, strict=True)]
     interval = median_interval(_loss_differences(averaged))
-    most = numbers.ranks(averaged.counts[-1])
+    most = units.ranks(averaged.counts[-1])
     reason = f"training loss on {most} against that on {averaged.counts[0]}: {', '.join(words)}"
     return finding_on_parts([negated(above(interval, SAME_LOSS))], reason, *used, rests=[interval])
 
@@ -232,7 +232,7 @@ def parameter_servers_are_slower(rates: pd.DataFrame) -> ClaimFinding:
         logs = np.log(blocks["servers"] / blocks["gradients"])
         over_blocks = ratio_over_blocks(logs.tolist(), level=1 - (1 - LEVEL) / len(groups))
         interval = over_blocks.interval if over_blocks else None
-        span = f" ({numbers.ratio_span(interval)})" if interval else ""
+        span = f" ({units.ratio_span(interval)})" if interval else ""
         rests.append(interval)
         words.append(f"{workload} {math.exp(logs.mean()):.2f}{span}")
     reason = f"of the rows per second of gradients: {', '.join(words)}"

@@ -2,7 +2,7 @@
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_measurement
@@ -34,7 +34,7 @@ def save_command(name: str, sweep: str | None, note: str, replace: bool, context
 @context_options("baselines")
 def list_baselines_command(context: Context) -> None:
     """List every baseline: workload, layouts, launches, commit, machine."""
-    from harness.analysis.numbers import moment
+    from harness.analysis.units import moment
     from harness.regression.baselines import machine_line, read_baselines
 
     rows = []
@@ -55,7 +55,7 @@ def list_baselines_command(context: Context) -> None:
 @context_options("baselines")
 def show_command(name: str, context: Context) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
-    from harness.analysis.numbers import moment
+    from harness.analysis.units import moment
     from harness.regression.baselines import find_baseline, machine_line
     from harness.regression.cost_samples import quantity_value, samples
 

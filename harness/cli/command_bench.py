@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering

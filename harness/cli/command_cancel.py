@@ -2,7 +2,7 @@
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_sweep
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
 from harness.cli.answer_output import answering

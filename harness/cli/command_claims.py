@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
 from harness.cli.answer_output import answering

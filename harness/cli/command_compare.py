@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given

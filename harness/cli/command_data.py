@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness import datasets
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
 from harness.base.user_path import UserPath, expanded

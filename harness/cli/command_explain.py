@@ -4,7 +4,7 @@ import shlex
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
 from harness.cli.format_options import format_options

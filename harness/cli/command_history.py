@@ -2,7 +2,7 @@
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.format_options import format_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.cores import usable_cores
 from harness.base.errors import RunError, unknown
 from harness.base.files import resource
@@ -120,7 +120,7 @@ def _run_all(
     plans: Mapping[str, Sequence[Sweep]], launch: Launch, together: Together | None, context: Context
 ) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
-    from harness.analysis import numbers
+    from harness.analysis import units
     from harness.report.experiment_results import PaperStudy
     from harness.report.sweep_page import report_sweep
     from harness.sweep.plan import format_seconds
@@ -131,7 +131,7 @@ def _run_all(
     total = sum(map(_launches, plans.values()))
     for number, (name, sweeps) in enumerate(plans.items(), start=1):
         workload = sweeps[0].workload
-        cut = f"{workload.samples:,} rows, {numbers.plural(workload.epochs, 'epoch')}"
+        cut = f"{workload.samples:,} rows, {units.plural(workload.epochs, 'epoch')}"
         left = ""
         if done:
             left = f"; about {format_seconds((time.monotonic() - begin) / done * (total - done))} left of all"

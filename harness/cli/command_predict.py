@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import context_options, defaulted, given_command, network_option

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import unknown
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering, print_table

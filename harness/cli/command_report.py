@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import base_option, beyond_network_option, context_options, style_option
 from harness.cli.format_options import format_options

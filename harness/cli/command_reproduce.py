@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options
 from harness.cli.launch_options import batch_options, build_submission

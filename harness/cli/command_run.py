@@ -99,16 +99,16 @@ def _command(
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
     """Return what is known of the run: its time, and its epochs where it left a `record`."""
-    from harness.analysis import numbers
+    from harness.analysis import units
 
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
-    sentence = f"{script.name} on {numbers.ranks(ranks)} {ended} after {numbers.seconds(wall_s)}"
+    sentence = f"{script.name} on {units.ranks(ranks)} {ended} after {units.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
     if code or record is None or not LaunchFolder(record).is_recorded:
         return Answer(sentence=f"{sentence}.", data=data, code=code)
     launch = read_run(record)
     times = [max(epoch.seconds) for epoch in launch.epochs]
-    sentence += f", {numbers.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
+    sentence += f", {units.seconds(statistics.median(times))} an epoch; a single launch has no interval: "
     return Answer(
         banners=[Banner(kind="warning", text=f"Its times are not valid: {reason}.") for reason in launch.invalid],
         sentence=f"{sentence}`harness sweep --script {script} --repeats 6` measures one.",
@@ -118,8 +118,8 @@ def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | N
             rows=[
                 (
                     str(epoch.epoch + 1),
-                    numbers.seconds(seconds),
-                    *map(numbers.significant, (epoch.train_loss, epoch.test_accuracy)),
+                    units.seconds(seconds),
+                    *map(units.significant, (epoch.train_loss, epoch.test_accuracy)),
                 )
                 for epoch, seconds in zip(launch.epochs, times, strict=True)
             ],

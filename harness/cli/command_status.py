@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_sweeps

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
@@ -144,7 +144,7 @@ def _run(
 
 
 def _planned(plan: "SweepPlan") -> Answer:
-    from harness.analysis.numbers import plural
+    from harness.analysis.units import plural
     from harness.sweep.progress import Pace
 
     name = Pace(plan.points).name

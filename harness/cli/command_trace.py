@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.user_path import UserPath
@@ -30,11 +30,11 @@ def trace_command(sweep: str | None, epochs: str | None, output: Path | None, co
     that came to an allreduce to those that waited for it. Of a SWEEP (the newest if none is named) the valid launch of
     median time on the most ranks is taken. Open the file in ui.perfetto.dev.
     """
-    from harness.analysis.frames import launch_frame, middle_launch
-    from harness.analysis.numbers import plural
+    from harness.analysis.launch_frames import launch_frame, middle_launch
     from harness.analysis.read_results import load_sweep
     from harness.analysis.sync_calls import read_calls
     from harness.analysis.trace import trace_events, trace_file
+    from harness.analysis.units import plural
 
     folder = find_recorded(sweep, context.results)
     if not LaunchFolder(folder).is_recorded:

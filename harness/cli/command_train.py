@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from harness.base import turns
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError
 from harness.base.user_path import UserPath

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from harness.base.context import Context
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.user_path import UserPath
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options

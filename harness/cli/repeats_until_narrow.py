@@ -25,7 +25,7 @@ def until_narrow() -> Callable[[Path], int]:
     begun = monotonic()
 
     def wanted_repeats(folder: Path) -> int:
-        from harness.analysis.frames import launch_frame
+        from harness.analysis.launch_frames import launch_frame
         from harness.analysis.read_results import load_sweep
         from harness.analysis.scaling import scale
 

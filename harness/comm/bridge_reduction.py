@@ -15,7 +15,7 @@ from harness.comm.exchange_order import in_sequence
 from harness.comm.lost_ranks import noting_loss
 from harness.comm.reduction import RECENT_CALLS
 from harness.schema.message_cost import Algorithm
-from harness.schema.note import Note
+from harness.schema.record_notes import Note
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -17,7 +17,7 @@ from harness.comm.energy_samples import EnergySample, Window, summarise, togethe
 from harness.comm.gpus import Gpu
 from harness.comm.world import World
 from harness.schema.energy import DeviceEnergy
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 
 _END_S = 10.0
 

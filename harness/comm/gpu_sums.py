@@ -13,7 +13,7 @@ from harness.comm.exchange_order import GPU
 from harness.comm.nccl_library import NcclLibrary, load_nccl
 from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.world import World
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

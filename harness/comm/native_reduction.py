@@ -18,7 +18,7 @@ from harness.comm.native_group import NativeGroup
 from harness.comm.native_library import NativeLibrary
 from harness.comm.reduction import RECENT_CALLS, Descent
 from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES, Algorithm
-from harness.schema.note import Note
+from harness.schema.record_notes import Note
 
 if TYPE_CHECKING:
     import keras

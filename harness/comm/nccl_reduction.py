@@ -14,7 +14,7 @@ from harness.comm.native_group import new_group_number
 from harness.comm.native_reduction import bits
 from harness.comm.nccl_library import NcclLibrary
 from harness.schema.message_cost import Algorithm
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 
 if TYPE_CHECKING:
     from mpi4py import MPI

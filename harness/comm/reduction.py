@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.schema.message_cost import Algorithm
-from harness.schema.note import Note
+from harness.schema.record_notes import Note
 
 if TYPE_CHECKING:
     import keras

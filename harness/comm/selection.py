@@ -20,7 +20,7 @@ from harness.comm.settings import chosen_algorithm, chosen_overlap
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.schema.message_cost import Algorithm
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 
 _CALLS = 15  # of each algorithm, in a trial
 _WARM_CALLS = 3  # of them not counted

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.reduction import Reduction
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 
 _TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
 

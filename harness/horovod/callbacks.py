@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.horovod.operations import Average, grouped_allreduce
 from harness.horovod.process_sets import rank, size
 from harness.horovod.variables import broadcast_variables
-from harness.models.ranks import batch_moments
+from harness.models.global_batch_layers import batch_moments
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

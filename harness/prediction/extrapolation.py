@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sessions import SESSION_SPREAD

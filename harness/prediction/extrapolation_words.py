@@ -1,8 +1,8 @@
 """What an extrapolation rests on, in sentences for its page."""
 
-from harness.analysis.numbers import percent
-from harness.analysis.numbers import ranks as rank_words
 from harness.analysis.scaling import PointScaling
+from harness.analysis.units import percent
+from harness.analysis.units import ranks as rank_words
 from harness.prediction.epoch_draws import FIXED, SHARED, WAIT
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import OVERHEAD

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.comparison import base_layout
 from harness.analysis.confidence_intervals import median_interval
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.sync_calls import read_calls
 from harness.base.errors import UserError

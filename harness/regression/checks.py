@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.analysis.sessions import sessions
 from harness.regression.cost_samples import RELATIVE, CostSample, samples
@@ -85,8 +85,8 @@ class TurnsSpent:
     epochs: int = 0
 
     def __str__(self) -> str:
-        blocks = numbers.plural(self.blocks, "block")
-        rounds = numbers.plural(self.rounds, "round")
+        blocks = units.plural(self.blocks, "block")
+        rounds = units.plural(self.rounds, "round")
         longer = f", launches of {self.epochs} epochs" if self.epochs else ""
         return f"{blocks}, {rounds}, {self.minutes:.1f} minutes{longer}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.sessions import sessions
 from harness.regression.measurement import MeasuredLaunch, Measurement
 from harness.schema.sweep import Layout
@@ -48,7 +48,7 @@ class CostSample:
 
 def quantity_value(quantity: str, value: float) -> str:
     """Return a quantity's value with its unit: seconds, or per cent."""
-    return numbers.percent(value, 1) if quantity.startswith((EFFICIENCY, CURVE)) else numbers.seconds(value)
+    return units.percent(value, 1) if quantity.startswith((EFFICIENCY, CURVE)) else units.seconds(value)
 
 
 def as_cost(slowdown: float, relative: bool) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.provenance import Machine

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.analysis.numbers import plural
 from harness.analysis.read_results import load_sweep
+from harness.analysis.units import plural
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.bench.bench_record import (
     GOALS,
     RECORD,
@@ -58,7 +58,7 @@ def bench_answer(record: BenchRecord) -> Answer:
         data={"workloads": lines, "blocks": record.blocks},
         banners=[Banner(kind="warning", text=text) for text in remarks[:3]],
         tiles=[
-            Fact(name=title, value=f"{ratio.ratio:.3f}", detail=numbers.plural(ratio.blocks, "block"))
+            Fact(name=title, value=f"{ratio.ratio:.3f}", detail=units.plural(ratio.blocks, "block"))
             for title, ratio in ratios
         ],
         facts=_facts(record),
@@ -113,11 +113,11 @@ def _facts(record: BenchRecord) -> tuple[Fact, ...]:
     return facts(
         [
             ("Machine", machine_words(record.machine)),
-            ("Date", f"{numbers.moment(record.started)} UTC"),
+            ("Date", f"{units.moment(record.started)} UTC"),
             ("Data", f"synthetic: {_rows_words(record)}"),
             ("Batch", f"{BATCH_PER_RANK} per rank"),
             ("Commit", commit_words(record)),
-            ("Cost", f"{core_hours(2 * spent)} in {numbers.plural(len(record.blocks), 'block')}"),
+            ("Cost", f"{core_hours(2 * spent)} in {units.plural(len(record.blocks), 'block')}"),
         ]
     )
 
@@ -126,8 +126,8 @@ def _rows_words(record: BenchRecord) -> str:
     """Return the rows of an epoch, once where all workloads have as many."""
     counts = set(record.rows.values())
     if len(counts) == 1:
-        return f"{numbers.count(counts.pop())} rows each"
-    return ", ".join(f"{name} {numbers.count(count)} rows" for name, count in record.rows.items())
+        return f"{units.count(counts.pop())} rows each"
+    return ", ".join(f"{name} {units.count(count)} rows" for name, count in record.rows.items())
 
 
 def _command(record: BenchRecord) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
@@ -18,17 +18,17 @@ def conditions_caption(scaling: Scaling, runs: Sequence[RunRecord], *, bars: boo
     batches = [run.global_batch for run in valid]
     rows = f"{scaling.scaling.capitalize()} scaling, {_rows(scaling)}"
     return (
-        f"{rows}; batch {numbers.span(min(per_rank), max(per_rank), 'rows')} per rank, "
-        f"{numbers.span(min(batches), max(batches))} global. "
-        f"Base: {numbers.ranks(base.ranks)}, {numbers.seconds(base.seconds)} per epoch. {_reductions(valid)}"
+        f"{rows}; batch {units.span(min(per_rank), max(per_rank), 'rows')} per rank, "
+        f"{units.span(min(batches), max(batches))} global. "
+        f"Base: {units.ranks(base.ranks)}, {units.seconds(base.seconds)} per epoch. {_reductions(valid)}"
         f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
     )
 
 
 def _rows(scaling: Scaling) -> str:
     if scaling.scaling == "strong":
-        return f"{numbers.count(scaling.base.rows)} rows per epoch"
-    return f"{numbers.count(scaling.base.rows / scaling.base.ranks)} rows per rank and epoch"
+        return f"{units.count(scaling.base.rows)} rows per epoch"
+    return f"{units.count(scaling.base.rows / scaling.base.ranks)} rows per rank and epoch"
 
 
 def _reductions(runs: Sequence[RunRecord]) -> str:
@@ -62,12 +62,12 @@ def repeats(scaling: Scaling) -> str:
 
 def _launches(scaling: Scaling) -> str:
     low, high = scaling.repeats
-    return f"{numbers.span(low, high)} {'launch' if high == 1 else 'launches'} per point"
+    return f"{units.span(low, high)} {'launch' if high == 1 else 'launches'} per point"
 
 
 def drawn(layouts: int, most: int) -> str:
     """Return the sentence that not all of `layouts` are drawn, empty where they are at most `most`."""
-    return f"{most} of {numbers.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
+    return f"{most} of {units.count(layouts)} layouts are drawn, all are in the CSV. " if layouts > most else ""
 
 
 def foreseen(extrapolations: Sequence[Extrapolation]) -> str:

@@ -1,6 +1,6 @@
 """What a check found: the verdict with its intervals, as an answer."""
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.regression.baselines import machine_line
 from harness.regression.checks import (
@@ -67,7 +67,7 @@ def check_answer(check: Check, command: str) -> Answer:
         data={"verdict": check.verdict, "against": reference.label, "rows": check.rows, "spent": check.spent},
         notes=_notes(check),
         tiles=[
-            Fact(name=name, value=numbers.percent(slowdown, 1), detail=f"slowdown; {_interval(interval)}")
+            Fact(name=name, value=units.percent(slowdown, 1), detail=f"slowdown; {_interval(interval)}")
             for name, slowdown, interval in measured[:5]
         ],
         facts=facts_of_two(reference, current),
@@ -92,7 +92,7 @@ def _sentence(check: Check) -> str:
         version = current.label
     name = f"{version} against '{reference.label}'"
     took = f"; {check.spent}" if check.spent else ""
-    practical = numbers.percent(check.practical)
+    practical = units.percent(check.practical)
     rows = [row for row in check.deciding if row.verdict == check.verdict and row.interval]
     worst = max(rows, key=lambda row: row.slowdown, default=None)
     if check.verdict == REGRESSION and worst:
@@ -125,7 +125,7 @@ def _difference(row: ComparedRow) -> str:
     assert row.interval is not None
     low, high = sorted((abs(row.interval.low), abs(row.interval.high)))
     change = change_words(row.quantity, row.slowdown)
-    return f"{change} {place(row)} (95 % interval {100 * low:.1f} to {numbers.percent(high, 1)})"
+    return f"{change} {place(row)} (95 % interval {100 * low:.1f} to {units.percent(high, 1)})"
 
 
 def _verdict_cells(row: ComparedRow) -> tuple[str, ...]:
@@ -144,11 +144,11 @@ def _notes(check: Check) -> tuple[str, ...]:
     reference = check.reference
     current = check.current
     notes = [
-        f"Reference: commit {reference.state}, {numbers.moment(reference.newest)} UTC, "
+        f"Reference: commit {reference.state}, {units.moment(reference.newest)} UTC, "
         f"on {machine_line(reference.machine)}."
     ]
     if current.launches:
-        notes.append(f"Now: commit {current.state}, {numbers.moment(current.newest)} UTC.")
+        notes.append(f"Now: commit {current.state}, {units.moment(current.newest)} UTC.")
     notes += [f"{name} changed: {old} to {new}." for name, old, new in software_changes(reference, current)]
     if reference.software.dirty or current.software.dirty:
         notes.append("The digits after a + are of the code itself: uncommitted changes ran, which no commit names.")

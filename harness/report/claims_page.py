@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.sweep_choice import RULE
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.claims.claim_finding import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
@@ -180,9 +180,9 @@ def published_words(claim: Claim) -> str:
     if claim.value is None:
         return "chart without numbers" if claim.kind == "chart" else "in words"
     if claim.quantity == "accuracy":
-        return f"{numbers.percent(claim.value)} accuracy"
+        return f"{units.percent(claim.value)} accuracy"
     reading = f" ± {claim.reading:g}" if claim.reading else ""
-    efficiency = "" if claim.efficiency is None or claim.erratum else f" ({numbers.percent(claim.efficiency)})"
+    efficiency = "" if claim.efficiency is None or claim.erratum else f" ({units.percent(claim.efficiency)})"
     return f"{claim.value:g}{reading}{efficiency}"
 
 
@@ -195,7 +195,7 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
             "fewest to the most ranks of a sweep. A printed number is confirmed where all of a 95 % interval lies "
-            f"within {numbers.percent(NEAR)} of it, refuted where none of it does; otherwise it cannot be said, and "
+            f"within {units.percent(NEAR)} of it, refuted where none of it does; otherwise it cannot be said, and "
             "the one thing that is missing stands there. How a sweep differs from the paper stands below the verdict; "
             "one that asks another question (no synchronisation, weak scaling, another network, too few rows) "
             "judges nothing. All of it is about the machine named at the end of the page, none of it about the papers' "
@@ -222,8 +222,8 @@ def ledger_row(judgement: Judgement, target: Path) -> tuple[str | Cell, ...]:
     """Return a claim's row: where, claim, published, verdict, ours, launches."""
     claim = judgement.claim
     finding = judgement.finding
-    ours = numbers.NONE
-    launches = Cell(text=numbers.NONE)
+    ours = units.NONE
+    launches = Cell(text=units.NONE)
     if finding.used:
         folders = [sweep.loaded.folder / run.point.folder for sweep in finding.used for run in sweep.runs]
         links = [(f"{folder.parent.name}/{folder.name}", relative_link(folder, target)) for folder in folders]
@@ -247,7 +247,7 @@ def _most_over_fewest(sweep: ClaimEvidence) -> str:
     ratio = None
     if len(sweep.counts) > 1:
         ratio = count_ratio(sweep, sweep.counts[0], sweep.counts[-1])
-    return str(ratio) if ratio else f"{numbers.ranks(sweep.counts[0])} only"
+    return str(ratio) if ratio else f"{units.ranks(sweep.counts[0])} only"
 
 
 def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Element]:
@@ -267,9 +267,9 @@ def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], targ
                 sweep.scaling,
                 "real" if sweep.real else "synthetic",
                 ", ".join(map(str, sweep.counts)) + (" GPUs" if sweep.gpus else ""),
-                Cell(text=numbers.count(sweep.rows), value=sweep.rows),
+                Cell(text=units.count(sweep.rows), value=sweep.rows),
                 str(len(sweep.runs)),
-                "; ".join(_refusals(sweep, claims)) or numbers.NONE,
+                "; ".join(_refusals(sweep, claims)) or units.NONE,
             )
         )
     note = (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
@@ -172,7 +172,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     assert last.layout is not None
     where = f"On {last.layout.ranks} rank{'s' if last.layout.ranks > 1 else ''} {name} is"
     interval = last.ratio_interval
-    span = f" (95 % interval {numbers.ratio_span(interval)})" if interval else ""
+    span = f" (95 % interval {units.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
         why = "the interval leaves it open" if interval else f"{FEWEST_LAUNCHES} launches of each are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why

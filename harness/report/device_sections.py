@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.device_use import DeviceUse, device_uses
 from harness.analysis.scaling import PointScaling
 from harness.report.answer import Cell, Section, Table
@@ -54,7 +54,7 @@ def _row(
 
 
 def _number(value: float | None) -> Cell:
-    return NOT_MEASURED if value is None else Cell(text=numbers.significant(value), value=value)
+    return NOT_MEASURED if value is None else Cell(text=units.significant(value), value=value)
 
 
 def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
@@ -63,7 +63,7 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
     if not peaks:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
         return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
-    words = " and ".join(numbers.significant(peak) for peak in sorted(peaks))
+    words = " and ".join(units.significant(peak) for peak in sorted(peaks))
     return f"The peak of a rank's device is {words} TFLOP/s, of dense matrix products in {_type(runs[0])}. "
 
 

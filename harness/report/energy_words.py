@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.device_use import energy_of
 from harness.schema.energy import DeviceEnergy
 from harness.schema.record import RunRecord
@@ -22,9 +22,9 @@ def _kind(devices: Sequence[DeviceEnergy], name: str) -> str:
     if energy is None:
         return ""
     words = [
-        f"{numbers.plural(len(devices), name)} used {numbers.significant(energy.joules, 3)} J",
-        f"in {numbers.seconds(energy.seconds)}",
-        f"{numbers.significant(len(devices) * energy.watts, 3)} W",
+        f"{units.plural(len(devices), name)} used {units.significant(energy.joules, 3)} J",
+        f"in {units.seconds(energy.seconds)}",
+        f"{units.significant(len(devices) * energy.watts, 3)} W",
     ]
     words += [*_difference(devices), *_use(devices)]
     return ", ".join(words)
@@ -44,7 +44,7 @@ def _use(devices: Sequence[DeviceEnergy]) -> list[str]:
     device = devices[0]
     words = []
     if device.limit_w is not None:
-        words.append(f"limit {numbers.significant(device.limit_w, 3)} W each")
+        words.append(f"limit {units.significant(device.limit_w, 3)} W each")
     if device.clock_mhz is not None:
         words.append(f"{device.clock_mhz:.0f} MHz")
     words += [f"held down by {reason} {100 * share:.0f} % of the time" for reason, share in device.held_down.items()]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes
 from harness.report import rank_axes, svg
@@ -24,14 +24,14 @@ def experiment_figure(part: PaperExperiment) -> PageFigure:
     printed = printed_speedups(part.claims)
     paper = "The paper prints no number for this chart, so none of its points is drawn"
     if printed:
-        printed_base = numbers.plural(printed[0].base, printed[0].units.removesuffix("s"))
+        printed_base = units.plural(printed[0].base, printed[0].units.removesuffix("s"))
         paper = (
             f"Diamonds: the paper's printed numbers over its base of {printed_base}, the dotted line only joins them"
         )
-    goal = f" Open markers: to {numbers.percent(part.goal, 1)} test accuracy." if part.goal is not None else ""
+    goal = f" Open markers: to {units.percent(part.goal, 1)} test accuracy." if part.goal is not None else ""
     caption = (
-        f"Speedup of {name} at equal samples (filled) over {numbers.ranks(base.ranks)}, "
-        f"{numbers.seconds(base.seconds)} per epoch.{goal} {paper}. Dashed: ideal, over either base. "
+        f"Speedup of {name} at equal samples (filled) over {units.ranks(base.ranks)}, "
+        f"{units.seconds(base.seconds)} per epoch.{goal} {paper}. Dashed: ideal, over either base. "
         f"{'; '.join(cuts(part))}."
     )
     shows = f"Speedup of {name}: published, at equal samples and to equal accuracy"
@@ -105,7 +105,7 @@ def _paint_experiment(axes: Axes, part: PaperExperiment, printed: Sequence[Claim
         _series(axes, accuracy, shift, look | {"markerfacecolor": svg.PAPER.light, "linestyle": ":"})
     if part.goal is not None:
         open_marker = {"color": svg.INK.light, "marker": "o", "markerfacecolor": svg.PAPER.light, "linestyle": ":"}
-        axes.plot([], [], label=f"to {numbers.percent(part.goal, 1)} accuracy", **open_marker)  # type: ignore[arg-type]
+        axes.plot([], [], label=f"to {units.percent(part.goal, 1)} accuracy", **open_marker)  # type: ignore[arg-type]
     rank_axes.speedup_axis(axes, "Speedup over the series' own base", logarithmic=logarithmic)
 
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from harness import datasets
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import default_accuracy
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.sweep_choice import choose_sweep
@@ -162,8 +162,8 @@ def cuts(part: PaperExperiment) -> tuple[str, ...]:
         )
     all_rows = datasets.dataset_info(workload.dataset).train_rows
     return (
-        f"{numbers.count(rows)} {kind} of the data set's {numbers.count(all_rows)}",
+        f"{units.count(rows)} {kind} of the data set's {units.count(all_rows)}",
         f"{epochs} epochs",
-        f"tested on {numbers.count(data.test_rows)} rows{' held out of them' if data.held_out else ''}",
-        f"{numbers.span(least, most)} {'launch' if most == 1 else 'launches'} of each layout, {interval}",
+        f"tested on {units.count(data.test_rows)} rows{' held out of them' if data.held_out else ''}",
+        f"{units.span(least, most)} {'launch' if most == 1 else 'launches'} of each layout, {interval}",
     )

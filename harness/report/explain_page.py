@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
@@ -140,7 +140,7 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
         ),
         _over_ranks("Overheads of a whole launch", explanation.launch_overheads, "the launch"),
         Table(
-            title=f"For whom {numbers.ranks(explanation.scaling.points[-1].ranks)} wait",
+            title=f"For whom {units.ranks(explanation.scaling.points[-1].ranks)} wait",
             headings=("Rank", "Waiting for it", "Of all waiting", "Calls it was last in", "Usually later by"),
             rows=_last_rows(explanation),
             note="Medians over launches, seconds of an epoch, the most waited for first. The last rank of a call is "
@@ -157,16 +157,16 @@ def _tiles(point: PointEfficiencies) -> tuple[Fact, ...]:
         metric = point.metrics.get(name)
         if metric is None:
             continue
-        detail = numbers.ranks(point.ranks)
+        detail = units.ranks(point.ranks)
         if metric.interval:
-            detail += f"; 95 % interval {numbers.percent_span(metric.interval)}"
-        tiles.append(Fact(name=name.capitalize(), value=numbers.percent(metric.value, 1), detail=detail))
+            detail += f"; 95 % interval {units.percent_span(metric.interval)}"
+        tiles.append(Fact(name=name.capitalize(), value=units.percent(metric.value, 1), detail=detail))
     return tuple(tiles)
 
 
 def _percent(value: float | None, interval: Interval | None = None, places: int = 1) -> str:
     """Return ``12.3 % (11.9 to 12.8)``, the interval where there is one."""
-    text = numbers.percent(value, places).replace("-", MINUS)
+    text = units.percent(value, places).replace("-", MINUS)
     if interval is None:
         return text
     low, high = (f"{100 * end:.{places}f}".replace("-", MINUS) for end in (interval.low, interval.high))
@@ -181,7 +181,7 @@ def tree_table(points: Sequence[PointEfficiencies], *, most: int | None = None) 
     columns = list(points)
     if most is not None and len(columns) > most:
         columns = [columns[round(place)] for place in np.linspace(0, len(columns) - 1, most)]
-    headings = ("Efficiency (POP)", *(numbers.ranks(point.ranks) for point in columns))
+    headings = ("Efficiency (POP)", *(units.ranks(point.ranks) for point in columns))
     rows: Rows = []
     for metric in TREE:
         row = [f"{'. ' * metric.depth}{metric.name}"]
@@ -194,7 +194,7 @@ def tree_table(points: Sequence[PointEfficiencies], *, most: int | None = None) 
 
 def _efficiency(efficiency: Efficiency | None, *, with_interval: bool) -> str:
     if efficiency is None:
-        return numbers.NONE
+        return units.NONE
     interval = efficiency.interval if with_interval else None
     if interval and interval.low == interval.high:  # the base of a ratio
         interval = None
@@ -208,7 +208,7 @@ def _as_it_ran(point: PointScaling | None) -> str:
     taken = point.ran_seconds / point.seconds - 1
     return (
         f"Times are those on undisturbed cores; with what others took of the machine an epoch took "
-        f"{numbers.seconds(point.ran_seconds)} ({'+' if taken >= 0 else MINUS}{numbers.percent(abs(taken), 1)}). "
+        f"{units.seconds(point.ran_seconds)} ({'+' if taken >= 0 else MINUS}{units.percent(abs(taken), 1)}). "
     )
 
 
@@ -218,21 +218,30 @@ def _overheads_table(point: PointOverheads, explanation: Explanation) -> Table:
         (
             item.cause.name,
             str(point.ranks),
-            numbers.seconds(item.seconds).replace("-", MINUS),
+            units.seconds(item.seconds).replace("-", MINUS),
             _percent(item.fraction, item.fraction_interval),
             _percent(item.share, item.share_interval, 0),
-            item.cause.lowers or numbers.NONE,
+            item.cause.lowers or units.NONE,
         )
         for item in point.listed
     ]
     seconds = sum(item.seconds for item in point.items)
     fraction = _percent(seconds / point.measured, point.fraction_interval)
-    share = numbers.NONE
+    share = units.NONE
     if all(item.share is not None for item in point.items):
         share = _percent(seconds / point.seconds, places=0)
-    rows.append(("all", str(point.ranks), numbers.seconds(seconds).replace("-", MINUS), fraction, share, numbers.NONE))
+    rows.append(
+        (
+            "all",
+            str(point.ranks),
+            units.seconds(seconds).replace("-", MINUS),
+            fraction,
+            share,
+            units.NONE,
+        )
+    )
     return Table(
-        title=f"Overheads of an epoch on {numbers.ranks(point.ranks)}",
+        title=f"Overheads of an epoch on {units.ranks(point.ranks)}",
         headings=("Cause", "Ranks", "Beyond ideal", "Of the epoch", "Of all overhead", "Lowers"),
         rows=rows,
         wide=(5,),
@@ -252,7 +261,7 @@ def _over_ranks(title: str, points: Sequence[PointOverheads], of: str) -> Table:
     if points:
         totals = (_percent(point.seconds / point.measured, point.fraction_interval) for point in points)
         rows.append(("all", *totals))
-    headings = ("Cause", *(numbers.ranks(point.ranks) for point in points))
+    headings = ("Cause", *(units.ranks(point.ranks) for point in points))
     return Table(title=title, headings=headings, rows=rows, texts=(), note=f"Parts of {of}. {_IDEAL}")
 
 
@@ -266,8 +275,16 @@ def _last_rows(explanation: Explanation) -> Rows:
     rows: Rows = []
     for rank in sorted(range(len(values)), key=lambda rank: -values[rank][0])[:_MOST_RANKS]:
         waited, share, calls, usual = map(float, values[rank])
-        later = numbers.seconds(usual) if usual >= 0 else f"{numbers.seconds(-usual)} sooner"
-        rows.append((str(rank), numbers.seconds(waited), numbers.percent(share), numbers.percent(calls), later))
+        later = units.seconds(usual) if usual >= 0 else f"{units.seconds(-usual)} sooner"
+        rows.append(
+            (
+                str(rank),
+                units.seconds(waited),
+                units.percent(share),
+                units.percent(calls),
+                later,
+            )
+        )
     return rows
 
 
@@ -281,11 +298,11 @@ def _sentence(explanation: Explanation) -> str:
         last = explanation.efficiencies[-1]
         useful = _percent(last.metrics["parallel efficiency"].value)
         alone = "there is no other point of the same work to compare"
-        return f"{numbers.ranks(last.ranks).capitalize()}: {useful} of the time is useful; {alone}."
+        return f"{units.ranks(last.ranks).capitalize()}: {useful} of the time is useful; {alone}."
     fraction = point.seconds / point.measured
     if fraction < LEAST:
         gain = "takes less than the ideal time" if point.seconds < 0 else "has less than 1 % overhead in its epoch"
-        return f"{numbers.ranks(point.ranks).capitalize()}: the point {gain}, there is nothing to explain."
+        return f"{units.ranks(point.ranks).capitalize()}: the point {gain}, there is nothing to explain."
     sure = [item for item in point.listed if item.sure and item.cause.column != "unexplained_seconds"]
     costs = [item for item in sure if item.seconds > 0][:_NAMED]
     gains = [item for item in sure if item.seconds < 0]
@@ -293,7 +310,7 @@ def _sentence(explanation: Explanation) -> str:
     if abs(rest := fraction - sum(named.values())) >= _TELL:
         named["causes that are smaller or not sure"] = rest
     causes = ", ".join(f"{name} {_percent(part)}" for name, part in named.items())
-    return f"{numbers.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {causes}."
+    return f"{units.ranks(point.ranks)} spend {_percent(fraction)} of the epoch beyond the ideal: {causes}."
 
 
 def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) -> PageFigure:
@@ -301,17 +318,17 @@ def _waterfall(point: PointOverheads, explanation: Explanation, subject: str) ->
     table = pd.DataFrame(
         [{"cause": item.cause.name, "seconds": item.seconds, "fraction": item.fraction} for item in point.items]
     )
-    spoken = ", ".join(f"{item.cause.name} {numbers.seconds(item.seconds)}" for item in point.listed)
+    spoken = ", ".join(f"{item.cause.name} {units.seconds(item.seconds)}" for item in point.listed)
     rest = "What is below 0.1 % of the epoch is left out. "
     return PageFigure(
         picture=draw(
             "overheads",
-            f"From the ideal to the measured epoch of {subject} on {numbers.ranks(point.ranks)}",
+            f"From the ideal to the measured epoch of {subject} on {units.ranks(point.ranks)}",
             lambda axes: _overhead_steps(axes, point),
             (4.8, 1.3 + 0.3 * len(point.listed)),
-            numbers=f"Ideal {numbers.seconds(point.ideal)}, measured {numbers.seconds(point.measured)}: {spoken}",
+            numbers=f"Ideal {units.seconds(point.ideal)}, measured {units.seconds(point.measured)}: {spoken}",
         ),
-        title=f"From ideal to measured on {numbers.ranks(point.ranks)}",
+        title=f"From ideal to measured on {units.ranks(point.ranks)}",
         caption="Each bar is what one cause adds to the ideal time, or saves; the colour is its part of the epoch. "
         f"The axis does not begin at 0. {rest}"
         f"{captions.conditions_caption(explanation.scaling, explanation.loaded.runs)}",
@@ -349,7 +366,11 @@ def _overhead_steps(axes: Axes, point: PointOverheads) -> None:
     for row, seconds in ((0, point.ideal), (len(names) - 1, point.measured)):
         axes.plot(seconds * factor, row, marker="D", color=INK.light)
         axes.annotate(
-            numbers.seconds(seconds), (seconds * factor, row), xytext=(7, 0), textcoords="offset points", va="center"
+            units.seconds(seconds),
+            (seconds * factor, row),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
         )
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)

@@ -6,7 +6,7 @@ from statistics import median
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
 from harness.base.own_matplotlib import Axes
 from harness.report.answer import Element, PageFigure, Prose, Section, Table
@@ -53,32 +53,32 @@ def failed_ranks_sections(every: Sequence[RunRecord], subject: str) -> list[Sect
 def _sentence(runs: Sequence[RunRecord]) -> str:
     failures = [loss for run in runs for loss in run.losses]
     recoveries = [loss.recovery_s for loss in failures]
-    recovery = f"recovery time {numbers.seconds(median(recoveries))}"
+    recovery = f"recovery time {units.seconds(median(recoveries))}"
     if len(failures) > 1:
-        recovery = f"median {recovery} ({numbers.seconds(max(recoveries))} at most)"
+        recovery = f"median {recovery} ({units.seconds(max(recoveries))} at most)"
     sentence = (
-        f"{numbers.plural(len(runs), 'launch')} went on to the end after {numbers.ranks(len(failures))} had failed: "
-        f"{recovery}, {numbers.plural(steps_repeated(failures), 'step')} repeated."
+        f"{units.plural(len(runs), 'launch')} went on to the end after {units.ranks(len(failures))} had failed: "
+        f"{recovery}, {units.plural(steps_repeated(failures), 'step')} repeated."
     )
     sides = [(run, *stretches_around(run, loss)) for run in runs for loss in run.losses]
     ratios = [stretch_rate(run, after) / stretch_rate(run, before) for run, before, after in sides if before and after]
     if ratios:
-        sentence += f" After a failure the speed was {numbers.percent(median(ratios))} of that before it (median)."
+        sentence += f" After a failure the speed was {units.percent(median(ratios))} of that before it (median)."
     return sentence
 
 
 def _table(run: RunRecord) -> Table:
     def row(loss: FailedRank) -> tuple[str, ...]:
         speeds = [
-            numbers.NONE if stretch is None else numbers.count(stretch_rate(run, stretch))
+            units.NONE if stretch is None else units.count(stretch_rate(run, stretch))
             for stretch in stretches_around(run, loss)
         ]
         return (
             f"rank {loss.rank}",
-            numbers.count(loss.epoch * run.steps_per_epoch + loss.step),
-            numbers.seconds(_since(run, loss.noticed)),
+            units.count(loss.epoch * run.steps_per_epoch + loss.step),
+            units.seconds(_since(run, loss.noticed)),
             str(loss.redone),
-            numbers.seconds(loss.recovery_s),
+            units.seconds(loss.recovery_s),
             str(loss.ranks),
             *speeds,
             f"{loss.pid} on {loss.host}",
@@ -109,8 +109,7 @@ def _timeline(run: RunRecord, number: int, subject: str) -> PageFigure:
         ]
     )
     spoken = "; ".join(
-        f"{numbers.ranks(stretch.ranks)} {numbers.count(stretch_rate(run, stretch))} rows/s"
-        for stretch in run.stretches
+        f"{units.ranks(stretch.ranks)} {units.count(stretch_rate(run, stretch))} rows/s" for stretch in run.stretches
     )
     return PageFigure(
         picture=draw(
@@ -121,8 +120,8 @@ def _timeline(run: RunRecord, number: int, subject: str) -> PageFigure:
         ),
         title=f"Launch {run.point.folder}",
         caption="Epochs trained: each line is a stretch without a failure, with its ranks and rows/s, each cross a "
-        f"failed rank, and the gaps between lines recovery. {numbers.ranks(run.point.layout.ranks)} at first, global "
-        f"batch {numbers.count(run.global_batch)}.",
+        f"failed rank, and the gaps between lines recovery. {units.ranks(run.point.layout.ranks)} at first, global "
+        f"batch {units.count(run.global_batch)}.",
         table=table,
     )
 
@@ -139,7 +138,7 @@ def _paint(axes: Axes, run: RunRecord) -> None:
         axes.plot(span, epochs, color=BLUE.light, label="" if index else "trained without a failure")
         if stretch.training_s > 0:
             place = (sum(span) / 2, sum(epochs) / 2)
-            text = f"{numbers.ranks(stretch.ranks)}, {numbers.count(stretch_rate(run, stretch))}/s"
+            text = f"{units.ranks(stretch.ranks)}, {units.count(stretch_rate(run, stretch))}/s"
             axes.annotate(text, place, (4, -4), textcoords="offset points", va="top", fontsize=7)
     seconds = [_since(run, loss.noticed) for loss in run.losses]
     epochs_trained = [loss.epoch + loss.step / run.steps_per_epoch for loss in run.losses]

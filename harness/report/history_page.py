@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import median_interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.cost_samples import TIME
@@ -24,7 +24,7 @@ _MOST_LABELS = 12
 
 def _series_name(series: CostSeries) -> str:
     """Return a series as a reader names it: ``epoch time on 2 ranks``."""
-    where = f"on {numbers.ranks(series.layout.ranks)}" if series.layout else "of all points"
+    where = f"on {units.ranks(series.layout.ranks)}" if series.layout else "of all points"
     return f"{series.quantity} {where}"
 
 
@@ -51,7 +51,7 @@ def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
     """Return the median of each state that has values, in words; an efficiency with so many decimal `places`."""
     states = np.array(series.states)
     medians = {state: float(np.median(series.values[states == state])) for state in dict.fromkeys(series.states)}
-    as_text = numbers.seconds if series.quantity == TIME else lambda value: numbers.percent(value, places)
+    as_text = units.seconds if series.quantity == TIME else lambda value: units.percent(value, places)
     return {state: as_text(value) for state, value in medians.items()}
 
 
@@ -159,8 +159,8 @@ def _commits_table(history: History) -> Table:
     rows = []
     for number, state in enumerate(history.states):
         first = min(launch.started for launch in state.launches)
-        values = (by_state.get(number, numbers.NONE) for by_state in medians)
-        rows.append((history.names[number], numbers.moment(first), str(len(state.launches)), *values))
+        values = (by_state.get(number, units.NONE) for by_state in medians)
+        rows.append((history.names[number], units.moment(first), str(len(state.launches)), *values))
     series_names = (_series_name(series).capitalize() for series in history.series)
     return Table(
         title="Commits",
@@ -176,5 +176,5 @@ def _commits_table(history: History) -> Table:
 def history_sentence(history: History) -> str:
     """Return the whole history in a sentence."""
     launches = sum(len(state.launches) for state in history.states)
-    over = f"{numbers.plural(len(history.states), 'commit')} in {numbers.plural(launches, 'launch')}"
+    over = f"{units.plural(len(history.states), 'commit')} in {units.plural(launches, 'launch')}"
     return f"{over}; `harness check --decide` trains two of them in turns and tells whether it got worse."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.scaling import Scaling, scale
 from harness.base.own_matplotlib import Axes
 from harness.claims.claim_evidence import ClaimEvidence
@@ -63,15 +63,15 @@ def _throughput_table(chart: ImageNetChart) -> Table:
     for row in chart.rows:
         interval = ""
         if row["low"] is not None:
-            interval = f"{numbers.significant(row['low'])} to {numbers.significant(row['high'])}"
+            interval = f"{units.significant(row['low'])} to {units.significant(row['high'])}"
         conditions = (str(row[column]) for column in ("image_size", "global_batch", "precision", "images"))
         rows.append(
             (
                 row["network"],
                 str(row["ranks"]),
-                Cell(text=numbers.significant(row["images_per_second"]), note=interval),
+                Cell(text=units.significant(row["images_per_second"]), note=interval),
                 str(row["launches"]),
-                f"{row['speedup']:.2f}" if row["speedup"] else numbers.NONE,
+                f"{row['speedup']:.2f}" if row["speedup"] else units.NONE,
                 *conditions,
             )
         )
@@ -144,7 +144,7 @@ def _columns(claim: Claim) -> dict[str, object]:
 
 def _our_figure(units: str, curves: Mapping[str, Scaling], rows: Sequence[dict[str, Any]]) -> PageFigure:
     hardware = _HARDWARE[units]
-    bases = ", ".join(f"{title} {numbers.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
+    bases = ", ".join(f"{title} {units.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
     return _networks_figure(
         f"imagenet-ours-{units.lower()}",
         f"ImageNet speedups measured here, {hardware}",

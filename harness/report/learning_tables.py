@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.scaling import Scaling
 from harness.analysis.side_by_side import Side
@@ -22,8 +22,8 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
     rows: list[tuple[str | Cell, ...]] = []
     for row in rows_of(final):
         metrics = (_metric_cell(row, name) for name in ("train_loss", "test_loss", "test_accuracy", "test_auc"))
-        trained = numbers.seconds(row["trained_s"])
-        rows.append((names[row["layout"]], str(row["launches"]), numbers.count(row["epochs"]), trained, *metrics))
+        trained = units.seconds(row["trained_s"])
+        rows.append((names[row["layout"]], str(row["launches"]), units.count(row["epochs"]), trained, *metrics))
     return Table(
         title="Loss and accuracy",
         headings=(
@@ -44,7 +44,7 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
 
 def _metric_cell(row: Mapping[str, Any], name: str) -> Cell:
     """Return a median over launches, the least and the greatest below it; `row` is of `frames.final_frame`."""
-    words = (lambda value: numbers.percent(value, 2)) if name == "test_accuracy" else numbers.significant
+    words = (lambda value: units.percent(value, 2)) if name == "test_accuracy" else units.significant
     low = row[f"{name}_low"]
     high = row[f"{name}_high"]
     spread = "" if low == high or row[name] != row[name] else f"{words(low)} to {words(high)}"
@@ -74,16 +74,16 @@ def _epoch_cell(row: Mapping[str, Any] | None) -> Cell:
     """Return the training loss of an epoch, test loss and accuracy below it; `row` is of `frames.curve_frame`."""
     if row is None:
         return NOT_MEASURED
-    tested = (numbers.significant(row["test_loss"]), numbers.percent(row["test_accuracy"], 2))
-    note = ", ".join(text for text in tested if text != numbers.NONE)
-    return Cell(text=numbers.significant(row["train_loss"]), note=note, value=row["train_loss"])
+    tested = (units.significant(row["test_loss"]), units.percent(row["test_accuracy"], 2))
+    note = ", ".join(text for text in tested if text != units.NONE)
+    return Cell(text=units.significant(row["train_loss"]), note=note, value=row["train_loss"])
 
 
 def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: float, names: Names) -> Table:
     """Return the training time to the test accuracy `goal`, beside the speedup at equal samples."""
     speedups = {point.layout: point.speedup for point in scaling.points}
     return Table(
-        title=f"Time to {numbers.percent(goal, 1)} test accuracy",
+        title=f"Time to {units.percent(goal, 1)} test accuracy",
         headings=(
             "Ranks",
             "Layout",
@@ -123,13 +123,13 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
         "Test accuracy at\nequal samples",
     ]
     if goal is not None:
-        level = numbers.percent(goal, 1)
+        level = units.percent(goal, 1)
         headings += [f"Training time\nto {level}", f"Speedup to\n{level}"]
     rows: list[list[str | Cell]] = []
     for name, side in sides:
         point = side.point
         accuracy = percent_cell(side.accuracy, 2)
-        span = f"{numbers.percent(side.accuracy_low, 2)} to {numbers.percent(side.accuracy_high, 2)}"
+        span = f"{units.percent(side.accuracy_low, 2)} to {units.percent(side.accuracy_high, 2)}"
         row: list[str | Cell] = [
             name,
             str(side.ranks),
@@ -140,7 +140,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
         ]
         if goal is not None:
             target = side.target
-            reached = f"{target.reached} of {numbers.plural(target.launches, 'launch')}" if target else ""
+            reached = f"{target.reached} of {units.plural(target.launches, 'launch')}" if target else ""
             row += equal_accuracy(target, reached)
         rows.append(row)
     title = "At equal samples and to equal accuracy"
@@ -151,6 +151,6 @@ def equal_accuracy(target: TimeToAccuracy | None, note: str = "") -> tuple[Cell,
     """Return the training time to an accuracy, the `note` below it, and the speedup to it; dashes without a target."""
     if target is None:
         return NOT_MEASURED, NOT_MEASURED
-    text = "not reached" if target.seconds is None else numbers.seconds(target.seconds)
+    text = "not reached" if target.seconds is None else units.seconds(target.seconds)
     soon = Cell(text=text, note=note, value="" if target.seconds is None else target.seconds)
     return soon, ratio_cell(target.speedup, target.interval)

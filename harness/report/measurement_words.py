@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import ComparedRow
@@ -26,7 +26,7 @@ def measurement_warnings(
     """Return what a reader must know before the numbers of `measured`, which are called `names`, and of `rows`."""
     texts: list[str] = []
     for name, measurement in zip(names, measured, strict=True):
-        launches = f"{numbers.plural(len(measurement.launches) + measurement.excluded, 'launch')} of {name}"
+        launches = f"{units.plural(len(measurement.launches) + measurement.excluded, 'launch')} of {name}"
         if measurement.excluded:
             texts.append(f"{measurement.excluded} of {launches} are not valid and left out.")
         if measurement.met:
@@ -67,7 +67,7 @@ def final_accuracy(measurement: Measurement) -> str:
     accuracies = sorted(launch.test_accuracy for launch in launches if launch.test_accuracy is not None)
     if not accuracies:
         return NOT_MEASURED
-    return numbers.percent(accuracies[len(accuracies) // 2], 2)
+    return units.percent(accuracies[len(accuracies) // 2], 2)
 
 
 def software_changes(before: Measurement, after: Measurement) -> tuple[tuple[str, str, str], ...]:
@@ -85,7 +85,7 @@ def compared_cells(row: ComparedRow, change: float, ends: tuple[float, float] | 
         str(row.layout.ranks) if row.layout else "all",
         *(quantity_value(row.quantity, value) for value in row.values),
         signed(change),
-        numbers.NONE if ends is None else " to ".join(map(signed, ends)),
+        units.NONE if ends is None else " to ".join(map(signed, ends)),
         f"{row.launches[1]} against {row.launches[0]}",
         verdict,
     )
@@ -93,13 +93,13 @@ def compared_cells(row: ComparedRow, change: float, ends: tuple[float, float] | 
 
 def place(row: ComparedRow) -> str:
     """Return where the row was measured: ``on 2 ranks``, or over the whole curve."""
-    return f"on {numbers.ranks(row.layout.ranks)}" if row.layout else "over the curve"
+    return f"on {units.ranks(row.layout.ranks)}" if row.layout else "over the curve"
 
 
 def change_words(quantity: str, slowdown: float) -> str:
     """Return a change in words: ``13.0 % less speed``."""
     what = "speed" if quantity.startswith((TIME, STEP)) else "efficiency"
-    return f"{numbers.percent(abs(slowdown), 1)} {'less' if slowdown > 0 else 'more'} {what}"
+    return f"{units.percent(abs(slowdown), 1)} {'less' if slowdown > 0 else 'more'} {what}"
 
 
 def signed(fraction: float) -> str:

@@ -5,7 +5,7 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 
 from collections.abc import Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
@@ -66,11 +66,11 @@ def method(scaling: Scaling) -> str:
 
 def _method_in_turns(scaling: Scaling) -> str:
     """Return how times and ratios of launches in turns are computed, and how much other work met them."""
-    undisturbed = f"{UNDISTURBED}, here {numbers.percent(scaling.left_out)} of them."
+    undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
     if scaling.disturbed_blocks and as_it_ran_only(scaling):
         undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
     elif scaling.disturbed_blocks:
-        blocks = numbers.plural(scaling.disturbed_blocks, "block")
+        blocks = units.plural(scaling.disturbed_blocks, "block")
         undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
     return f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
 
@@ -88,12 +88,12 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
     excluded = len(loaded.runs) - len(runs)
     exclusion = "No launch was excluded."
     if excluded:
-        launches = numbers.plural(excluded, "launch")
+        launches = units.plural(excluded, "launch")
         exclusion = f"{launches} with invalid times (other load, missing cores) were excluded."
     parts = [
-        f"We measured the {scaling.scaling} scaling of {workload.name} ({numbers.count(run.weights.parameters)} "
+        f"We measured the {scaling.scaling} scaling of {workload.name} ({units.count(run.weights.parameters)} "
         f"trained parameters; {'; '.join(settings_words(workload))}) on {data_words(run)} (test rows: "
-        f"{numbers.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
+        f"{units.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
         f"Replicas trained synchronously with TensorFlow {distinct(valid.provenance.tensorflow for valid in runs)} and "
         f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
         f"{reductions or 'one rank, no allreduce'}), "
@@ -110,8 +110,8 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
 def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
     """Return how often was launched and how times and ratios were formed, and what the intervals are."""
     low, high = scaling.repeats
-    base = f"{numbers.ranks(scaling.base.ranks)} ({numbers.seconds(scaling.base.seconds)})"
-    often = f"Each layout was launched {numbers.span(low, high)} times"
+    base = f"{units.ranks(scaling.base.ranks)} ({units.seconds(scaling.base.seconds)})"
+    often = f"Each layout was launched {units.span(low, high)} times"
     if in_turns(scaling):
         return (
             f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "

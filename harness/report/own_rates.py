@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.report.answer import Cell, Section, Table
 from harness.report.table_cells import NOT_MEASURED
@@ -39,7 +39,7 @@ def _row(point: PointScaling, printed: float, launches: int, names: Mapping[str,
         str(point.ranks),
         names[point.layout],
         str(launches),
-        Cell(text=numbers.significant(timed), value=timed) if is_known else NOT_MEASURED,
-        Cell(text=numbers.significant(printed), value=printed),
+        Cell(text=units.significant(timed), value=timed) if is_known else NOT_MEASURED,
+        Cell(text=units.significant(printed), value=printed),
         compared,
     ]

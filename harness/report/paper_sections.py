@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import SLACK
 from harness.claims.claim_finding import ERRATUM
 from harness.claims.judgement import Judgement
@@ -25,7 +25,7 @@ def experiments_headline(parts: Sequence[PaperExperiment]) -> str:
     speedups = [side.point.speedup for side in ours if side.point and side.point.speedup is not None]
     reached = [side.target.speedup for side in ours if side.target and side.target.speedup is not None]
     counts = [side.ranks for side in ours]
-    ranks = numbers.span(min(counts), max(counts), "ranks")
+    ranks = units.span(min(counts), max(counts), "ranks")
     missed = len(ours) - len(reached)
     text = f"Averaging once per epoch, {ranks} train the same rows {_ratios(speedups)} times as fast as the base"
     text += f", and reach its accuracy less {100 * SLACK:g} point {_ratios(reached)} times as fast" if reached else ""
@@ -68,7 +68,7 @@ def _experiment_row(part: PaperExperiment, judgements: Sequence[Judgement]) -> t
     ]
     top = part.lines[0].top if part.lines else None  # under the paper's algorithm
     target = top.target if top else None
-    reached: str | Cell = Cell(text="not reached" if top else numbers.NONE, value="")
+    reached: str | Cell = Cell(text="not reached" if top else units.NONE, value="")
     if target and target.speedup is not None:
         reached = ratio_cell(target.speedup, target.interval)
     printed = "; ".join(
@@ -76,11 +76,11 @@ def _experiment_row(part: PaperExperiment, judgements: Sequence[Judgement]) -> t
     )
     return (
         Cell(text=part.name, link=f"#{part.name}"),
-        printed or numbers.NONE,
-        str(top.ranks) if top else numbers.NONE,
+        printed or units.NONE,
+        str(top.ranks) if top else units.NONE,
         ratio_cell(top.point.speedup, top.point.speedup_interval) if top and top.point else NOT_MEASURED,
         reached,
-        distinct(judgement.finding.outcome for judgement in judged) or numbers.NONE,
+        distinct(judgement.finding.outcome for judgement in judged) or units.NONE,
     )
 
 
@@ -149,6 +149,6 @@ def experiment_banners(parts: Sequence[PaperExperiment]) -> list[Banner]:
     for part in parts:
         bad = [run for run in part.runs if run.invalid]
         if bad:
-            text = f"{part.name.upper()}: the times of {numbers.plural(len(bad), 'launch')} do not count"
+            text = f"{part.name.upper()}: the times of {units.plural(len(bad), 'launch')} do not count"
             banners.append(Banner(kind="warning", text=f"{text} ({bad[0].invalid[0]}); what they learned does."))
     return banners

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import default_accuracy
-from harness.analysis.frames import curve_frame, launch_frame
+from harness.analysis.launch_frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import scale
 from harness.analysis.side_by_side import Side, side_by_side
@@ -68,7 +68,7 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     command = shlex.join(["harness", "policies", *folder_names])
     command += f" --target {target:g}" if target is not None else ""
     return Answer(
-        question=f"Which of these sweeps of {subject} reaches {numbers.percent(goal, 1)} test accuracy soonest?",
+        question=f"Which of these sweeps of {subject} reaches {units.percent(goal, 1)} test accuracy soonest?",
         sentence=_headline(sweeps, goal),
         banners=[
             replace(banner, text=f"{sweep.title}: {banner.text}")
@@ -116,7 +116,7 @@ def _titles(loaded: Sequence[Loaded], folder_names: Sequence[str]) -> list[str]:
 def _table(sweeps: Sequence[_NamedSweep], goal: float, base_ranks: int, reports: Path) -> Table:
     note = (
         "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
-        f"accuracy is over the first sweep's {numbers.ranks(base_ranks)}: the median training time after which a "
+        f"accuracy is over the first sweep's {units.ranks(base_ranks)}: the median training time after which a "
         "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
         "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
     )
@@ -135,11 +135,11 @@ def _headline(sweeps: Sequence[_NamedSweep], goal: float) -> str:
             if side.target and side.target.seconds is not None:
                 times.append((side.target.seconds, side.ranks, sweep.title))
     if not times:
-        return f"No sweep reaches {numbers.percent(goal, 1)} test accuracy."
+        return f"No sweep reaches {units.percent(goal, 1)} test accuracy."
     seconds, ranks, title = min(times)
     return (
-        f"{numbers.percent(goal, 1)} test accuracy is reached soonest by {title} on {numbers.ranks(ranks)}: "
-        f"{numbers.seconds(seconds)} of training."
+        f"{units.percent(goal, 1)} test accuracy is reached soonest by {title} on {units.ranks(ranks)}: "
+        f"{units.seconds(seconds)} of training."
     )
 
 
@@ -152,7 +152,7 @@ def _figure(sweeps: Sequence[_NamedSweep], goal: float) -> PageFigure:
     )
     drawn = curves.assign(layout=curves["sweep"] + " " + curves["layout"])
     lines = drawn.drop_duplicates("layout")[["layout", "sweep", "ranks"]].itertuples(index=False)
-    labels = {layout: f"{sweep}, {numbers.ranks(int(ranks))}" for layout, sweep, ranks in lines}
+    labels = {layout: f"{sweep}, {units.ranks(int(ranks))}" for layout, sweep, ranks in lines}
 
     def paint(axes: Axes) -> None:
         draw_curves(axes, drawn, "trained_s", "test_accuracy", labels)
@@ -164,6 +164,6 @@ def _figure(sweeps: Sequence[_NamedSweep], goal: float) -> PageFigure:
         title="Accuracy against time",
         caption="Test accuracy after each epoch against training time, medians of the launches, shaded from the "
         "least to the greatest, one line for each sweep and rank count. Dotted: the target, "
-        f"{numbers.percent(goal, 1)}.",
+        f"{units.percent(goal, 1)}.",
         table=curves,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes
 from harness.prediction.extrapolation import Extrapolation
@@ -62,9 +62,9 @@ def prediction_answer(curves: Sequence[PredictedCurve], network: str, algorithm:
 
 def _sentence(curve: PredictedCurve) -> str:
     return (
-        f"{curve.name} on {numbers.ranks(int(curve.frame['ranks'].iloc[-1]))} is "
-        f"{numbers.significant(curve.speedup)} times as fast as on {numbers.ranks(curve.base.ranks)} "
-        f"({numbers.ratio_span(curve.interval)} by the measured costs' intervals)"
+        f"{curve.name} on {units.ranks(int(curve.frame['ranks'].iloc[-1]))} is "
+        f"{units.significant(curve.speedup)} times as fast as on {units.ranks(curve.base.ranks)} "
+        f"({units.ratio_span(curve.interval)} by the measured costs' intervals)"
     )
 
 
@@ -83,10 +83,10 @@ def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
 def _curve_table(name: str, frame: pd.DataFrame) -> Table:
     rows = []
     for row in frame.to_dict("records"):
-        times = (numbers.seconds(row[part]) for part in _TIMES)
-        epoch = numbers.seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"]))
-        speedup = numbers.significant(row["speedup"])
-        rows.append(_computed(numbers.count(row["ranks"]), *times, epoch, speedup, numbers.percent(row["efficiency"])))
+        times = (units.seconds(row[part]) for part in _TIMES)
+        epoch = units.seconds_span(Interval(low=row["epoch_low_s"], high=row["epoch_high_s"]))
+        speedup = units.significant(row["speedup"])
+        rows.append(_computed(units.count(row["ranks"]), *times, epoch, speedup, units.percent(row["efficiency"])))
     wide = (_HEADINGS.index("Computation"),)
     return Table(title=f"{name}, predicted", headings=_HEADINGS, rows=rows, texts=(), wide=wide)
 
@@ -101,8 +101,8 @@ def _data(curve: PredictedCurve) -> Mapping[str, object]:
 
 
 def _tile(name: str, last: "pd.Series[float]") -> Fact:
-    detail = f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {numbers.percent(last['efficiency'])}"
-    return Fact(name=name, value=numbers.significant(last["speedup"]), detail=detail)
+    detail = f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {units.percent(last['efficiency'])}"
+    return Fact(name=name, value=units.significant(last["speedup"]), detail=detail)
 
 
 def _figures(names: Sequence[str], curves: Sequence[PredictedCurve]) -> list[PageFigure]:
@@ -135,8 +135,8 @@ def extrapolation_table(series: Extrapolation, names: Mapping[str, str]) -> Tabl
     rows: list[tuple[str | Cell, ...]] = []
     for point in series.points:
         efficiency = Cell(
-            text=numbers.percent(point.efficiency),
-            note=numbers.percent_span(point.efficiency_interval),
+            text=units.percent(point.efficiency),
+            note=units.percent_span(point.efficiency_interval),
             value=point.efficiency,
             computed=True,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
 from harness.probe.tuning import TunedSetting, fastest_allreduce
 from harness.report.answer import (
@@ -53,7 +53,7 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
             Fact(
                 name=f"{cost.name}, {cost.where}",
                 value=_rate(cost.beta_s_per_byte.value),
-                detail=f"latency {Cell(text=numbers.seconds(cost.alpha_s.value), note=_span(cost.alpha_s))}",
+                detail=f"latency {Cell(text=units.seconds(cost.alpha_s.value), note=_span(cost.alpha_s))}",
             )
             for cost in costs[:5]
         ],
@@ -65,7 +65,7 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         command=f"make probe RANKS={probe.ranks}" if is_one_host else "",
         kind="probe",
         place=f"probes/{folder.name}",
-        title=f"Messages between {numbers.ranks(probe.ranks)}",
+        title=f"Messages between {units.ranks(probe.ranks)}",
         when=probe.measured,
         machine=machine_words(probe.machine),
     )
@@ -75,8 +75,8 @@ def _probe_facts(probe: Probe) -> tuple[Fact, ...]:
     return facts(
         [
             ("Machine", machine_words(probe.machine)),
-            ("Date", f"{numbers.moment(probe.measured)} UTC"),
-            ("Hosts", distinct(f"{host} ({numbers.ranks(probe.hosts.count(host))})" for host in probe.hosts)),
+            ("Date", f"{units.moment(probe.measured)} UTC"),
+            ("Hosts", distinct(f"{host} ({units.ranks(probe.hosts.count(host))})" for host in probe.hosts)),
             ("System", probe.machine.os),
             ("MPI", probe.mpi_library),
             ("Launcher", probe.launcher),
@@ -107,8 +107,8 @@ def settings_table(best: Mapping[str, TunedSetting]) -> Table:
         low, high = (choice.gain.interval.low, choice.gain.interval.high) if choice.gain else (1.0, 1.0)
         times = f", {choice.usual_s / choice.seconds:.2f} times as fast ({1 / high:.2f} to {1 / low:.2f})"
         gain = times if choice.gain else ""
-        size = numbers.count(EXPERIMENTS[name].weights_bytes)
-        rows.append((name, size, numbers.seconds(choice.seconds), f"{choice}{gain}"))
+        size = units.count(EXPERIMENTS[name].weights_bytes)
+        rows.append((name, size, units.seconds(choice.seconds), f"{choice}{gain}"))
     return Table(title="Best settings", headings=("Workload", "Bytes", "An allreduce", "Best setting"), rows=rows)
 
 
@@ -118,23 +118,23 @@ def _headline(probe: Probe) -> str:
         return f"No times are valid, so none are used and no setting is recommended: {probe.invalid[0]}. Probe again."
     usual = probe.by_setting[0]
     cost = usual.find(ALLREDUCE, usual.widest) or usual.costs[0]
-    few = f"{numbers.plural(len(cost.sizes[0].launches), 'launch')}, too few for an interval"
+    few = f"{units.plural(len(cost.sizes[0].launches), 'launch')}, too few for an interval"
     small, large = (
-        f"{_size_words(size.bytes)} take {numbers.seconds(size.seconds.value)} "
+        f"{_size_words(size.bytes)} take {units.seconds(size.seconds.value)} "
         f"({f'95 % interval {_span(size.seconds)}' if _span(size.seconds) else few})"
         for size in (cost.sizes[0], cost.sizes[-1])
     )
-    return f"{cost.operation.capitalize()} over {numbers.ranks(cost.ranks)}: {small}, {large}."
+    return f"{cost.operation.capitalize()} over {units.ranks(cost.ranks)}: {small}, {large}."
 
 
 def _rate(seconds_per_byte: float) -> str:
     """Return a bandwidth: ``12.3 GB/s``, or a dash where the time does not grow with the bytes."""
     if seconds_per_byte <= 0:
-        return numbers.NONE
-    return f"{numbers.significant(1e-9 / seconds_per_byte)} GB/s"
+        return units.NONE
+    return f"{units.significant(1e-9 / seconds_per_byte)} GB/s"
 
 
-def _span(estimate: Estimate, words: Callable[[float], str] = numbers.seconds) -> str:
+def _span(estimate: Estimate, words: Callable[[float], str] = units.seconds) -> str:
     """Return the interval of a duration, or with `_rate` of a bandwidth; empty where there is none."""
     if estimate.low is None or estimate.high is None:
         return ""
@@ -146,7 +146,7 @@ def fit_warning(cost: MessageCost) -> str:
     """Return what is wrong with the line, empty where it fits."""
     if cost.good:
         return ""
-    worst = f"off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B"
+    worst = f"off by {units.percent(cost.worst_error)} at {cost.worst_bytes:,} B"
     return f"no single latency and bandwidth describe this: {worst}"
 
 
@@ -167,13 +167,13 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
                 cost.name,
                 cost.where,
                 str(cost.ranks),
-                Cell(text=numbers.seconds(cost.alpha_s.value), note=_span(cost.alpha_s), value=cost.alpha_s.value),
+                Cell(text=units.seconds(cost.alpha_s.value), note=_span(cost.alpha_s), value=cost.alpha_s.value),
                 Cell(
                     text=_rate(cost.beta_s_per_byte.value),
                     note=_span(cost.beta_s_per_byte, _rate),
                     value=-cost.beta_s_per_byte.value,
                 ),
-                numbers.percent(cost.worst_error),
+                units.percent(cost.worst_error),
                 fit_warning(cost),
             )
             for cost in costs
@@ -189,7 +189,7 @@ def _banners(probe: Probe) -> tuple[Banner, ...]:
     bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
     if bad:
         names = distinct(
-            f"{cost.name} ({cost.where}, off by {numbers.percent(cost.worst_error)} at {cost.worst_bytes:,} B)"
+            f"{cost.name} ({cost.where}, off by {units.percent(cost.worst_error)} at {cost.worst_bytes:,} B)"
             for cost in bad
         )
         texts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
@@ -200,7 +200,7 @@ def _banners(probe: Probe) -> tuple[Banner, ...]:
 def _figures(probe: Probe) -> Iterator[PageFigure]:
     usual = probe.by_setting[0]
     where = (
-        f"{numbers.ranks(probe.ranks)} on {numbers.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
+        f"{units.ranks(probe.ranks)} on {units.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
         f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
         "each, error bars: 95 % interval of this session only; the slowest rank counts."
     )
@@ -263,8 +263,8 @@ def _cost_picture(costs: Sequence[MessageCost], *, bandwidth: bool) -> Picture:
     spoken = []
     for cost in costs:
         size = cost.sizes[-1]
-        rate = f"{numbers.significant(size.bytes / size.seconds.value / 1e9)} GB/s"
-        value_words = rate if bandwidth else numbers.seconds(size.seconds.value)
+        rate = f"{units.significant(size.bytes / size.seconds.value / 1e9)} GB/s"
+        value_words = rate if bandwidth else units.seconds(size.seconds.value)
         spoken.append(f"{cost.name}, {cost.where}, {_size_words(size.bytes)}: {value_words}")
     name, title = (
         ("bandwidth", "Bandwidth over message size") if bandwidth else ("time", "Time of a message over its size")
@@ -330,5 +330,5 @@ def _size_words(value: float) -> str:
     """Return a message's size: ``64 KiB``."""
     for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
         if value >= size:
-            return f"{numbers.count(value / size)} {unit}"
-    return f"{numbers.count(value)} B"
+            return f"{units.count(value / size)} {unit}"
+    return f"{units.count(value)} B"

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
@@ -46,7 +46,7 @@ def render_page(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"n": numbers, "tones": TONES, "glossary": glossary(), "anchor": anchor}
+    environment.globals |= {"n": units, "tones": TONES, "glossary": glossary(), "anchor": anchor}
     environment.filters |= {"svg": Markup, "prose": _prose}
     return environment.get_template(template).render(**{"root": ".."} | values)
 

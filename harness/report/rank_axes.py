@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
@@ -130,7 +130,7 @@ def medians(
             bounds = interval(point)
             if bounds is not None:
                 bars.append((point.ranks, y, bounds))
-        name = f"{label}, {numbers.plural(threads, 'thread')} per rank" if len(counts) > 1 else label
+        name = f"{label}, {units.plural(threads, 'thread')} per rank" if len(counts) > 1 else label
         look = mark(number)
         line = look.dashes if joined else "none"
         axes.plot(ranks, values, label=name, color=look.colour, marker=look.marker, linestyle=line, zorder=3)

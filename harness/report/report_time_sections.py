@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.report_times import ReportTime, has_report_time, report_times
 from harness.analysis.scaling import Scaling
 from harness.report.answer import Cell, Fact, Section, Table
@@ -41,13 +41,13 @@ def report_time_tile(workload: Workload, scaling: Scaling) -> list[Fact]:
         return []
     point = scaling.points[-1]
     time = report_times(scaling)[point.layout]
-    interval = f"95 % interval {numbers.seconds_span(time.interval)}" if time.interval else "no interval"
-    detail = f"{numbers.ranks(point.ranks)}, {numbers.significant(time.images_per_second)} images/s; {interval}"
-    return [Fact(name="Time to report", value=numbers.seconds(time.seconds), detail=detail)]
+    interval = f"95 % interval {units.seconds_span(time.interval)}" if time.interval else "no interval"
+    detail = f"{units.ranks(point.ranks)}, {units.significant(time.images_per_second)} images/s; {interval}"
+    return [Fact(name="Time to report", value=units.seconds(time.seconds), detail=detail)]
 
 
 def _rate(time: ReportTime) -> Cell:
-    return Cell(text=numbers.significant(time.images_per_second), value=time.images_per_second)
+    return Cell(text=units.significant(time.images_per_second), value=time.images_per_second)
 
 
 def _differences(workload: Workload) -> str:

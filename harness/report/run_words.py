@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.base.provenance import Machine
 from harness.datasets import dataset_info, dataset_names
 from harness.schema.message_cost import Probe
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def machine_words(machine: Machine) -> str:
     """Return a machine in one line: its name, processor, cores, memory and GPUs."""
-    gpus = f", {numbers.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
-    memory = numbers.memory(machine.memory_bytes)
-    return f"{machine.hostname}: {machine.cpu}, {numbers.plural(machine.cores, 'core')}, {memory}{gpus}"
+    gpus = f", {units.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
+    memory = units.memory(machine.memory_bytes)
+    return f"{machine.hostname}: {machine.cpu}, {units.plural(machine.cores, 'core')}, {memory}{gpus}"
 
 
 def commit_words(origin: "Provenance | Probe | BenchRecord") -> str:
@@ -60,7 +60,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     core_seconds = sum(cores[block] * seconds[block] for block in cores)
     core_seconds += sum(failure.point.layout.cores * failure.seconds for failure in failed)
     replaced = len(runs) - len({run.point.key for run in runs})
-    launches = numbers.plural(len(runs), "launch")
+    launches = units.plural(len(runs), "launch")
     launches += f", {replaced} of them replaced" if replaced else ""
     launches += f", and {len(failed)} cut short" if failed else ""
     return f"{core_hours(core_seconds)} in {launches}"
@@ -68,7 +68,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
 
 def core_hours(seconds: float) -> str:
     """Return so many seconds of one core in words."""
-    return f"{numbers.significant(seconds / 3600, 2)} core-hours"
+    return f"{units.significant(seconds / 3600, 2)} core-hours"
 
 
 def data_words(run: RunRecord) -> str:
@@ -83,8 +83,8 @@ def data_words(run: RunRecord) -> str:
     elif name in dataset_names():
         name = dataset_info(name).title
     if data.kind == "synthetic":
-        return f"synthetic stand-in for {name}, {numbers.count(trained_rows(run))} training rows"
-    return f"{name}, {partial(run) or f'all {numbers.count(trained_rows(run))} training rows'}"
+        return f"synthetic stand-in for {name}, {units.count(trained_rows(run))} training rows"
+    return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training rows'}"
 
 
 def trained_rows(run: RunRecord) -> int:
@@ -102,7 +102,7 @@ def partial(run: RunRecord) -> str:
         all_rows = max(all_rows, dataset_info(data.name).train_rows)
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
-    return f"partial: {numbers.count(trained_rows(run))} of {numbers.count(all_rows)} training rows"
+    return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training rows"
 
 
 def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
@@ -113,14 +113,14 @@ def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 def layout_words(layout: Layout, one_machine: bool) -> str:
     """Return where a launch ran: ``2 ranks``, ``2 nodes × 4 ranks, 2 threads each``; on one machine without nodes."""
-    ranks = numbers.ranks(layout.ranks)
+    ranks = units.ranks(layout.ranks)
     if not one_machine:
-        ranks = f"{numbers.plural(layout.nodes, 'node')} × {numbers.ranks(layout.ranks_per_node)}"
+        ranks = f"{units.plural(layout.nodes, 'node')} × {units.ranks(layout.ranks_per_node)}"
         ranks += f" ({layout.last_node} on the last)" if layout.last_node else ""
     per_rank = "" if layout.ranks == 1 else " each"
-    words = f"{ranks}, {numbers.plural(layout.threads, 'thread')}{per_rank}"
+    words = f"{ranks}, {units.plural(layout.threads, 'thread')}{per_rank}"
     if layout.gpus_per_rank:
-        words += f", {numbers.plural(layout.gpus_per_rank, 'GPU')}{per_rank}"
+        words += f", {units.plural(layout.gpus_per_rank, 'GPU')}{per_rank}"
     return words
 
 

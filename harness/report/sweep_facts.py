@@ -7,7 +7,7 @@ from statistics import median
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
 from harness.report.energy_words import energy_words
@@ -30,7 +30,7 @@ def run_facts(
     """
     per_rank = [rank.batch for run in runs for rank in run.ranks]
     batches = [run.global_batch for run in runs]
-    batch = f"{numbers.span(min(per_rank), max(per_rank))} per rank, {numbers.span(min(batches), max(batches))} global"
+    batch = f"{units.span(min(per_rank), max(per_rank))} per rank, {units.span(min(batches), max(batches))} global"
     return place_facts(
         runs,
         every,
@@ -61,7 +61,7 @@ def account_facts(accounts: Sequence[Account]) -> tuple[Fact, ...]:
     used = [job.usage for job in jobs if job.usage]
     reasons = Counter(job.missing or "nothing is known yet" for job in jobs if job.usage is None)
     words = [_used(used)] if used else []
-    words += [f"none of {numbers.plural(count, 'job')}: {reason}" for reason, count in reasons.items()]
+    words += [f"none of {units.plural(count, 'job')}: {reason}" for reason, count in reasons.items()]
     return facts([("Accounting", "; ".join(words))])
 
 
@@ -70,15 +70,15 @@ def _used(used: Sequence[JobUsage]) -> str:
     largest = max(used, key=lambda usage: usage.memory_bytes or 0)
     memory = "memory not measured"
     if largest.memory_bytes:
-        memory = f"memory at most {numbers.memory(largest.memory_bytes)} in {largest.memory_of}"
-    node_hours = numbers.significant(sum(usage.node_hours for usage in used), 2)
+        memory = f"memory at most {units.memory(largest.memory_bytes)} in {largest.memory_of}"
+    node_hours = units.significant(sum(usage.node_hours for usage in used), 2)
     cpu_seconds = [usage.cpu_s for usage in used if usage.cpu_s]
     joules = [usage.energy_j for usage in used if usage.energy_j]
-    kilowatt_hours = numbers.significant(sum(joules) / 3.6e6, 2)
+    kilowatt_hours = units.significant(sum(joules) / 3.6e6, 2)
     return ", ".join(
         [
-            f"{node_hours} node-hours of {numbers.plural(len(used), 'job')}",
-            f"processor time {_sum(numbers.seconds(sum(cpu_seconds)), len(cpu_seconds), len(used))}",
+            f"{node_hours} node-hours of {units.plural(len(used), 'job')}",
+            f"processor time {_sum(units.seconds(sum(cpu_seconds)), len(cpu_seconds), len(used))}",
             memory,
             f"energy {_sum(f'{kilowatt_hours} kWh', len(joules), len(used))}",
         ]
@@ -117,7 +117,7 @@ def notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 
 
 def _rows(data: DataRecord) -> str:
-    return f"{numbers.count(data.train_rows)} train, {numbers.count(data.test_rows)} test"
+    return f"{units.count(data.train_rows)} train, {units.count(data.test_rows)} test"
 
 
 def _row(data: DataRecord) -> str:
@@ -134,9 +134,9 @@ def _input(runs: Sequence[RunRecord], steps: "pd.Series[float]") -> str:
         same = [run for run in decoded if len(run.ranks) == ranks]
         step = median(steps[run.point.folder] for run in same)
         without = median(map(_step_without_input, same))
-        share = numbers.percent(max(0.0, 1 - without / step))
+        share = units.percent(max(0.0, 1 - without / step))
         texts.append(
-            f"{numbers.ranks(ranks)}: a step takes {numbers.seconds(step)}, {numbers.seconds(without)} without input, "
+            f"{units.ranks(ranks)}: a step takes {units.seconds(step)}, {units.seconds(without)} without input, "
             f"so {share} of it is input"
         )
     return f"images decoded from files; {'; '.join(texts)}"
@@ -155,7 +155,10 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
     return facts(
         [
             ("Workload", f"{workload.name}, preset {workload.preset}"),
-            ("Parameters", distinct(f"{numbers.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items())),
+            (
+                "Parameters",
+                distinct(f"{units.count(n)} ({size / 1e6:.2f} MB)" for n, size in parameters.items()),
+            ),
             *conditions(workload),
             ("Seeds", _seeds(runs)),
             ("Note", _notes(runs)),
@@ -166,7 +169,7 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
 def _seeds(runs: Sequence[RunRecord]) -> str:
     """Return the seeds of initial weights and order where each repeat had its own."""
     seeds = {run.seed for run in runs if run.seed is not None and run.point.workload.seed is None}
-    return f"{numbers.span(min(seeds), max(seeds))}, each repeat its own on every rank count" if seeds else ""
+    return f"{units.span(min(seeds), max(seeds))}, each repeat its own on every rank count" if seeds else ""
 
 
 def _script_facts(script: UserScript, workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
@@ -175,8 +178,8 @@ def _script_facts(script: UserScript, workload: Workload, runs: Sequence[RunReco
         [
             ("Script", script.path.name),
             ("Arguments", shlex.join(script.arguments)),
-            ("Parameters", distinct(numbers.count(run.weights.parameters) for run in runs)),
-            ("Rows of a step", distinct(numbers.count(run.global_batch) for run in runs)),
+            ("Parameters", distinct(units.count(run.weights.parameters) for run in runs)),
+            ("Rows of a step", distinct(units.count(run.global_batch) for run in runs)),
             ("Batch size in the script", "of all ranks" if script.batch == OF_ALL_RANKS else "of each rank"),
             ("Synchronisation", workload.sync),
             ("Note", _notes(runs)),
@@ -197,9 +200,9 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
         [
             ("Machine", distinct(m.hostname for m in machines)),
             ("Placement", distinct((_placement(run) for run in runs), "; ")),
-            ("Processor", distinct(f"{m.cpu}, {numbers.plural(m.cores, 'core')}" for m in machines)),
+            ("Processor", distinct(f"{m.cpu}, {units.plural(m.cores, 'core')}" for m in machines)),
             ("Core to core", _core_ns(runs)),
-            ("Memory", distinct(numbers.memory(m.memory_bytes) for m in machines)),
+            ("Memory", distinct(units.memory(m.memory_bytes) for m in machines)),
             ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
             ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
             ("Energy", distinct(map(energy_words, runs), "; ")),
@@ -220,7 +223,7 @@ def _core_ns(runs: Sequence[RunRecord]) -> str:
     nanoseconds = sorted(round(ns) for run in runs for ns in run.core_ns if ns)
     if not nanoseconds:
         return ""
-    span = numbers.span(nanoseconds[0], nanoseconds[-1], "ns")
+    span = units.span(nanoseconds[0], nanoseconds[-1], "ns")
     return f"{span} there and back, before launches and behind them"
 
 
@@ -228,6 +231,6 @@ def _placement(run: RunRecord) -> str:
     """Return on which nodes the ranks of a launch were, and on how many cores each might run."""
     nodes = sorted({rank.node or rank.host for rank in run.ranks})
     cores = {len(rank.cores) for rank in run.ranks}
-    per_rank = numbers.span(min(cores), max(cores))
-    where = f"{numbers.plural(len(run.ranks), 'rank')} on {', '.join(nodes)}"
+    per_rank = units.span(min(cores), max(cores))
+    where = f"{units.plural(len(run.ranks), 'rank')} on {', '.join(nodes)}"
     return f"{where}, {per_rank} core{'' if per_rank == '1' else 's'} open to each"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.device_use import device_uses, with_device_use
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.report_times import IMAGES, has_report_time, report_times
 from harness.analysis.scaling import Scaling, scale
@@ -200,7 +200,7 @@ def page_sentence(loaded: Loaded, scaling: Scaling | None) -> str:
     if loaded.runs:
         return (
             f"No launch of {_subject(loaded)} is valid, so nothing is said about its scaling: "
-            f"{numbers.plural(len(loaded.runs), 'launch')} ended with times that do not count, mostly: "
+            f"{units.plural(len(loaded.runs), 'launch')} ended with times that do not count, mostly: "
             f"{main_reason(loaded.runs)}. The same command runs them again."
         )
     failed = len(loaded.failures) + len(loaded.damaged)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.prediction.extrapolation import Extrapolation
@@ -140,7 +140,7 @@ def _failures(loaded: Loaded) -> list[tuple[str, str]]:
     """Return the launches that failed, each with the last lines of its output."""
     failures = []
     for failure in loaded.failures:
-        launch = f"{numbers.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
-        end = f"exit code {failure.exit_code}, {numbers.moment(failure.ended)}"
+        launch = f"{units.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
+        end = f"exit code {failure.exit_code}, {units.moment(failure.ended)}"
         failures.append((f"{launch}: {failure.reason} ({end})", failure.tail))
     return failures

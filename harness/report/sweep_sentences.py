@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
@@ -37,13 +37,13 @@ def as_it_ran_only(scaling: Scaling) -> bool:
 def question(scaling: Scaling, workload: Workload) -> str:
     """Return what a sweep was run to find out."""
     last = last_point(scaling)
-    base = numbers.ranks(scaling.base.ranks)
+    base = units.ranks(scaling.base.ranks)
     name = subject(workload)
     if last is None:
         return f"How long does an epoch of {name} take on {base}?"
     if scaling.scaling == "weak":
-        return f"How much more of {name} do {numbers.ranks(last.ranks)} train in the time of {base}?"
-    return f"How much faster do {numbers.ranks(last.ranks)} train {name} than {base}?"
+        return f"How much more of {name} do {units.ranks(last.ranks)} train in the time of {base}?"
+    return f"How much faster do {units.ranks(last.ranks)} train {name} than {base}?"
 
 
 def last_point(scaling: Scaling) -> PointScaling | None:
@@ -74,8 +74,8 @@ def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extr
 def _headline_without_speedup(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extrapolation]) -> str:
     """Return how long the only comparable point takes, what is predicted from it, or why there is no speedup."""
     base = scaling.base
-    measured = f"{numbers.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
-    measured += f" in {numbers.seconds(base.seconds)}"
+    measured = f"{units.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
+    measured += f" in {units.seconds(base.seconds)}"
     if extrapolations:
         return f"{measured}, measured; {_furthest(extrapolations, scaling)}."
     missing = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
@@ -85,7 +85,7 @@ def _headline_without_speedup(scaling: Scaling, workload: Workload, extrapolatio
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
     """Return the speedup of a point in words, with its efficiency."""
     name = subject(workload)
-    base_ranks = numbers.ranks(scaling.base.ranks)
+    base_ranks = units.ranks(scaling.base.ranks)
     verb = _verb(last.ranks, "train")
     if workload.sync == "none":
         verb = f"without synchronisation {_verb(last.ranks, 'compute')}"
@@ -93,14 +93,14 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
         speedup = f"{name} on {last.ideal:g} times the rows of {base_ranks} at {last.speedup:.2f} times the rate"
     else:
         speedup = f"{name} {last.speedup:.2f} times as fast as {base_ranks}"
-    return f"{numbers.ranks(last.ranks)} {verb} {speedup} (efficiency {numbers.percent(last.efficiency)})"
+    return f"{units.ranks(last.ranks)} {verb} {speedup} (efficiency {units.percent(last.efficiency)})"
 
 
 def _certainty(last: PointScaling, scaling: Scaling) -> str:
     """Return the interval of the headline's speedup, or why there is none, and what it rests on."""
     sample = f"{_sample(last, scaling)}{_left_out(last, scaling.base)}"
     if last.speedup_interval:
-        return f"95 % interval {numbers.ratio_span(last.speedup_interval)}, {sample}"
+        return f"95 % interval {units.ratio_span(last.speedup_interval)}, {sample}"
     reason = "too few for an interval"
     if last.other_session:
         reason = "measured more than an hour apart, so no interval: the same command with REPEATS=, in one go, "
@@ -111,11 +111,11 @@ def _certainty(last: PointScaling, scaling: Scaling) -> str:
 def _sample(last: PointScaling, scaling: Scaling) -> str:
     """Return how many launches or blocks of turns the speedup is of."""
     if last.blocks:
-        blocks = f"{numbers.plural(last.blocks, 'block')} in turns"
+        blocks = f"{units.plural(last.blocks, 'block')} in turns"
         if as_it_ran_only(scaling):
             return f"{blocks}, as they ran: other work met nearly every round"
         return f"{blocks}, on undisturbed cores" if ran_apart(last) else blocks
-    launches = numbers.plural(last.launches, "launch")
+    launches = units.plural(last.launches, "launch")
     if last.launches == scaling.base.launches:
         return f"{launches} each"
     return f"{launches} against {scaling.base.launches}"
@@ -125,7 +125,7 @@ def _left_out(last: PointScaling, base: PointScaling) -> str:
     excluded = last.excluded + base.excluded
     if not excluded:
         return ""
-    launches = numbers.plural(excluded + last.launches + base.launches, "launch")
+    launches = units.plural(excluded + last.launches + base.launches, "launch")
     return f" ({excluded} of {launches} invalid and left out)"
 
 
@@ -145,7 +145,7 @@ def _outside(value: float, interval: Interval | None) -> bool:
 
 def ran_words(point: PointScaling) -> str:
     """Return the speedup as it ran and its interval: ``1.55 (1.50 to 1.60)``."""
-    interval = f" ({numbers.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
+    interval = f" ({units.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
     return f"{point.ran_speedup:.2f}{interval}"
 
 
@@ -155,19 +155,19 @@ def _furthest(extrapolations: Sequence[Extrapolation], scaling: Scaling) -> str:
     words = []
     for series in extrapolations:
         last = series.points[-1]
-        words.append(f"{numbers.ranks(last.ranks)} {series.where}: about {predicted_words(last)}{over}")
+        words.append(f"{units.ranks(last.ranks)} {series.where}: about {predicted_words(last)}{over}")
     return f"{'; '.join(words)}, predicted"
 
 
 def predicted_words(point: ExtrapolatedPoint) -> str:
     """Return a predicted speedup with its band, in as many digits as it has: ``4.9 (4.4 to 5.3)``."""
-    return f"{numbers.significant(point.speedup, 2)} ({band_words(point)})"
+    return f"{units.significant(point.speedup, 2)} ({band_words(point)})"
 
 
 def band_words(point: ExtrapolatedPoint) -> str:
     """Return the band of a predicted speedup: ``4.4 to 5.3``."""
     band = point.speedup_interval
-    return f"{numbers.significant(band.low, 2)} to {numbers.significant(band.high, 2)}"
+    return f"{units.significant(band.low, 2)} to {units.significant(band.high, 2)}"
 
 
 def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
@@ -178,13 +178,13 @@ def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float
     target = target_of(scaling, targets)
     if target is None or goal is None:
         return ""
-    level = f"{numbers.percent(goal, 1)} test accuracy"
+    level = f"{units.percent(goal, 1)} test accuracy"
     if target.speedup is None:
-        reached = f"{target.reached} of {numbers.plural(target.launches, 'launch')}"
-        return f"No speedup to equal accuracy: {reached} on {numbers.ranks(target.ranks)} reach {level}."
-    doubt = f", 95 % interval {numbers.ratio_span(target.interval)}" if target.interval else ""
-    ranks = f"{numbers.ranks(target.ranks)} {'are' if target.ranks > 1 else 'is'}"
-    base = numbers.ranks(scaling.base.ranks)
+        reached = f"{target.reached} of {units.plural(target.launches, 'launch')}"
+        return f"No speedup to equal accuracy: {reached} on {units.ranks(target.ranks)} reach {level}."
+    doubt = f", 95 % interval {units.ratio_span(target.interval)}" if target.interval else ""
+    ranks = f"{units.ranks(target.ranks)} {'are' if target.ranks > 1 else 'is'}"
+    base = units.ranks(scaling.base.ranks)
     return f"To {level} {ranks} {target.speedup:.2f} times as fast as {base}{doubt}."
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report.answer import Cell, Table
@@ -32,20 +32,20 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequen
         rows.append(
             (
                 ranks if point.nodes == point.ranks else f"{ranks} on {point.nodes} nodes",
-                numbers.seconds(point.seconds),
-                numbers.significant(point.speedup),
-                numbers.ratio_span(point.speedup_interval),
-                numbers.percent(point.efficiency),
-                *([numbers.significant(point.ran_speedup)] if in_turns else []),
-                numbers.percent(float(accuracy[point.layout]), 2),
+                units.seconds(point.seconds),
+                units.significant(point.speedup),
+                units.ratio_span(point.speedup_interval),
+                units.percent(point.efficiency),
+                *([units.significant(point.ran_speedup)] if in_turns else []),
+                units.percent(float(accuracy[point.layout]), 2),
                 str(point.launches),
-                *[numbers.NONE] * len(extrapolations),
+                *[units.NONE] * len(extrapolations),
             )
         )
     measured = 6 if in_turns else 5  # columns that a predicted point leaves empty
     for count, points in _by_ranks(extrapolations):
-        words = (predicted_words(point) if point else numbers.NONE for point in points)
-        rows.append((str(count), *[numbers.NONE] * measured, "0", *words))
+        words = (predicted_words(point) if point else units.NONE for point in points)
+        rows.append((str(count), *[units.NONE] * measured, "0", *words))
     as_it_ran = ("Speedup as it ran",) if in_turns else ()
     headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
     predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in extrapolations)
@@ -72,7 +72,7 @@ def scaling_table(scaling: Scaling, names: Names, note: str, extrapolations: Seq
             "Ranks",
             "Layout",
             "Launches",
-            f"{speedup_label(scaling)}\nover {numbers.ranks(scaling.base.ranks)}",
+            f"{speedup_label(scaling)}\nover {units.ranks(scaling.base.ranks)}",
             "Efficiency",
             *(f"Predicted\n{series.where}" for series in extrapolations),
             "Epoch time",
@@ -94,8 +94,8 @@ def _scaling_row(point: PointScaling, scaling: Scaling, layout: str, predicted_c
     """Return the cells of a measured point, without its remarks."""
     is_in_turns = scaling.base.ran_seconds is not None
     remarks = [f"+ {point.excluded} invalid"] if point.excluded else []
-    remarks += [numbers.plural(point.outliers, "outlier")] if point.outliers else []
-    within = f"({numbers.percent(point.within, 1)})"
+    remarks += [units.plural(point.outliers, "outlier")] if point.outliers else []
+    within = f"({units.percent(point.within, 1)})"
     return [
         str(point.ranks),
         layout,
@@ -105,9 +105,9 @@ def _scaling_row(point: PointScaling, scaling: Scaling, layout: str, predicted_c
         seconds_cell(point.seconds, point.seconds_interval),
         *(_as_it_ran(point, scaling.base) if is_in_turns else ()),
         seconds_cell(point.step_seconds, point.step_interval),
-        Cell(text=numbers.significant(point.rows_per_second), value=point.rows_per_second),
-        Cell(text=numbers.count(point.global_batch), value=point.global_batch),
-        Cell(text=numbers.percent(point.between, 1), note=within, value=point.between or 0),
+        Cell(text=units.significant(point.rows_per_second), value=point.rows_per_second),
+        Cell(text=units.count(point.global_batch), value=point.global_batch),
+        Cell(text=units.percent(point.between, 1), note=within, value=point.between or 0),
     ]
 
 
@@ -177,9 +177,9 @@ def unequal_cores(scaling: Scaling) -> str:
     if excess is None:
         return ""
     low = f"{100 * (excess.mean - excess.reach):.1f}"
-    span = f"{low} to {numbers.percent(excess.mean + excess.reach, 1)}"
+    span = f"{low} to {units.percent(excess.mean + excess.reach, 1)}"
     return (
-        f"Cores of unequal speed: {numbers.percent(excess.mean, 1)} ({span}), by which one rank takes longer on its "
+        f"Cores of unequal speed: {units.percent(excess.mean, 1)} ({span}), by which one rank takes longer on its "
         "slowest core than on its cores on average; ranks in step wait for that core, so it is part of the above. "
     )
 
@@ -191,9 +191,9 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
         total = sum(row[part.column] for part in parts)
         cells = [
             Cell(
-                text=numbers.seconds(row[part.column]),
+                text=units.seconds(row[part.column]),
                 value=row[part.column],
-                note=numbers.percent(row[part.column] / total) if total > 0 else "",
+                note=units.percent(row[part.column] / total) if total > 0 else "",
             )
             for part in parts
         ]
@@ -212,7 +212,7 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
         rows=[
             (
                 finding.cause,
-                *([finding.overhead or numbers.NONE] if overheads else []),
+                *([finding.overhead or units.NONE] if overheads else []),
                 percent_cell(finding.cost, 1),
                 Cell(text=f"{finding.launches} of {finding.of}", value=finding.launches),
                 finding.evidence,
@@ -243,7 +243,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
                 Cell(text=name, link=f"{folder}/{name}", mark=f"run-{name}", tone="" if row["valid"] else "invalid"),
                 str(row["ranks"]),
                 str(row["repeat"] + 1),
-                numbers.moment(row["started"]),
+                units.moment(row["started"]),
                 *([seconds_cell(row["seconds"])] if in_turns else []),
                 seconds_cell(row["recorded_seconds"]),
                 percent_cell(row["sync_seconds"] / row["seconds"]),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.report.answer import Fact
 from harness.report.figures import SweepView
@@ -29,44 +29,44 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
 
 def _epoch_time(scaling: Scaling) -> Fact:
     base = scaling.base
-    detail = f"{numbers.ranks(base.ranks)}, median of {numbers.plural(base.launches, 'launch')}"
-    return Fact(name="Epoch time", value=numbers.seconds(base.seconds), detail=detail)
+    detail = f"{units.ranks(base.ranks)}, median of {units.plural(base.launches, 'launch')}"
+    return Fact(name="Epoch time", value=units.seconds(base.seconds), detail=detail)
 
 
 def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
     interval = _no_interval(last, scaling)
     if last.speedup_interval:
-        interval = _INTERVAL + numbers.ratio_span(last.speedup_interval)
-    detail = f"{numbers.ranks(last.ranks)} over {numbers.ranks(scaling.base.ranks)}; {interval}"
+        interval = _INTERVAL + units.ratio_span(last.speedup_interval)
+    detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
     return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
 
 
 def _efficiency(last: PointScaling, scaling: Scaling) -> Fact:
     interval = _no_interval(last, scaling)
     if last.efficiency_interval:
-        interval = _INTERVAL + numbers.percent_span(last.efficiency_interval)
-    return Fact(name="Efficiency", value=numbers.percent(last.efficiency), detail=interval)
+        interval = _INTERVAL + units.percent_span(last.efficiency_interval)
+    return Fact(name="Efficiency", value=units.percent(last.efficiency), detail=interval)
 
 
 def _no_interval(last: PointScaling, scaling: Scaling) -> str:
     if last.other_session:
         return "no interval: launched in another session than the base"
-    return f"no interval: {numbers.plural(needed_launches(scaling), 'launch')} too few"
+    return f"no interval: {units.plural(needed_launches(scaling), 'launch')} too few"
 
 
 def _speedup_to_accuracy(view: SweepView) -> Iterator[Fact]:
     target = target_of(view.scaling, view.targets)
     if target is None or view.goal is None:
         return
-    goal = f"to {numbers.percent(view.goal, 1)} test accuracy"
-    reached = f"reached by {target.reached} of {numbers.plural(target.launches, 'launch')}"
+    goal = f"to {units.percent(view.goal, 1)} test accuracy"
+    reached = f"reached by {target.reached} of {units.plural(target.launches, 'launch')}"
     value = "none"
     detail = f"{goal}, {reached}"
     if target.speedup is not None:
         value = f"{target.speedup:.2f}"
         interval = f"no interval; {reached}"
         if target.interval:
-            interval = _INTERVAL + numbers.ratio_span(target.interval)
+            interval = _INTERVAL + units.ratio_span(target.interval)
         detail = f"{goal}; {interval}"
     yield Fact(name="Speedup to equal accuracy", value=value, detail=detail)
 
@@ -78,9 +78,9 @@ def _largest_overhead(view: SweepView) -> Fact:
         return Fact(name="Largest overhead", value="none", detail="no part takes 1 % more than its ideal share")
     interval = ""
     if largest.speedup_interval:
-        interval = f", {_INTERVAL}{numbers.ratio_span(largest.speedup_interval)}"
+        interval = f", {_INTERVAL}{units.ratio_span(largest.speedup_interval)}"
     detail = (
-        f"{numbers.percent(largest.fraction)} of the epoch at {numbers.ranks(point.ranks)}; "
+        f"{units.percent(largest.fraction)} of the epoch at {units.ranks(point.ranks)}; "
         f"without it the speedup would be at most about {largest.speedup_without:.2f}{interval}"
     )
     return Fact(name="Largest overhead", value=largest.cause.name, detail=detail)
@@ -92,18 +92,18 @@ def _accuracy(view: SweepView) -> Iterator[Fact]:
         return
     fewest = rows[0]
     most = rows[-1]
-    detail = f"{numbers.ranks(most['ranks'])}, after {numbers.plural(int(most['epochs']), 'epoch')}"
+    detail = f"{units.ranks(most['ranks'])}, after {units.plural(int(most['epochs']), 'epoch')}"
     if len(rows) > 1:
-        detail += f"; {numbers.ranks(fewest['ranks'])}: {numbers.percent(fewest['test_accuracy'], 2)}"
-    yield Fact(name="Test accuracy", value=numbers.percent(most["test_accuracy"], 2), detail=detail)
+        detail += f"; {units.ranks(fewest['ranks'])}: {units.percent(fewest['test_accuracy'], 2)}"
+    yield Fact(name="Test accuracy", value=units.percent(most["test_accuracy"], 2), detail=detail)
 
 
 def _launches(view: SweepView) -> Fact:
     invalid = sum(bool(run.invalid) for run in view.runs)
     outliers = sum(point.outliers for point in view.scaling.points)
-    detail = f"{numbers.span(*view.scaling.repeats)} per point"
+    detail = f"{units.span(*view.scaling.repeats)} per point"
     if invalid:
-        detail += f"; {numbers.plural(invalid, 'launch')} invalid and excluded"
+        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
     if outliers:
-        detail += f"; {numbers.plural(outliers, 'outlier')}, counted and marked"
-    return Fact(name="Valid launches", value=numbers.count(len(view.runs) - invalid), detail=detail)
+        detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
+    return Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)

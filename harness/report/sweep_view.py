@@ -3,7 +3,7 @@
 import pandas as pd
 
 from harness.analysis.accuracy_times import TimeToAccuracy, default_accuracy, speedups_to_accuracy, times_to_accuracy
-from harness.analysis.frames import curve_frame, final_frame
+from harness.analysis.launch_frames import curve_frame, final_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis import numbers
-from harness.analysis.frames import launch_frame
+from harness.analysis import units
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.report.answer import Banner, distinct
 from harness.report.run_words import partial
-from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord
+from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
     "trained in turns beside other work: times on undisturbed cores leave out the rounds that it met, times as they "
@@ -175,18 +175,18 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
     if scaling:  # more speedup than ranks, beyond what the launches' scatter explains
         doubtful = [point for point in scaling.others if point.efficiency and point.efficiency > DOUBTFUL]
     if doubtful and scaling:
-        names = distinct(f"{numbers.ranks(point.ranks)} ({numbers.percent(point.efficiency)})" for point in doubtful)
+        names = distinct(f"{units.ranks(point.ranks)} ({units.percent(point.efficiency)})" for point in doubtful)
         yield (
             f"Efficiency far above 100 % on {names}, more than caches explain: the launches on "
-            f"{numbers.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
+            f"{units.ranks(scaling.base.ranks)} were slowed by something else. Measure them again."
         )
     invalid = sum(bool(run.invalid) for run in loaded.runs)
     if 0 < invalid < len(loaded.runs):
-        launches = numbers.plural(len(loaded.runs), "launch")
+        launches = units.plural(len(loaded.runs), "launch")
         yield f"{invalid} of {launches} are invalid and left out, mostly: {main_reason(loaded.runs)}."
     if loaded.other_code:
         yield (
-            f"{numbers.plural(loaded.other_code, 'launch')} of this sweep ran a different code version than the last "
+            f"{units.plural(loaded.other_code, 'launch')} of this sweep ran a different code version than the last "
             "command's (of the harness, the script or MODEL, TensorFlow, Keras or MPI) and are left out: `harness "
             "history` and `harness check` compare them."
         )

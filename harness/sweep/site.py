@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.base.current_user import base_folder
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, resource
-from harness.base.user import base_folder
 from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")

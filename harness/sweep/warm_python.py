@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import ONE_THREAD
-from harness.sweep import warm
+from harness.sweep import fork_server
 
 _WARM_S = 120
 
@@ -29,13 +29,13 @@ def warm_python(folder: Path) -> Iterator[str]:
     """
     program = folder / "python"
     address = folder / "warm"
-    client = shlex.join([sys.executable, "-S", warm.__file__, str(address)])
+    client = shlex.join([sys.executable, "-S", fork_server.__file__, str(address)])
     write_atomic(program, f'#!/bin/sh\nexec {client} "$@"\n')
     program.chmod(0o755)
     environment = os.environ | ONE_THREAD | {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
     with (folder / "warm.log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, warm.__file__, "--serve", str(address), str(program)],
+            [sys.executable, fork_server.__file__, "--serve", str(address), str(program)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

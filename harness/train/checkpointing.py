@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
-from harness.schema.note import Note, NoteCode
 from harness.schema.record import Segment, encode
+from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.sync import find_policy
 from harness.schema.workload import parse_interval

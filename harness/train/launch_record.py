@@ -30,7 +30,6 @@ from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
 from harness.schema.energy import DeviceEnergy
 from harness.schema.message_cost import Algorithm
-from harness.schema.note import Note, NoteCode
 from harness.schema.record import (
     SCHEMA,
     EpochRecord,
@@ -43,6 +42,7 @@ from harness.schema.record import (
     WeightsRecord,
     encode,
 )
+from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import LaunchFolder
 from harness.train.replica import Replica

@@ -19,7 +19,7 @@ from harness.comm.replicas import broadcast_weights
 from harness.comm.selection import select
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
-from harness.models.ranks import BatchPart, divide_randomness, normalisations, row_means, synchronise
+from harness.models.global_batch_layers import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.sweep import Point
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.schema.workload import OPTIMIZERS, Workload, survives

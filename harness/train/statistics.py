@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.world import World
-from harness.models.ranks import normalisations
+from harness.models.global_batch_layers import normalisations
 
 
 def own_statistics(model: keras.Model) -> tuple[keras.Variable, ...]:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from harness.comm.policies import Synchroniser
 from harness.comm.turn_pass import pass_turn
-from harness.models.ranks import BatchPart
+from harness.models.global_batch_layers import BatchPart
 from harness.train.flop_count import StepFlops
 from harness.train.optimizer import update
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from harness.base.current_user import home_folder
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.processes import run_program
-from harness.base.user import home_folder
 from harness.transparent.crossing_renames import CrossingRenames
 from harness.transparent.private_tree import PrivateTree, TreePlaces
 

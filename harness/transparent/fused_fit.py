@@ -19,7 +19,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.turns import clock
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.fused_arrays import FusedArrays
 from harness.transparent.fused_pace import AgreedSteps, StepPace
 from harness.transparent.fused_steps import Body, FusedSteps

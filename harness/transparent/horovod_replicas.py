@@ -1,7 +1,7 @@
 """The comparison of the replicas that a script has trained by Horovod's words."""
 
 from harness.base.errors import SharedError
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.runtime import Runtime
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
 from harness.base.turns import current_turns
-from harness.schema.note import Note
+from harness.schema.record_notes import Note
 from harness.transparent.children import child_seed
 from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
 

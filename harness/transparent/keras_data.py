@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.errors import UserError
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.fused_arrays import FusedArrays, all_dense, array_sources, row_orders
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows

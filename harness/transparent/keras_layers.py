@@ -15,8 +15,8 @@ from keras.src.losses.loss import Loss
 from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.trainers.compile_utils import CompileLoss
 
-from harness.models.ranks import batch_moments
-from harness.schema.note import Note, NoteCode
+from harness.models.global_batch_layers import batch_moments
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.runtime import Runtime, switched_on
 

@@ -12,7 +12,7 @@ from keras.src import backend
 from keras.src.metrics.metric import Metric
 from keras.src.trainers.trainer import Trainer
 
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import is_keras_object, mixes_rows, rows_of_all_ranks
 from harness.transparent.patch import put, replace

@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import UserError
 from harness.comm.world import abort
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.batch_coupling import MIXED
 from harness.transparent.collectives import Scalars
 from harness.transparent.fused_fit import Fusion

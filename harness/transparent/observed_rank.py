@@ -22,7 +22,7 @@ import numpy as np
 
 from harness.base.errors import UserError
 from harness.comm.world import World, abort
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.file_mechanism import WITNESS
 from harness.transparent.observations import Observation, compared
 from harness.transparent.patch import script_place

@@ -25,7 +25,7 @@ _SHARED = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/lost+found", "/boo
 _VIRTUAL = frozenset(("autofs", "cgroup", "cgroup2", "devpts", "devtmpfs", "nsfs", "proc", "sysfs"))
 _DEEP = 8  # levels of folders
 PLAIN_PYTHON = "HARNESS_PLAIN_PYTHON"
-"""Environment variable: the Python that starts anew what a forked one (`harness.sweep.warm`) would have forked."""
+"""Environment variable: the Python that starts anew what one of `harness.sweep.fork_server` would have forked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from harness.base.current_user import settle_home
 from harness.base.errors import SharedError, UserError
-from harness.base.user import settle_home
 from harness.transparent import file_mechanism
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 

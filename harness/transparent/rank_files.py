@@ -18,9 +18,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.base.current_user import home_folder
 from harness.base.files import cache_folder
 from harness.base.scratch import HeldFolder
-from harness.base.user import home_folder
 from harness.transparent.checkpoints import compare_backups
 from harness.transparent.patch import HorovodScript, replace, wrapped
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sync import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop

@@ -30,8 +30,8 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
-from harness.schema.note import Note
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
+from harness.schema.record_notes import Note
 from harness.schema.sweep import Point
 from harness.train.launch_record import apart, disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns

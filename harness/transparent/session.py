@@ -19,7 +19,7 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep import Point
 from harness.schema.sync import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children

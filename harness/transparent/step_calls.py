@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, as_tensors, rows_in
 from harness.transparent.dataset_loop import DatasetLoop

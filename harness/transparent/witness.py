@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.observations import Observation, measures
 from harness.transparent.patch import script_lines
 

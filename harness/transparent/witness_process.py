@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from harness.schema.note import Note
+from harness.schema.record_notes import Note
 from harness.transparent.observations import Observation
 from harness.transparent.run_settings import INPUT
 from harness.transparent.witness import NUDGES, PeerRank

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError

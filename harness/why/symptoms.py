@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
 from harness.base.errors import SEPARATE_WORLDS
-from harness.schema.note import NoteCode
 from harness.schema.record import RunRecord
+from harness.schema.record_notes import NoteCode
 from harness.schema.sweep import Failure
-from harness.why.case import Case
 from harness.why.delays import irregular_delays, regular_delays
+from harness.why.diagnosed_launch import Case
 
 Array = NDArray[np.float64]
 _CONTENDED = 0.25  # of their time: TensorFlow's own threads wait 8 to 12 % for each other on a quiet core
@@ -52,7 +52,7 @@ def oversubscribed(case: Case) -> Symptom | None:
         cores = {core for rank in ranks for core in rank.cores}
         needed = sum(rank.threads for rank in ranks)
         if len(cores) < needed:
-            text = f"{numbers.plural(len(ranks), 'rank')} on {host} need {needed} cores and may run on {len(cores)}."
+            text = f"{units.plural(len(ranks), 'rank')} on {host} need {needed} cores and may run on {len(cores)}."
             return Symptom(text=text, cost=_waiting(case), who=host)
     return None
 
@@ -84,7 +84,7 @@ def contending_threads(case: Case) -> Symptom | None:
         if name.endswith(("_NUM_THREADS", "_PARALLELISM_THREADS")) and value.isdecimal() and int(value) > most
     ]
     settings = f" ({', '.join(too_many)})" if too_many else ""
-    text = f"Threads of the ranks wait {numbers.percent(waiting)} of their time for a core that no other program has"
+    text = f"Threads of the ranks wait {units.percent(waiting)} of their time for a core that no other program has"
     return Symptom(text=f"{text}{settings}.", cost=waiting)
 
 
@@ -95,7 +95,7 @@ def other_programs(case: Case) -> Symptom | None:
     if max(waits) <= MOST_QUEUED:
         return None
     rank = int(np.argmax(waits))
-    text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {numbers.percent(waits[rank])} of its time."
+    text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {units.percent(waits[rank])} of its time."
     return Symptom(text=text, cost=max(waits))
 
 
@@ -104,7 +104,7 @@ def stolen(case: Case) -> Symptom | None:
     share = max(rank.stolen_share for rank in case.run.ranks)
     if share < _STOLEN:
         return None
-    return Symptom(text=f"The hypervisor gave {numbers.percent(share, 1)} of the cores' time to others.", cost=share)
+    return Symptom(text=f"The hypervisor gave {units.percent(share, 1)} of the cores' time to others.", cost=share)
 
 
 def small_segments(case: Case) -> Symptom | None:
@@ -186,7 +186,7 @@ def one_slow_rank(case: Case) -> Symptom | None:
         return None
     text = (
         f"Rank {slow.rank} of {slow.ranks} on {slow.host} is slow: it computed {slow.ratio:.2f} times as long as "
-        f"the others, which waited for it {numbers.percent(slow.waited)} of an epoch."
+        f"the others, which waited for it {units.percent(slow.waited)} of an epoch."
     )
     return Symptom(text=text, cost=skew_causes.get("rank", case.skew), who=f"{slow.rank}/{slow.ranks}")
 
@@ -202,7 +202,7 @@ def tuner(case: Case) -> Symptom | None:
     cost = early_seconds / case.total
     if cost < _LEAST_COST or early_seconds < 0.5 * all_seconds:
         return None
-    share = numbers.percent(early_seconds / all_seconds)
+    share = units.percent(early_seconds / all_seconds)
     text = f"{share} of the waiting for rows is in the first tenth of each epoch's steps."
     return Symptom(text=text, cost=cost)
 
@@ -211,7 +211,7 @@ def input_bound(case: Case) -> Symptom | None:
     """Ranks wait for rows."""
     if case.input < _INPUT:
         return None
-    return Symptom(text=f"Ranks wait for rows {numbers.percent(case.input)} of an epoch.", cost=case.input)
+    return Symptom(text=f"Ranks wait for rows {units.percent(case.input)} of an epoch.", cost=case.input)
 
 
 def little_work(case: Case) -> Symptom | None:
@@ -220,11 +220,11 @@ def little_work(case: Case) -> Symptom | None:
         return None
     steps = sum(epoch.steps for epoch in case.run.epochs)
     step_seconds = case.total / steps
-    wire = numbers.seconds(case.wire * step_seconds)
-    computing = numbers.seconds((1 - case.wire - case.skew) * step_seconds)
+    wire = units.seconds(case.wire * step_seconds)
+    computing = units.seconds((1 - case.wire - case.skew) * step_seconds)
     batch = [rank.batch for rank in case.run.ranks]
-    rows = numbers.span(min(batch), max(batch))
-    size = numbers.memory(case.run.weights.bytes)
+    rows = units.span(min(batch), max(batch))
+    size = units.memory(case.run.weights.bytes)
     text = f"A step computes {computing} on {rows} rows a rank and reduces {size} in {wire}."
     return Symptom(text=text, cost=case.wire)
 
@@ -258,7 +258,7 @@ def slowing_down(case: Case) -> Symptom | None:
         return None
     governor = case.run.provenance.system.get("frequency governor", "")
     reason = f" The governor of the frequency is {governor}." if governor else ""
-    text = f"Computation of an epoch grew by {numbers.percent(ratio - 1)} from the first third to the last.{reason}"
+    text = f"Computation of an epoch grew by {units.percent(ratio - 1)} from the first third to the last.{reason}"
     return Symptom(text=text, cost=float(1 - np.median(first) * len(computed) / computed.sum()))
 
 
@@ -271,8 +271,8 @@ def unsure_clocks(case: Case) -> Symptom | None:
     if drift <= 1e-4 and (error <= 0 or error < 0.5 * call_seconds):
         return None
     text = (
-        f"Clocks of the hosts may be off by {numbers.seconds(error)} and drift by {1e6 * drift:.0f} µs a second, a "
-        f"call takes {numbers.seconds(call_seconds)}: who waited for whom is uncertain."
+        f"Clocks of the hosts may be off by {units.seconds(error)} and drift by {1e6 * drift:.0f} µs a second, a "
+        f"call takes {units.seconds(call_seconds)}: who waited for whom is uncertain."
     )
     return Symptom(text=text)
 
@@ -293,9 +293,9 @@ def worse_learning(case: Case) -> Symptom | None:
     scaling = "scaled with the ranks" if run.point.workload.rate_scaling == "linear" else "not scaled"
     text = (
         f"With {run.global_batch / base.global_batch:g} times the global batch and the learning rate {scaling} the "
-        f"training loss ends at {numbers.significant(scores['loss'])} instead of "
-        f"{numbers.significant(base_scores['loss'])}, test accuracy at {numbers.percent(scores['accuracy'], 1)} "
-        f"instead of {numbers.percent(base_scores['accuracy'], 1)}."
+        f"training loss ends at {units.significant(scores['loss'])} instead of "
+        f"{units.significant(base_scores['loss'])}, test accuracy at {units.percent(scores['accuracy'], 1)} "
+        f"instead of {units.percent(base_scores['accuracy'], 1)}."
     )
     return Symptom(text=text)
 
@@ -324,7 +324,7 @@ def rare_delays(case: Case) -> Symptom | None:
         return None
     when = f"every {delay.period} calls, so the program causes it" if delay.period else "irregularly, as interrupts are"
     text = (
-        f"Rank {delay.rank} of {ranks} on {case.run.ranks[delay.rank].host} comes {numbers.seconds(delay.seconds)} "
+        f"Rank {delay.rank} of {ranks} on {case.run.ranks[delay.rank].host} comes {units.seconds(delay.seconds)} "
         f"late to {delay.count} of {delay.calls} calls, {when}; all others wait for it."
     )
     return Symptom(text=text, cost=cost, who=f"{delay.rank}/{ranks}")

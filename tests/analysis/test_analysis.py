@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import frames
+from harness.analysis import launch_frames
 from harness.analysis.confidence_intervals import median_interval, ratio_interval
-from harness.analysis.frames import curve_frame, final_frame
+from harness.analysis.launch_frames import curve_frame, final_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame
@@ -227,8 +227,8 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     assert [run.point.repeat for run in loaded.runs] == [0] and loaded.study is not None
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
     assert loaded.runs[0].epochs == () and len(loaded.epochs) == 3  # a frame: records of 10,000 launches fill memory
-    assert frames.launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
-    with refused("analysis.frames.epoch_times", error=AssertionError):
+    assert launch_frames.launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
+    with refused("analysis.launch_frames.epoch_times", error=AssertionError):
         launch_frame(loaded.runs)
     text = "\n".join(loaded.damaged)
     assert len(loaded.damaged) == 8

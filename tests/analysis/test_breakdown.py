@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.frames import epoch_times
+from harness.analysis.launch_frames import epoch_times
 from harness.analysis.read_results import load_sweep
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.comm.host_clock import HostClock, Offset

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from harness.analysis.confidence_intervals import Interval, median_interval, percentiles, ratio_interval, resamples
-from harness.analysis.frames import between, outliers
+from harness.analysis.launch_frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.schema.record import RunRecord
 from tests.labs.factories import launch_frame, make_launch, make_point, make_run

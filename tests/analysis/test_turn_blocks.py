@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis.confidence_intervals import mean_over_blocks, ratio_over_blocks
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.analysis.turn_blocks import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.schema.note import NoteCode
 from harness.schema.record import read_run
+from harness.schema.record_notes import NoteCode
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused
 from tests.mpi.launch import result, run_ranks

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.frames import launch_frame
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.analysis.sweep_choice import choose_sweep

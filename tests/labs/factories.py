@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.analysis import frames
+from harness.analysis import launch_frames
 from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.data_record import DataRecord
 from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, RankRecord, RunRecord, WeightsRecord, encode
@@ -198,7 +198,9 @@ def write_report(folder: Path, reports: Path, **options: Any) -> Path:
 
 def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return the frame of the epochs that `runs` have."""
-    return frames.epoch_frame(runs, [frames.epoch_columns(run, frames.epoch_times(run)) for run in runs])
+    return launch_frames.epoch_frame(
+        runs, [launch_frames.epoch_columns(run, launch_frames.epoch_times(run)) for run in runs]
+    )
 
 
 def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
@@ -210,4 +212,4 @@ def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
 
 def launch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
     """Return the frame of launches that have their epochs."""
-    return frames.launch_frame(runs, epoch_frame(runs))
+    return launch_frames.launch_frame(runs, epoch_frame(runs))

@@ -19,7 +19,7 @@ from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parents[1]
-_WARM = ROOT / "harness" / "sweep" / "warm.py"
+_WARM = ROOT / "harness" / "sweep" / "fork_server.py"
 _CLIENT = """#!/bin/sh
 case "$1" in
 -c | *.py) exec '{python}' -S '{warm}' "{folder}/$(uname -n)" "$@" ;;
@@ -31,7 +31,7 @@ exec '{python}' "$@"
 
 @functools.cache
 def warm_python() -> str:
-    """Return a program to be called in place of Python, whose children have TensorFlow imported (`harness.sweep.warm`).
+    """Return a program to be called in place of Python; its children are forked by `harness.sweep.fork_server`.
 
     It ends with the session.
     """

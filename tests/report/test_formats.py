@@ -137,7 +137,7 @@ def test_caraml_has_what_the_scheduler_knows_of_the_job(tmp_path: Path) -> None:
 
 
 def lines_of(folder: Path) -> list[BenchmarkLine]:
-    from harness.analysis.frames import launch_frame
+    from harness.analysis.launch_frames import launch_frame
 
     loaded = load_sweep(folder)
     return list(sweep_exports(loaded, launch_frame(loaded.runs, loaded.epochs), None).lines)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.scaling import scale
 from harness.report import sweep_sentences
 from harness.report.publish import render_page
@@ -140,14 +140,14 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     [(0, "0 s"), (4.2e-5, "42.0 µs"), (0.3124, "312 ms"), (4.206, "4.21 s"), (125, "2 min 05 s"), (3840, "1 h 04 min")],
 )
 def test_seconds_are_told_in_a_fitting_unit(value: float, text: str) -> None:
-    assert numbers.seconds(value).replace("\u00a0", " ") == text
+    assert units.seconds(value).replace("\u00a0", " ") == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(12345.6, "12,346"), (0.012345, "0.0123"), (float("nan"), "–"), (1, "1.00")]
 )
 def test_significant_digits(value: float, text: str) -> None:
-    assert numbers.significant(value) == text
+    assert units.significant(value) == text
 
 
 def test_series_differ_in_more_than_colour() -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.numbers import significant
 from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
+from harness.analysis.units import significant
 from harness.cli.command_report import report_command
 from harness.probe import probing
 from harness.probe.measure import ProbeResult

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.policies import Synchroniser
-from harness.models.ranks import BatchPart
+from harness.models.global_batch_layers import BatchPart
 from harness.schema.presets import resolve
 from harness.schema.sync import Gradients, NoSync, SyncPolicy
 from harness.train.optimizer import build_optimizer

@@ -14,8 +14,8 @@ import pytest
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
-from harness.schema.note import NoteCode
 from harness.schema.record import decode, encode, read_run
+from harness.schema.record_notes import NoteCode
 from tests.hosts.lab import Lab, hosts, missing
 from tests.hosts.predictions import GBIT, Measured, emulated, score
 from tests.labs.caches import own_cache

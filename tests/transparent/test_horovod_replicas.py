@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError
 from harness.horovod import averaging
-from harness.schema.note import NoteCode
+from harness.schema.record_notes import NoteCode
 from harness.transparent.horovod_replicas import compare_replicas
 from tests.labs.alike_ranks import alike_runtime
 

@@ -9,7 +9,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from harness.base.errors import UserError
-from harness.schema.note import NoteCode
+from harness.schema.record_notes import NoteCode
 from harness.transparent.keras_data import (
     ArrayPartAdapter,
     _own_adapter,

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.losses.loss import Loss
 
-from harness.schema.note import NoteCode
+from harness.schema.record_notes import NoteCode
 from harness.transparent.keras_layers import Layers, along_rows, mixes_rows, of_rows, rows_of_all_ranks
 from tests.labs.alike_ranks import alike_runtime
 

@@ -4,7 +4,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_metrics import Metrics, _rows, _summed_states, needs_all_rows
 from tests.labs.alike_ranks import alike_runtime

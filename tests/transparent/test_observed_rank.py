@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.schema.note import NoteCode
+from harness.schema.record_notes import NoteCode
 from harness.transparent import observed_rank
 from harness.transparent.observations import Observation
 from harness.transparent.observed_rank import ObservedRank

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.runtime import in_dataset
 from tests.labs.alike_ranks import AlikeComm, alike_runtime

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from tests.mpi.launch import run_ranks, warm_python
 from tests.scripts.corpus import scripts
 from tests.scripts.corpus.__main__ import judge, run

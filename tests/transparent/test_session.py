@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.comm.world import World
-from harness.schema.note import NoteCode
+from harness.schema.record_notes import NoteCode
 from harness.transparent.file_mechanism import Mechanism, RankFiles
 from harness.transparent.patch import HorovodScript
 from harness.transparent.run_settings import RunSettings

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.cores import usable_cores
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.witness import Alone, NoWitness, PeerRank
 from tests.mpi.launch import PROGRAMS, run_ranks
 from tests.scripts.corpus import HEAD, scripts

@@ -11,7 +11,7 @@ from harness.report.compare_page import comparison_answer
 from harness.report.explain_page import explain_answer
 from harness.report.history_page import history_answer
 from harness.report.sweep_warnings import doubts, sweep_warnings
-from harness.schema.note import Note, NoteCode
+from harness.schema.record_notes import Note, NoteCode
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
     launch_frame,

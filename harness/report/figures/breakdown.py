@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.time_parts import PART_NAMES
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, rank_axes, svg
@@ -72,7 +72,7 @@ def _breakdown(view: SweepView, period: str, parts: Sequence[BarPart], title: st
     drawn = captions.drawn(len(view.parts), _MOST_BARS)
     spoken = []
     for _, row in bars.iterrows():
-        times = (f"{part.label} {numbers.seconds(float(row[part.column]))}" for part in visible(bars, parts))
+        times = (f"{part.label} {units.seconds(float(row[part.column]))}" for part in visible(bars, parts))
         spoken.append(f"{view.names[str(row['layout'])]}: {', '.join(times)}")
     return PageFigure(
         picture=svg.draw(

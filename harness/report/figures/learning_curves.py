@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
 from harness.report import captions
 from harness.report.answer import PageFigure
@@ -33,7 +33,7 @@ def _curves(view: SweepView, column: str, against: str) -> PageFigure:
     x = "trained_s" if against == "time" else "rows_seen"
     drawn = captions.drawn(view.curves["layout"].nunique(), _MOST_LINES)
     ranks = curves.drop_duplicates("layout").set_index("layout")["ranks"]
-    labels = {str(layout): numbers.ranks(int(count)) for layout, count in ranks.items()}
+    labels = {str(layout): units.ranks(int(count)) for layout, count in ranks.items()}
     if ranks.duplicated().any():
         labels = dict(view.names)
     return PageFigure(
@@ -93,10 +93,10 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: M
 
 def spoken_ends(curves: pd.DataFrame, column: str, names: Mapping[str, str]) -> str:
     """Return where the curves end to those who cannot see them."""
-    text = numbers.percent if column == "test_accuracy" else numbers.significant
+    text = units.percent if column == "test_accuracy" else units.significant
     last = curves[curves[column].notna()].drop_duplicates("layout", keep="last")
     return "At the end: " + "; ".join(
         f"{names[str(row['layout'])]} {text(float(row[column]), 2 if column == 'test_accuracy' else 3)} after "
-        f"{numbers.seconds(float(row['trained_s']))} of training"
+        f"{units.seconds(float(row['trained_s']))} of training"
         for _, row in last.iterrows()
     )

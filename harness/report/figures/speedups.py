@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from harness.analysis import numbers
+from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.base.own_matplotlib import Axes, ticker
@@ -20,12 +20,12 @@ _Bounds = Callable[[PointScaling | ExtrapolatedPoint], Interval | None]
 _PREDICTED = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
-    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, numbers.percent),
-    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval, numbers.seconds),
+    "efficiency": (lambda p: p.efficiency, lambda p: p.efficiency_interval, units.percent),
+    "seconds": (lambda p: p.seconds, lambda p: p.seconds_interval, units.seconds),
     "rows_per_second": (
         lambda p: p.rows_per_second,
         lambda p: p.rows_interval,
-        lambda value: f"{numbers.significant(value)} rows/s",
+        lambda value: f"{units.significant(value)} rows/s",
     ),
 }
 
@@ -37,12 +37,12 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
     subject = view.subject
     is_single = len(scaling.points) == 1 and not view.extrapolations
     name = speedup_label(scaling)
-    base = numbers.ranks(scaling.base.ranks)
+    base = units.ranks(scaling.base.ranks)
     if not is_single:
         text = f"{name} of {subject} over {base}. Dashed: ideal, the ratio of the ranks."
         yield _against_ranks(view, "speedup", f"Speedup of {subject} over {base}", name, text)
-        units = "cores" if _several_threads(scaling) else "ranks"
-        over = f"{name.lower()} over {base} divided by the ratio of the {units}"
+        noun = "cores" if _several_threads(scaling) else "ranks"
+        over = f"{name.lower()} over {base} divided by the ratio of the {noun}"
         text = f"Efficiency of {subject}: {over}. Dashed: ideal."
         yield _against_ranks(view, "efficiency", f"Parallel efficiency of {subject}", "Parallel efficiency", text)
     constant = "constant" if scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
@@ -126,14 +126,14 @@ def scaling_picture(
     for point in scaling.points:
         median = value(point)
         bounds = interval(point)
-        where = numbers.ranks(point.ranks)
-        where += f" of {numbers.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
+        where = units.ranks(point.ranks)
+        where += f" of {units.plural(point.threads, 'thread')}" if _several_threads(scaling) else ""
         span = f" ({words(bounds.low)} to {words(bounds.high)})" if bounds else ""
         spoken += [f"{where}: {words(median)}{span}"] if median is not None else []
     for series in extrapolations:
         last = series.points[-1]
         predicted = words(value(last) or 0.0)
-        spoken.append(f"predicted, not measured: {numbers.ranks(last.ranks)} {series.where} {predicted}")
+        spoken.append(f"predicted, not measured: {units.ranks(last.ranks)} {series.where} {predicted}")
     return svg.draw(
         name, shows, lambda axes: _paint(axes, column, scaling, launches, extrapolations), numbers="; ".join(spoken)
     )
@@ -211,7 +211,7 @@ def _value_axis(axes: Axes, column: str, scaling: Scaling, unit: str, *, logarit
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     if column == "rows_per_second":
         axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-    over = f"{speedup_label(scaling)} over {numbers.ranks(scaling.base.ranks)}"
+    over = f"{speedup_label(scaling)} over {units.ranks(scaling.base.ranks)}"
     labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training rows per second"}
     axes.set_ylabel(labels.get(column, over))
 

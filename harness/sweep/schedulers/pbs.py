@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.base.current_user import user_name
 from harness.base.errors import UserError
 from harness.base.processes import Reply
-from harness.base.user import user_name
 from harness.schema.job_usage import JobUsage
 from harness.schema.sweep import Layout
 from harness.sweep import launch_command, schedulers

@@ -1,7 +1,7 @@
 """Run scripts of the corpus alone and on ranks, and say which print the same: ``python -m tests.scripts.corpus``.
 
 On ranks each is a launch of its own, as ``harness run --batch global`` makes it. All take their TensorFlow from one
-process that has imported it (`harness.sweep.warm`). What has run in ``--folder`` is not run again unless the script has changed;
+process that has imported it (`harness.sweep.fork_server`). What has run in ``--folder`` is not run again unless the script has changed;
 ``results.tsv`` there has a line for each script and number of ranks.
 """
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.frames import EpochTimes, epoch_times
+from harness.analysis.launch_frames import EpochTimes, epoch_times
 from harness.analysis.sync_calls import Calls
 from harness.schema.record import RunRecord
 from harness.why.waiting import skew_shares

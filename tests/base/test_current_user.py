@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base import user
+from harness.base import current_user
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.sweep.site import known_sites
@@ -35,7 +35,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_without_a_home_there_are_folders_and_a_name(nobody: Path) -> None:
     own = nobody / f"mpi-tf-harness-{os.getuid()}"
-    assert user.home_folder() is None and user.user_name() == str(os.getuid())
+    assert current_user.home_folder() is None and current_user.user_name() == str(os.getuid())
     assert known_sites()
     assert cache_folder() == own and own.stat().st_mode & 0o777 == 0o700
     assert os.environ["HARNESS_CACHE_DIR"] == str(own)  # what is started from here has the same
@@ -59,8 +59,8 @@ def test_a_home_that_cannot_be_written_to(nobody: Path, monkeypatch: pytest.Monk
 
 
 def test_home_is_settled_once(nobody: Path) -> None:
-    user.settle_home()
-    assert user.home_folder() == nobody / f"mpi-tf-harness-{os.getuid()}" == Path(os.environ["HOME"])
+    current_user.settle_home()
+    assert current_user.home_folder() == nobody / f"mpi-tf-harness-{os.getuid()}" == Path(os.environ["HOME"])
     assert cache_folder() == Path.home() / ".cache" / "mpi-tf-harness"
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_others_prepared_is_refused(nobody: Path) -> None:
     own.rmdir()
     own.write_text("")
     with pytest.raises(UserError, match="HARNESS_CACHE_DIR"):
-        user.settle_home()
+        current_user.settle_home()
 
 
 def test_no_temporary_folder_either(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """A Python that has TensorFlow imported already: a server that forks one child for each program, and its client.
 
-``python -S warm.py SOCKET program.py arguments`` does what ``python program.py arguments`` does (``-m`` and ``-c``
-too), with the client's folder, environment, cores, output and signals, also as a rank under mpirun or a job of Slurm.
+``python -S fork_server.py SOCKET program.py arguments`` does what ``python program.py arguments`` does (``-m`` and
+``-c`` too), with the client's folder, environment, cores, output and signals, also as a rank under mpirun or Slurm.
 Most of a short launch's time is the import. `warm_python` starts the server once a session, and gives a program to be
 called in place of Python; whatever such a program starts as ``sys.executable`` is forked too.
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: three digits, a unit, no false precision."""
+"""Numbers with their units as text: three digits, no false precision."""
 
 import math
 from datetime import UTC, datetime
