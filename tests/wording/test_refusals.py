@@ -5,7 +5,8 @@ import re
 import pytest
 
 from harness.base.errors import unknown
-from tests.wording.refusals import TABLE, page, sentences
+from tests.labs.code_sentences import sentences
+from tests.wording.refusals import TABLE, page
 
 
 def test_the_sentences_are_those_of_the_table():
