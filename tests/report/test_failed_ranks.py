@@ -108,7 +108,7 @@ def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
     write_run(sweep, outlived())
     page = page_of(sweep, reports)
     worded(page, "report.failed_ranks._sentence", "1 launch", "3 ranks", "600 ms", "600 ms", "2 steps", "39 %")
-    worded(page, "report.failed_ranks._NOTICED_BY")
+    worded(page, "report.failed_ranks._NOTICED_BY", "process had ended")
     table = pd.read_csv(reports / "mnist-dnn/timeline-1.csv", comment="#")
     assert table["ranks"].tolist() == [4, 4, 2]
     assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])

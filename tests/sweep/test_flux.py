@@ -46,7 +46,7 @@ def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path)
     assert phases == ["running", "queued", "ended", "ended", "ended", "unknown"]
     assert [states[job].exit_code for job in ("1237", "1238")] == [0, 3]
     assert [states[job].forced for job in ("1236", "1237", "1238")] == [True, False, False]
-    worded(scheduler.explain(states["1237"]), "sweep.schedulers.flux.Scheduler.meaning")
+    worded(scheduler.explain(states["1237"]), "sweep.schedulers.flux.Scheduler.meaning", "no whole record")
     assert "TIMEOUT" in scheduler.explain(states["1236"])
     worded(scheduler.explain(states["9"]), "sweep.schedulers.Scheduler.explain")
     scheduler.cancel(["1234", "1235"])

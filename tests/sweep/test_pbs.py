@@ -219,7 +219,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     (folder,) = lab.results.iterdir()
     (entry,) = read_status(folder).entries
     worded(entry.detail, "sweep.outcome._keep_failure", 0)
-    worded(entry.detail, "sweep.pbs_answers._meaning")
+    worded(entry.detail, "sweep.pbs_answers._meaning", "finished", "no whole record")
 
 
 def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
@@ -246,8 +246,8 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     assert cancel_launches(folder) == (3, False)
     status = read_status(folder)
     assert (status.count("failed"), status.to_launch) == (3, 3)
-    worded(status.entries[0].detail, "sweep.outcome._keep_failure")
-    worded(status.entries[0].detail, "sweep.pbs_answers._meaning")
+    worded(status.entries[0].detail, "sweep.outcome._keep_failure", "not started")
+    worded(status.entries[0].detail, "sweep.pbs_answers._meaning", "without having run")
 
 
 def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(

@@ -61,8 +61,8 @@ def test_one_squeue_tells_every_job_for_what_it_is() -> None:
         "5": ("ended", 2, False),
     }
     explain = slurm.Scheduler.explain
-    worded(explain(states["4"]), "sweep.schedulers.slurm._MEANING", "(TIMEOUT)", "n[1-2]", "TimeLimit")
-    worded(explain(states["5"]), "sweep.schedulers.slurm._MEANING", "(FAILED)", "n3")
+    worded(explain(states["4"]), "sweep.schedulers.slurm._MEANING", "time limit (TIMEOUT)", "n[1-2]", "TimeLimit")
+    worded(explain(states["5"]), "sweep.schedulers.slurm._MEANING", "failed (FAILED)", "n3")
 
 
 def test_tasks_cancelled_before_they_started_are_found_under_their_arrays_number(scheduler: slurm.Scheduler) -> None:
