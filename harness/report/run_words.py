@@ -67,7 +67,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
 
 
 def core_hours(seconds: float) -> str:
-    """Return so many seconds of one core in words."""
+    """Return seconds of one core in words."""
     return f"{units.significant(seconds / 3600, 2)} core-hours"
 
 

@@ -53,7 +53,8 @@ def mpirun_words(
     threads: int | None = 1,
     oversubscribe: bool = False,
 ) -> tuple[str, ...]:
-    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, so many `per_node` of several.
+    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, `per_node` on each of several
+    nodes.
 
     Each is bound to `threads` cores, or with None to none, as are more ranks than there are cores (`oversubscribe`).
     """

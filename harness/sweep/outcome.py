@@ -97,7 +97,7 @@ def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSe
 
 
 def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool:
-    """Tell whether something was first seen less than so many seconds ago; by default it is now."""
+    """Return whether something was first seen less than a number of seconds ago; by default it is now."""
     return time.monotonic() - first_seen.setdefault(name, time.monotonic()) < seconds
 
 

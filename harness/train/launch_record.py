@@ -60,8 +60,7 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     the step was timed, 0 for the first steps of turns, which are not). Where sums overlap with the backward pass,
     entry_s is when the rank has all its gradients.
 
-    Raises:
-        UserError: the folder cannot be written or the disk is full; nothing is left behind.
+    Raises: UserError: the folder cannot be written or the disk is full; nothing is left.
     """
     import pyarrow as pa  # which no other rank needs
     import pyarrow.parquet as pq

@@ -1,6 +1,6 @@
 """Sentences that tests meet, by the function that has worded them and by the values that are set in.
 
-What a sentence says is held in tests/wording: ``refusals.txt`` there has the texts of every function that tests name.
+What a sentence says is held in tests/wording: ``sentences.txt`` there has the texts of every function that tests name.
 """
 
 import ast
@@ -41,9 +41,10 @@ def worded(text: object, function: str, *values: object) -> str:
 
 
 def count_worded(text: object, function: str) -> int:
-    """Return how often `text` has a sentence of `function` in it."""
+    """Return how often `text` has a sentence of `function` in it; a part of a sentence does not count beside it."""
     plain = " ".join(str(text).replace("\u00a0", " ").split())
-    return sum(len(re.findall(_pattern(form), plain)) for form in _forms(function))
+    forms = sorted(_forms(function), key=len, reverse=True)
+    return len(re.findall("|".join(map(_pattern, forms)), plain))
 
 
 def _forms(function: str) -> list[str]:
