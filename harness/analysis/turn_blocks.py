@@ -49,7 +49,7 @@ class BlockTimes:
         return times[launch]
 
     def has(self, launch: str) -> bool:
-        """Tell whether the block has times of `launch`."""
+        """Return whether the block has times of `launch`."""
         return launch in (self.undisturbed or self.as_it_ran)
 
 

@@ -125,7 +125,7 @@ def layout_words(layout: Layout, one_machine: bool) -> str:
 
 
 def on_one_machine(runs: Sequence[RunRecord]) -> bool:
-    """Tell whether all ranks of all `runs` were on one host."""
+    """Return whether all ranks of all `runs` were on one host."""
     return len({rank.node or rank.host for run in runs for rank in run.ranks}) == 1
 
 

@@ -54,7 +54,7 @@ def _shared(point: Point, shape: str) -> object:
 
 
 def takes_turns(point: Point) -> bool:
-    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, or share GPU or core."""
+    """Return whether ranks can wait for a turn: not those that outlive others, decode ahead, or share GPU or core."""
     workload = point.workload
     from_files = workload.input == "files" or (workload.input == "auto" and not point.data_id.startswith("synthetic"))
     decodes_ahead = workload.dataset == IMAGENET and from_files

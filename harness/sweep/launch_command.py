@@ -110,7 +110,7 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
 
 
 def can_survive(command: LaunchCommand) -> bool:
-    """Tell whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
+    """Return whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
     program = Path(command.words[0])
     return program.name == "mpirun" and mpi_family(program) == "openmpi"
 

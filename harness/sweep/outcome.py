@@ -87,7 +87,7 @@ def settle(folder: Path, running: Running, state: State, scheduler: Scheduler, s
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
-    """Tell whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
+    """Return whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
     if state.phase != "unknown":
         seen.missing.pop(running.job, None)
         return state.phase == "ended"
