@@ -125,7 +125,7 @@ def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_e
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
     found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
     assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
-    assert worded(notes[0], "sweep.job_plan.plan_turn_blocks") and "2" in notes[0].split()[:1]
+    worded(notes[0], "sweep.job_plan.plan_turn_blocks", "turns: 2 ", "GB")
 
 
 def test_what_cannot_wait_for_a_turn_is_launched_alone():
