@@ -53,8 +53,7 @@ def mpirun_words(
     threads: int | None = 1,
     oversubscribe: bool = False,
 ) -> tuple[str, ...]:
-    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, `per_node` on each of several
-    nodes.
+    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, `per_node` on each of the nodes.
 
     Each is bound to `threads` cores, or with None to none, as are more ranks than there are cores (`oversubscribe`).
     """
