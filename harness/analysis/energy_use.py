@@ -44,11 +44,12 @@ def energy_uses(runs: Sequence[RunRecord]) -> tuple[EnergyUse, ...]:
     """Return what the devices of `runs` used, by layout in the order of ranks, and kind; none without counters."""
     groups: dict[tuple[int, str, DeviceKind], list[list[DeviceEnergy]]] = {}
     for run in runs:
-        for kind in DeviceKind:
-            devices = [device for device in run.energy if device.is_gpu == (kind is DeviceKind.GPU)]
-            if devices:
-                key = (run.point.layout.ranks, str(run.point.layout), kind)
-                groups.setdefault(key, []).append(devices)
+        by_kind: dict[DeviceKind, list[DeviceEnergy]] = {}
+        for device in run.energy:
+            by_kind.setdefault(DeviceKind.GPU if device.is_gpu else DeviceKind.PROCESSOR, []).append(device)
+        for kind, devices in by_kind.items():
+            key = (run.point.layout.ranks, str(run.point.layout), kind)
+            groups.setdefault(key, []).append(devices)
     uses = []
     for (ranks, layout, kind), launches in sorted(groups.items(), key=lambda group: group[0][:2]):
         uses.append(_use(launches, layout=layout, ranks=ranks, kind=kind))

@@ -27,7 +27,7 @@ def machine_words(machine: Machine) -> str:
 
 
 def machines_words(machines: Iterable[Machine]) -> str:
-    """Return several launches' machines in one line each; one whose launches had several numbers of GPUs stands once."""
+    """Return several launches' machines, each once, also one whose launches had different numbers of GPUs."""
     counts: dict[str, list[int]] = {}
     for machine in machines:
         counts.setdefault(machine_words(replace(machine, gpus=())), []).append(len(machine.gpus))
