@@ -26,7 +26,7 @@ def energy_table(uses: Sequence[EnergyUse], names: Mapping[str, str]) -> Table:
     rows: list[list[str | Cell]] = []
     for use in uses:
         joules = NOT_MEASURED if use.joules is None else _number(use.joules)
-        row = [str(use.ranks), names[use.layout], units.plural(use.devices, use.kind), joules]
+        row: list[str | Cell] = [str(use.ranks), names[use.layout], units.plural(use.devices, use.kind), joules]
         rows.append(
             [*row, seconds_cell(use.seconds), _number(use.watts), _number(use.limit_w), _signed(use.difference)]
         )
