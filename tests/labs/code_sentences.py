@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _PLACE = re.compile(r"\{[^{}]*\}")
-_WORDS = re.compile(r"[A-Za-z]{2}.* .*[A-Za-z]")
+_WORDS = re.compile(r"[A-Za-z]{4}")
 
 
 def sentences(function: str) -> list[str]:
@@ -48,7 +48,7 @@ def count_worded(text: object, function: str) -> int:
 
 
 def _forms(function: str) -> list[str]:
-    """Return the texts of a function that are words, and not only marks around places."""
+    """Return the texts of a function that have a word of four letters, and not only marks around places."""
     return [form for form in sentences(function) if _WORDS.search(_PLACE.sub("", form))]
 
 

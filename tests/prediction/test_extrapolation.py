@@ -169,7 +169,7 @@ def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> 
         assert list(figure.table["ranks"][predicted]) == [3, 4, 5, 6, 7, 8]
         assert figure.table[value].notna().eq(~predicted).all()
         assert figure.table[["predicted", "predicted_low", "predicted_high"]].notna().all(axis=1).eq(predicted).all()
-        worded(figure.caption, "report.figures.speedups.scaling_picture", "predicted")
+        worded(figure.caption, "report.captions.foreseen", "predicted, not measured")
 
 
 def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> None:
