@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Failure, Layout, Point
 from harness.sweep.failures import write_failure
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.job_plan import JobPlan, queue_name

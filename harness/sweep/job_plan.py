@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.schema.sweep import Layout, Point, digest, layout_order
+from harness.schema.layout import Layout, layout_order
+from harness.schema.point import Point, digest
 from harness.schema.workload import IMAGENET, survives
 
 
