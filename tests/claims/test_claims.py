@@ -14,16 +14,17 @@ from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
-from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import studies
-from harness.claims.judgement import judge_claim
+from harness.claims.claim_verdict import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
+from harness.claims.judging_sweep import judge_claim
 from harness.report.answer import Cell
-from harness.report.claims_page import claims_answer, ledger_row, published_words
-from harness.report.publish import write_page
+from harness.report.claims_answer import claims_answer, ledger_row, published_words
+from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, Rule, read_published
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from tests.labs.code_sentences import worded
 from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
@@ -534,14 +535,14 @@ def test_studies_are_what_this_machine_can_judge() -> None:
 
 def test_words_of_claims() -> None:
     assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
-    worded(published_words(ledger("every-step-gains", "adult-dnn")), "report.claims_page.published_words")
+    worded(published_words(ledger("every-step-gains", "adult-dnn")), "report.claims_answer.published_words")
     judgement = judge_claim(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame())
     _, _, value, verdict, ours, _ = ledger_row(judgement, Path("reports/claims"))
     assert isinstance(value, Cell) and value.note.split() == ["32", "cores", "over", "1"]
     assert isinstance(verdict, Cell) and verdict.tone == ""
     assert verdict.text.startswith(UNKNOWN)
-    worded(verdict.text, "claims.claim_finding.measured_on", "1, 2")
-    worded(verdict.text, "claims.judgement._lack_of_counts", "32")
+    worded(verdict.text, "claims.claim_verdict.measured_on", "1, 2")
+    worded(verdict.text, "claims.judging_sweep._lack_of_counts", "32")
     assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
     few = judge_claim(
         ledger("more-epochs-gain-more"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame()
@@ -563,8 +564,8 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     page = Text(path.read_text())
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
-    worded(text, "report.claims_page._headline", "None", 39, f"38 {UNKNOWN}")
-    worded(text, "claims.claim_finding.measured_on", "1, 2", "32")
+    worded(text, "report.claims_answer._headline", "None", 39, f"38 {UNKNOWN}")
+    worded(text, "claims.claim_verdict.measured_on", "1, 2", "32")
     worded(text, "claims.claim_match._other_question", "SYNC=none")
     assert "1.60 on 2 ranks" in text
     drawn = {file.stem for file in path.parent.glob("*.svg")}

@@ -16,8 +16,9 @@ from harness.prediction.measured_base import own_times
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.slowest_rank import measured_factor
 from harness.report.answer import Answer, Table
-from harness.report.sweep_page import report_sweep
-from harness.schema.sweep import Layout, Skipped
+from harness.report.sweep_answer import report_sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Skipped
 from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
@@ -181,7 +182,7 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     (series,) = json.loads(_document(two_cores))["predicted"]
     assert series["where"] == NODE and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
-    worded(page, "report.predict_page.extrapolation_table", NODE)
+    worded(page, "report.predict_answer.extrapolation_table", NODE)
     worded(page, "prediction.extrapolation_words._sums", "not probed")
     assert "Amdahl" not in page
 
@@ -253,5 +254,5 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
 def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
     worded(answer.sentence, "report.sweep_sentences.headline")
-    worded(answer.sentence, "report.sweep_page._measure")
+    worded(answer.sentence, "report.sweep_answer._measure")
     assert answer.data["predicted"] == ()

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.publish import anchor, glossary
+from harness.report.html_pages import anchor, glossary
 from harness.schema.command_lines import sweep_command_line
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
 from harness.schema.setting_words import study_name
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
 from tests.labs.asked import asked
 from tests.labs.code_sentences import worded
@@ -123,7 +124,7 @@ def test_the_index_lists_pages_the_newest_first(page: Path) -> None:
     index = page.parents[1] / "index.html"
     text = str(Text(index.read_text()))
     assert [link for link in Text(index.read_text()).links if link.endswith("study/index.html")]
-    worded(text, "report.sweep_page.page_sentence", "MNIST-DNN")
+    worded(text, "report.sweep_answer.page_sentence", "MNIST-DNN")
     names = [link.split("/")[-2] for link in Text(index.read_text()).links if link.endswith("/index.html")]
     assert names.index("drawn") < names.index("study")  # launched a year before
     assert json.loads((page.parent / "summary.json").read_text())["kind"] == "sweep"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from harness.analysis.read_results import load_sweep
-from harness.probe import probing
-from harness.probe.measure import ProbeResult
-from harness.probe.probing import parse_settings
-from harness.report.probe_page import best_settings, probe_answer
+from harness.probe import probe_runner
+from harness.probe.measuring_ranks import ProbeResult
+from harness.probe.probe_runner import parse_settings
+from harness.report.probe_answer import best_settings, probe_answer
 from harness.why.known_causes import diagnose_sweep
 from tests.labs.code_sentences import worded
 from tests.labs.factories import (
@@ -28,7 +28,7 @@ SLOW_RANK = "a slow rank"
 def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     samples = make_probe({"default": (1e-5, 1e-9), "other": (1e-5, 1e-10)}).samples
 
-    def measured(bad: int) -> probing.ProbeSamples:
+    def measured(bad: int) -> probe_runner.ProbeSamples:
         done = {"default": 0, "other": 0}
 
         def measure(*arguments: object) -> tuple[dict[str, ProbeResult], dict[str, str]]:
@@ -45,22 +45,22 @@ def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.Monke
             )
             return {setting.name: answer}, {}
 
-        monkeypatch.setattr(probing, "_measure", measure)
-        monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
-        asked = probing.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
-        return probing.run_probe(asked, lambda line: None)
+        monkeypatch.setattr(probe_runner, "_measure", measure)
+        monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
+        asked = probe_runner.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
+        return probe_runner.run_probe(asked, lambda line: None)
 
     quiet, half, busy = (measured(bad).probe for bad in (0, 4, 6))
     assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 2, 6]
     assert (quiet.invalid, half.invalid, busy.invalid) == ((), (), (BUSY,))
     (note,) = half.notes
-    worded(note, "probe.probing.run_probe", 4, 6, BUSY)
+    worded(note, "probe.probe_runner.run_probe", 4, 6, BUSY)
     assert best_settings(quiet, ["mnist-dnn"])["mnist-dnn"].environment
     assert not best_settings(half, ["mnist-dnn"])["mnist-dnn"].environment  # two blocks show nothing
     assert best_settings(busy, ["mnist-dnn"]) == {}
     answer = probe_answer(busy, tmp_path, {})
     assert answer.code == 3
-    worded(answer.sentence, "report.probe_page._headline", BUSY)
+    worded(answer.sentence, "report.probe_answer._headline", BUSY)
     assert "interval" not in answer.sentence
 
 

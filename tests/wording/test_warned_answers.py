@@ -15,16 +15,16 @@ from harness.regression.history import history_of
 from harness.regression.measurement import measured_in
 from harness.report import sweep_sentences
 from harness.report.answer import plain
-from harness.report.check_page import check_answer
-from harness.report.compare_page import comparison_answer
-from harness.report.explain_page import explain_answer
-from harness.report.history_page import history_answer
+from harness.report.check_answer import check_answer
+from harness.report.compare_answer import comparison_answer
+from harness.report.explain_answer import explain_answer
+from harness.report.history_answer import history_answer
 from harness.report.run_words import cost
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_warnings import doubts, sweep_warnings
+from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Failure
 from harness.sweep.finished_launches import set_aside
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
