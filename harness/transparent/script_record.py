@@ -28,6 +28,7 @@ from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
+from harness.horovod.exchange import timeline
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
@@ -120,8 +121,13 @@ class EpochClock(keras.callbacks.Callback):
 
 
 def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
-    """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
-    return np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
+    """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken.
+
+    A timeline that a Horovod script has started is given them too.
+    """
+    times = np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
+    timeline.add_sums(times)
+    return times
 
 
 @dataclass(kw_only=True)
