@@ -122,12 +122,9 @@ class EpochClock(keras.callbacks.Callback):
 
 
 def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
-    """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken.
-
-    A timeline that a Horovod script has started is given them too.
-    """
+    """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
     times = np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
-    timeline.add_sums(times)
+    timeline.add_sums(times)  # where a Horovod script has started one
     return times
 
 
