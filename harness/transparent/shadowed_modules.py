@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.base.processes import run_program
-from harness.transparent.names import NAME, PRIVATE
+from harness.transparent.module_precedence import NAME, PRIVATE
 
 _OURS = __name__.partition(".")[0]
 _STARTED = "import sys; print(*sys.modules)"

@@ -22,7 +22,7 @@ def main() -> None:
     if sys.flags.safe_path:  # then Python has not put this folder there
         sys.path.insert(0, "")
     sys.path[0] = str(package.parent)
-    names = importlib.import_module(f"{package.name}.transparent.names")
+    names = importlib.import_module(f"{package.name}.transparent.module_precedence")
     name = package.name
     if os.environ.get(_APART) or names.has_own(_script_folder()):
         os.environ[_APART] = "1"

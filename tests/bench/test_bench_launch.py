@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness.base import cpu_contention
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
-from harness.bench import blocks
+from harness.bench import bench_runner
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
@@ -68,7 +68,7 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
+    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 6.0)
     before = set(psutil.pids())
     options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1", "--rows", "1280")
     said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])
@@ -103,7 +103,7 @@ def test_a_contender_that_fails_leaves_the_others_to_train(
 ) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 3.0)
+    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 3.0)
     # Its Python is none that has its package: it ends at its import.
     options = ("--workloads", "adult-dnn", "--contenders", "bare,none,ddp", "--torch-python", sys.executable)
     said = CliRunner().invoke(

@@ -5,7 +5,7 @@ import importlib.util
 import subprocess
 import sys
 
-from harness.transparent.names import NAME, ROOT
+from harness.transparent.module_precedence import NAME, ROOT
 
 ROOMS = ("base", "comm", "schema", "transparent", "horovod", "readers")  # whatever a rank of a script may import
 OF_TENSORFLOW = {"tensorflow", "keras", "numpy", "h5py", "google"}  # alone such a script has no TensorFlow either

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.transparent.names import PRIVATE, ROOT, has_own
+from harness.transparent.module_precedence import PRIVATE, ROOT, has_own
 
 START = ROOT / "transparent" / "start.py"
 
