@@ -129,16 +129,17 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches.
 
     seconds is the median over the launch's epochs of the maximum over ranks; skew_seconds, wire_seconds and
-    input_seconds likewise of the means over ranks. sync_seconds is skew and wire, compute_seconds the rest of
-    `seconds`, step_seconds is seconds over steps. within is the relative standard deviation of the epochs (NaN for a
-    single one), trained_s the time of all epochs. One-off times (import_s, load_s, distribute_s, compile_s, evaluate_s)
-    are maxima over ranks; overhead_s is what is left of inside_s, the launch from its import to its end: checks,
-    comparing weights, gathering the record. The test metrics are those of the last epoch that was evaluated; train_loss
-    is the last epoch's, NaN when it was not finite. For launches that trained in turns, all times of epochs are those
-    of their turns on undisturbed cores. ran_seconds, recorded_seconds and turn_block are those of `epoch_frame`; other
-    launches have NaN, their seconds and None there. disturbed: whether other work met all rounds of its block, but not
-    all of other blocks; its times are then as they ran. `outlier` marks valid launches far from the others of their
-    layout (`outliers`).
+    input_seconds likewise of the means over ranks. sync_seconds is skew and wire, compute_seconds the rest of `seconds`
+    (with all sums where not sums_timed), step_seconds is seconds over steps. within is the relative standard deviation
+    of the epochs (NaN for a single one), trained_s the time of all epochs.
+
+    One-off times (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is
+    left of inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
+    metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite.
+    For launches that trained in turns, all times of epochs are those of their turns on undisturbed cores. ran_seconds,
+    recorded_seconds and turn_block are those of `epoch_frame`; other launches have NaN, their seconds and None there.
+    disturbed: whether other work met all rounds of its block, but not all of other blocks; its times are then as they
+    ran. `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     groups = epochs.groupby("run", sort=False)
     timed = groups[["seconds", *PARTS]].median()
@@ -274,6 +275,7 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "global_batch": run.global_batch,
             "started": run.started,
             "identical_weights": run.weights.identical,
+            "sums_timed": run.sums_timed,
             "inside_s": (run.ended - run.started).total_seconds() - imported,
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }
