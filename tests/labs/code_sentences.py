@@ -32,30 +32,55 @@ def worded(text: object, function: str, *values: object) -> str:
 
     Returns the part of `text` from that sentence on, with plain blanks.
     """
-    plain = " ".join(str(text).replace("\u00a0", " ").split())
-    matches = [match for form in _forms(function) if (match := re.search(_pattern(form), plain))]
-    assert matches, f"no sentence of {function} in: {plain}"
-    begun = [plain[match.start() :] for match in matches]
-    assert any(_in_order(part, values) for part in begun), f"{values} are not named, in this order, in: {plain}"
-    return next(part for part in begun if _in_order(part, values))
+    plain = _plain(text)
+    places = [place for form in _forms(function) if (place := _find(form, plain, 0))]
+    assert places, f"no sentence of {function} in: {plain[:2000]}"
+    parts = [plain[begin:] for begin, _ in places]
+    naming = [part for part in parts if _in_order(part, values)]
+    assert naming, f"{values} are not named, in this order, in: {plain[:2000]}"
+    return naming[0]
 
 
 def count_worded(text: object, function: str) -> int:
     """Return how often `text` has a sentence of `function` in it; a part of a sentence does not count beside it."""
-    plain = " ".join(str(text).replace("\u00a0", " ").split())
+    plain = _plain(text)
     forms = sorted(_forms(function), key=len, reverse=True)
-    return len(re.findall("|".join(map(_pattern, forms)), plain))
+    count, end = 0, 0
+    while places := [place for form in forms if (place := _find(form, plain, end))]:
+        _, end = min(places, key=lambda place: place[0])
+        count += 1
+    return count
+
+
+def _plain(text: object) -> str:
+    return " ".join(str(text).replace("\u00a0", " ").split())
+
+
+def _find(form: str, text: str, begin: int) -> tuple[int, int] | None:
+    """Return where the first sentence of `form` begins and ends in `text` from `begin` on, None without one.
+
+    The parts between the places of a form are looked for one after the other: no expression is matched, which would
+    take minutes on a page.
+    """
+    parts = [part for part in _PLACE.split(_plain_form(form)) if part]
+    first = text.find(parts[0], begin)
+    end = first
+    for part in parts:
+        place = text.find(part, end)
+        if place < 0:
+            return None
+        end = place + len(part)
+    starts_with_place = bool(_PLACE.match(form.lstrip()))
+    return (begin if starts_with_place else first), end
+
+
+def _plain_form(form: str) -> str:
+    return " ".join(form.replace("\u00a0", " ").split())
 
 
 def _forms(function: str) -> list[str]:
     """Return the texts of a function that have a word of four letters, and not only marks around places."""
     return [form for form in sentences(function) if _WORDS.search(_PLACE.sub("", form))]
-
-
-def _pattern(form: str) -> str:
-    """Return the regular expression of a text with places."""
-    plain = " ".join(form.replace("\u00a0", " ").split())
-    return ".*?".join(re.escape(part) for part in _PLACE.split(plain))
 
 
 def _in_order(text: str, values: tuple[object, ...]) -> bool:
