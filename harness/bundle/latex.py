@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from harness.analysis import units
 from harness.analysis.launch_frames import launch_frame
 from harness.bundle.bundled_sweep import EVALUATION_HOURS, BundledSweep, evaluation_seconds, execution_seconds, smoke
-from harness.bundle.source_code import BundledCode
+from harness.bundle.source_code import LOCK, BundledCode
 from harness.report.answer import Fact
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 
@@ -104,6 +104,18 @@ def minimum_command(sweep: BundledSweep) -> str:
     return shlex.join(["harness", "reproduce", f"results/{sweep.name}", "--here"])
 
 
+def setup_commands(name: str, code: BundledCode) -> list[str]:
+    """Return the commands that unpack the archive `name` and install the software in it."""
+    return [
+        f"tar xzf {name}",
+        f"cd {name.removesuffix('.tar.gz')}",
+        "python3 -m venv .venv",
+        ". .venv/bin/activate",
+        f"pip install --no-deps --require-hashes -r {LOCK}",
+        *code.commands,
+    ]
+
+
 def _overview(sweeps: Sequence[BundledSweep]) -> list[str]:
     contributions = []
     rows = []
@@ -165,19 +177,10 @@ def _fits(sweeps: Sequence[BundledSweep]) -> list[str]:
 
 
 def _evaluation(number: int, sweep: BundledSweep, name: str, code: BundledCode) -> list[str]:
-    wheels = " --no-index --find-links wheels" if code.wheels else ""
-    setup = [
-        f"tar xzf {name}",
-        f"cd {name.removesuffix('.tar.gz')}",
-        "python3 -m venv .venv",
-        ". .venv/bin/activate",
-        f"pip install --no-deps --require-hashes -r requirements.lock{wheels}",
-        *code.commands,
-    ]
     return [
         rf"\arteval{{{number}}}",
         r"\artin",
-        _commands(setup) if number == 1 else "As for $A_1$.",
+        _commands(setup_commands(name, code)) if number == 1 else "As for $A_1$.",
         r"\artcomp",
         _commands(sweep.command.splitlines()),
         r"\artout",

@@ -69,8 +69,9 @@ def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypa
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
     monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
+    monkeypatch.setitem(blocks.EXPERIMENTS, "adult-dnn", replace(blocks.EXPERIMENTS["adult-dnn"], bench_rows=1280))
     before = set(psutil.pids())
-    options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1", "--rows", "1280")
+    options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1")
     said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])
     assert said.exit_code == 0, said.output
     (block,) = read_bench(tmp_path / "bench/bench.json").blocks
@@ -104,11 +105,10 @@ def test_a_contender_that_fails_leaves_the_others_to_train(
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
     monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 3.0)
+    monkeypatch.setitem(blocks.EXPERIMENTS, "adult-dnn", replace(blocks.EXPERIMENTS["adult-dnn"], bench_rows=1280))
     # Its Python is none that has its package: it ends at its import.
     options = ("--workloads", "adult-dnn", "--contenders", "bare,none,ddp", "--torch-python", sys.executable)
-    said = CliRunner().invoke(
-        main, ["bench", "--force", "--blocks", "1", "--rows", "1280", *options, "--reports", str(tmp_path)]
-    )
+    said = CliRunner().invoke(main, ["bench", "--force", "--blocks", "1", *options, "--reports", str(tmp_path)])
     assert said.exit_code == 0, said.output
     (block,) = read_bench(tmp_path / "bench/bench.json").blocks
     assert set(block.failed) == {"ddp"} and "torch" in block.failed["ddp"]

@@ -296,7 +296,7 @@ def test_two_ranks_are_measured(tmp_path: Path) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
     folders = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
-    quick = ["--largest", "4096", "--samples", "6", "--budget", "1", "--launches", "2", "--limit", "100", "--force"]
+    quick = ["--largest", "4096", "--samples", "6", "--budget", "1", "--launches", "2", "--force"]
     result = CliRunner().invoke(command, [*quick, "--mca", "coll_tuned_priority=90", *folders])
     assert result.exception is None, result.output
     probe = read_probe(next((tmp_path / "results" / "probes").iterdir()))
