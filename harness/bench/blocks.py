@@ -41,7 +41,8 @@ _ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN 
 class BenchSettings:
     """What the user asked for. No `workloads` are all seven; no `contenders` are all.
 
-    `blocks` of every workload, None for as many as fit into 15 minutes, at least 3. `pythons` are programs, by the contender that has one of its own.
+    `blocks` of every workload, None for as many as fit into 15 minutes, at least 3. `pythons` are
+    programs, by the contender that has one of its own.
     """
 
     workloads: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from harness.claims.claim_studies import ClaimStudy
 from harness.claims.judgement import Judgement
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_results import PaperExperiment
-from harness.report.imagenet_charts import imagenet_elements
 from harness.report.paper_sections import experiment_banners, experiment_sections, experiments_headline
 from harness.report.publish import PAGE, relative_link
 from harness.report.run_words import machine_words
@@ -64,9 +63,6 @@ def claims_answer(
             Section(title="Claims", name="claims", elements=_ledger(judgements, published, target)),
             Section(title="What this machine can judge", name="studies", elements=studies),
             Section(title="Sweeps considered", name="ran", elements=_considered(evidence, claims, target)),
-            Section(
-                title="ImageNet: paper B's networks", name="imagenet", elements=imagenet_elements(published, evidence)
-            ),
             Section(title="Machine", name="machine", elements=machine),
         ),
         command=command,

@@ -555,8 +555,6 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     assert "None of 39 claims is decided by what ran here: " in text and "38 cannot be said" in text
     assert "measured on 1, 2 ranks; missing: launches on 32 cores" in text and "1.60 on 2 ranks over 1" in text
     assert "with SYNC=none the ranks do not train one model" in text
-    drawn = {file.stem for file in path.parent.glob("*.svg")}
-    assert drawn == {"imagenet-published-cpus", "imagenet-published-gpus"}
     for entry in LEDGER.claims:
         assert entry.text in text
     for paper in LEDGER.papers:
