@@ -12,7 +12,7 @@ from harness.base.files import resource, write_atomic
 from harness.bundle.archive import pack, write_sums
 from harness.bundle.bundled_sweep import BundledSweep, bundled_sweep
 from harness.bundle.instructions import write_instructions
-from harness.bundle.latex import latex_appendix
+from harness.bundle.latex import LatexAppendix
 from harness.bundle.manifest import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, drawn_with
 from harness.bundle.redrawing import draw_pages
 from harness.bundle.source_code import LOCK, add_code
@@ -49,9 +49,9 @@ def write_bundle(folders: Sequence[Path], target: Path) -> Path:
             for folder, copy in zip(folders, loaded, strict=True)
         ]
         code = add_code(root, sorted({run.provenance.commit for run in runs} - {""}))
-        for file, evaluation in (("appendix.tex", True), ("appendix-ad.tex", False)):
-            text = latex_appendix(target.name, sweeps, code, evaluation=evaluation)
-            (root / file).write_text(text, encoding="ascii")
+        appendix = LatexAppendix(name=target.name, sweeps=sweeps, code=code)
+        (root / "appendix.tex").write_text(appendix.text(evaluation=True), encoding="ascii")
+        (root / "appendix-ad.tex").write_text(appendix.text(evaluation=False), encoding="ascii")
         write_instructions(root, target.name, sweeps, code)
         for name in (LOCK, "LICENSE", "CITATION.cff"):
             shutil.copyfile(resource(name), root / name)

@@ -34,7 +34,7 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.claims.claim_studies import studies
+    from harness.claims.claim_studies import StudyPlanner
     from harness.report.claims_page import studies_table
 
     if not run:
@@ -42,7 +42,7 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     judged = judge_all_claims(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
-    planned = studies(judged.published.claims, usable_cores(), context.data_dir)
+    planned = StudyPlanner(judged.published.claims, usable_cores(), context.data_dir).studies()
     for row in studies_table(planned, judged.judgements, judged.evidence).rows:
         click.echo("; ".join(map(str, row)))
     if run:
@@ -89,7 +89,7 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
             write_bench(settings, context, CLAIMS_BENCH)
             return "done"
         submission = Submission(request=JobRequest(shape="block"))
-        missing = run_together(study.sweeps, data_dir=context.data_dir, results=context.results, submission=submission)
+        missing = run_together(study.sweeps, context, submission)
     except (RunError, UserError) as error:  # the others go on
         return str(error)
     return f"{missing} launches failed, or have no valid times" if missing else "done"

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.schema.sweep import Sweep
@@ -28,40 +29,39 @@ _LOCAL = Submission()
 Approve = Callable[[NodeHours], None]
 
 
-def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submission: Submission = _LOCAL) -> SweepPlan:
+def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCAL) -> SweepPlan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
     Raises:
         UserError: no layout can run here, the user's own file or network is wrong, or the results folder cannot be
             written to.
     """
-    command = SweepCommand(sweep, data_dir, results, submission)
+    command = SweepCommand(sweep, context, submission)
     scheduler = command.scheduler
     folder = command.folder
-    say_data([sweep], data_dir)
+    say_data([sweep], context.data_dir)
     with hold_sweep(folder):
         left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
             queued += identify(scheduler, folder, tuple(running for running in left if running not in queued))
         plan = command.plan(queued, invalid_too=True)
-        prepare_data(plan, data_dir, own_only=True)
+        prepare_data(plan, context.data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
         if not queued and not SweepFolder(folder).has_records:
             command.note()
         if scheduler.survives_client:
             command.cost(plan)
         for job in plan.jobs:
-            write_job(job, scheduler, folder=folder, data_dir=data_dir, template=submission.template)
+            write_job(job, scheduler, folder=folder, data_dir=context.data_dir, template=submission.template)
     return plan
 
 
 def run_sweep(
     sweep: Sweep,
-    *,
-    data_dir: Path | None,
-    results: Path,
+    context: Context,
     submission: Submission = _LOCAL,
+    *,
     approve: Approve | None = None,
     invalid_too: bool = True,
     enough: Callable[[Path], int] | None = None,
@@ -78,10 +78,10 @@ def run_sweep(
             refuses a job, or the results folder cannot be written to.
         RunError: some launches failed; all the others were run and are kept.
     """
-    command = SweepCommand(sweep, data_dir, results, submission)
+    command = SweepCommand(sweep, context, submission)
     scheduler = command.scheduler
     folder = command.folder
-    say_data([sweep], data_dir)
+    say_data([sweep], context.data_dir)
     notice = scheduler.check()
     if notice:
         say(notice)
@@ -95,12 +95,12 @@ def run_sweep(
             cost = command.cost(plan)
             if approve is not None:
                 approve(cost)
-        prepare_data(plan, data_dir)
+        prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
         ask_accounts(folder, scheduler)
     if tally.failed or tally.busy:
-        raise _unfinished(tally, plan, results)
+        raise _unfinished(tally, plan, context.results)
     return folder
 
 

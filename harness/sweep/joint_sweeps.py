@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.sweep import Point, Sweep
 from harness.schema.sweep_folder import SweepFolder
@@ -19,9 +20,7 @@ from harness.sweep.sweep_lock import hold_sweep
 _TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
 
 
-def run_together(
-    sweeps: Sequence[Sweep], *, data_dir: Path | None, results: Path, submission: Submission | None = None
-) -> int:
+def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submission) -> int:
     """Launch on this machine what is missing of `sweeps`, each repeat of all of them in one block, in turns.
 
     Every launch goes to its own sweep's folder, with the rounds of its block, in which the first sweep's launches stand
@@ -31,9 +30,9 @@ def run_together(
     Raises:
         UserError: a layout cannot run here, the data is wrong, or another process runs one of the sweeps.
     """
-    commands = [SweepCommand(sweep, data_dir, results, submission or Submission()) for sweep in sweeps]
-    together = JoinedSweeps(commands, results / _TOGETHER)
-    say_data(sweeps, data_dir)
+    commands = [SweepCommand(sweep, context, submission) for sweep in sweeps]
+    together = JoinedSweeps(commands, context.results / _TOGETHER)
+    say_data(sweeps, context.data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
             stack.enter_context(hold_sweep(command.folder))
@@ -41,7 +40,7 @@ def run_together(
         carry_over(together.scheduler, together.folder, say)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = together.plan(invalid_too=True)
-        prepare_data(plan, data_dir)
+        prepare_data(plan, context.data_dir)
         together.note()
         together.launch(plan, timed=True)
         together.launch(together.once_more(plan), timed=True)

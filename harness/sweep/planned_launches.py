@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.schema.sweep import Point, Skipped, Sweep
@@ -164,11 +165,11 @@ class SweepCommand(PlannedLaunches):
         UserError: no layout can run here, or the scheduler does not know what is asked of it.
     """
 
-    def __init__(self, sweep: Sweep, data_dir: Path | None, results: Path, submission: Submission) -> None:
+    def __init__(self, sweep: Sweep, context: Context, submission: Submission) -> None:
         self.sweep = current(sweep)
-        self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+        self.submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
-        self.folder = results / self.sweep.name
+        self.folder = context.results / self.sweep.name
         self.name = f"sweep {self.sweep.name}"
         self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:

@@ -16,7 +16,7 @@ from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
 from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
-from harness.claims.claim_studies import studies
+from harness.claims.claim_studies import StudyPlanner
 from harness.claims.judgement import judge_claim
 from harness.report.answer import Cell
 from harness.report.claims_page import claims_answer, ledger_row, published_words
@@ -503,7 +503,7 @@ def test_every_value_of_paper_b_is_judged_by_sweeps_of_its_networks(model: str, 
 
 
 def test_studies_are_what_this_machine_can_judge() -> None:
-    two = {one.title: one for one in studies(LEDGER.claims, 2, None)}
+    two = {one.title: one for one in StudyPlanner(LEDGER.claims, 2, None).studies()}
     networks = ["alexnet", "googlenet", "inceptionv3", "resnet50"]
     assert list(two) == ["mnist-dnn", "adult-dnn", "parameter servers", *networks, "accuracy"]
     assert sum(len(one.claims) for one in two.values()) == 10
@@ -511,8 +511,8 @@ def test_studies_are_what_this_machine_can_judge() -> None:
     assert {layout.ranks for one in two.values() for each in one.sweeps for layout in each.layouts} == {1, 2}
     assert "DATA_DIR" in two["accuracy"].lacks and not two["mnist-dnn"].lacks
     assert {one.repeats for one in two["alexnet"].sweeps} == {4}
-    assert studies(LEDGER.claims, 1, None)[0].lacks == "a second core"
-    many = [claim for one in studies(LEDGER.claims, 64, None) for claim in one.claims]
+    assert StudyPlanner(LEDGER.claims, 1, None).studies()[0].lacks == "a second core"
+    many = [claim for one in StudyPlanner(LEDGER.claims, 64, None).studies() for claim in one.claims]
     assert (
         ledger("computation-falls-and-exchange-does-not") in many and ledger("rows-in-equal-time", "mnist-cnn") in many
     )

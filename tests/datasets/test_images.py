@@ -10,8 +10,8 @@ from PIL import Image
 from harness import datasets
 from harness.datasets.image_files import find_images
 from harness.datasets.image_index import open_index
-from harness.datasets.image_shards import write_shards
 from harness.schema.presets import resolve
+from tests.labs.image_shards import write_shards
 from tests.labs.refusals import refused
 
 KINDS = ("n01440764", "n01443537", "n01484850")

@@ -25,6 +25,7 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.analysis.sweep_choice import choose_sweep
 from harness.analysis.sync_calls import read_calls
+from harness.base.command_context import Context
 from harness.base.provenance import describe_machine
 from harness.prediction.extrapolation import NETWORK, extrapolate
 from harness.prediction.measured_base import measured_base
@@ -67,7 +68,7 @@ def recorded(name: str, results: Path) -> Loaded:
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded
     in_turns = Submission(request=JobRequest(shape="block"))
-    return load_sweep(run_sweep(sweep, data_dir=None, results=results, submission=in_turns))
+    return load_sweep(run_sweep(sweep, Context(results=results), in_turns))
 
 
 def relative_steps(loaded: Loaded) -> np.ndarray:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.cli import main
 from harness.schema.job_usage import JobUsage
@@ -149,7 +150,7 @@ def tell(server: Path, **settings: object) -> None:
 def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:
     submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
     sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
-    return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+    return run_sweep(sweep, Context(results=lab.results), submission)
 
 
 def submitted(server: Path) -> int:
@@ -454,7 +455,7 @@ def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
     write_running(folder, (queued,))
     before = read_submission(folder)
     sweep = read_study(folder).sweep
-    write_scripts(sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="local"))
+    write_scripts(sweep, Context(results=lab.results), Submission(scheduler="local"))
     assert read_submission(folder) == before
 
 
@@ -476,9 +477,8 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
     write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
     plan = write_scripts(
         read_study(folder).sweep,
-        data_dir=None,
-        results=lab.results,
-        submission=Submission(scheduler="pbs"),
+        Context(results=lab.results),
+        Submission(scheduler="pbs"),
     )
     assert plan.carried == ()
     run(lab, Layout(nodes=1))

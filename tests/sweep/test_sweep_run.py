@@ -16,6 +16,7 @@ import pytest
 
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
+from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
@@ -226,7 +227,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
 
 def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> None:
     sweep = lab.sweep()
-    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    plan = write_scripts(sweep, Context(results=lab.results))
     assert lab.launched() == []
     assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
     lab.run(sweep)
@@ -238,7 +239,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     sweep = lab.sweep()
     for start in (run_sweep, write_scripts):
         with refused("datasets.prepare._relabel"):
-            start(sweep, data_dir=None, results=lab.results)
+            start(sweep, Context(results=lab.results))
         assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
     assert lab.launched() == []
 
@@ -248,7 +249,7 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     sweep = lab.sweep()
     lab.run(sweep)
     monkeypatch.setattr("harness.sweep.planned_launches.current", lambda asked: replace(asked, code="an-edit"))
-    write_scripts(sweep, data_dir=None, results=lab.results)
+    write_scripts(sweep, Context(results=lab.results))
     assert read_study(lab.results / sweep.name).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
 
@@ -260,7 +261,7 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
     _, second = sweep.points()
     shutil.rmtree(folder / second.folder)
     write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
-    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    plan = write_scripts(sweep, Context(results=lab.results))
     assert plan.carried == ()
     assert [point for group in plan.jobs for point in group.points] == [second]
 
@@ -371,7 +372,7 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     submission = Submission(request=JobRequest(retries=retries))
     failed = refused("sweep.execute.run_sweep", "1", error=RunError) if not retries else contextlib.nullcontext()
     with failed:
-        run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+        run_sweep(sweep, Context(results=lab.results), submission)
     assert len(lab.launched()) == 1 + retries
     kept = [path.name for path in (lab.results / sweep.name / "failures").iterdir()]
     (point,) = sweep.points()
