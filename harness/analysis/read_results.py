@@ -148,7 +148,7 @@ class _Reader:
 
     def accounts(self) -> tuple[Account, ...]:
         try:
-            return read_accounts(self._files.path)
+            return read_accounts(self._files)
         except UserError as error:
             self.damaged.append(str(error))
             return ()

@@ -72,7 +72,7 @@ def write_bundle(folders: Sequence[Path], target: Path) -> Path:
 
 def _copy(folder: Path, target: Path) -> Loaded:
     """Copy a sweep's folder, without what only a command that works on it needs, and read the copy."""
-    if is_locked(folder):
+    if is_locked(SweepFolder(folder)):
         raise UserError(f"sweep '{folder.name}' is being run now: wait for it or end it")
     files = SweepFolder(folder)
     unshared = shutil.ignore_patterns(".*", files.running.name, files.checkpoints.name)

@@ -333,9 +333,9 @@ def read_point(path: Path) -> Point:
     return decode(read_bytes(path), Point, path)
 
 
-def read_accounts(folder: Path) -> tuple[Account, ...]:
-    """Return what is known of the jobs of the sweep in `folder`; raise a UserError if the file is damaged."""
-    return decode_file(SweepFolder(folder).accounts, tuple[Account, ...]) or ()
+def read_accounts(files: SweepFolder) -> tuple[Account, ...]:
+    """Return what is known of the jobs of the sweep of `files`; raise a UserError if the file is damaged."""
+    return decode_file(files.accounts, tuple[Account, ...]) or ()
 
 
 def read_run(folder: Path) -> RunRecord:

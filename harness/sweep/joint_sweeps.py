@@ -8,7 +8,6 @@ from pathlib import Path
 from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.sweep import Point, Sweep
-from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
 from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
@@ -35,9 +34,9 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     say_data(sweeps, context.data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
-            stack.enter_context(hold_sweep(command.folder))
+            stack.enter_context(hold_sweep(command.files))
         stack.enter_context(interruptible())
-        carry_over(together.scheduler, together.folder, say)
+        carry_over(together.scheduler, together.files, say)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = together.plan(invalid_too=True)
         prepare_data(plan, context.data_dir)
@@ -85,11 +84,11 @@ class JoinedSweeps(PlannedLaunches):
             self._copy_turns(command)
 
     def _move_launch(self, command: SweepCommand, point: Point) -> None:
-        shared = SweepFolder(self.folder)
-        home = SweepFolder(command.folder)
+        shared = self.files
+        home = command.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
-            set_aside(home.path, point)
+            set_aside(home, point)
             shutil.rmtree(home.launch(point.folder).path, ignore_errors=True)
             launch.path.rename(home.launch(point.folder).path)
         for source, target in (
@@ -104,11 +103,11 @@ class JoinedSweeps(PlannedLaunches):
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""
         import pandas as pd
 
-        home = SweepFolder(command.folder)
+        home = command.files
         members = {point.folder for point in command.points}
         first = self._commands[0]
         lent = {point.folder for point in first.points if point.layout not in command.sweep.layouts}
-        for file in SweepFolder(self.folder).rounds.glob("*.parquet"):
+        for file in self.files.rounds.glob("*.parquet"):
             turns = pd.read_parquet(file)
             if turns["launch"].isin(members).any():
                 home.rounds.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.schema.sweep import Point, Skipped, Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
@@ -60,6 +61,11 @@ class PlannedLaunches(abc.ABC):
     skipped: tuple[Skipped, ...]
     submission: Submission
     scheduler: Scheduler
+
+    @property
+    def files(self) -> SweepFolder:
+        """The files of the launches."""
+        return SweepFolder(self.folder)
 
     @abc.abstractmethod
     def note(self) -> None:
@@ -182,12 +188,12 @@ class SweepCommand(PlannedLaunches):
 
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
-        write_study(self.folder, self.sweep, self.skipped)
-        write_submission(self.folder, self.submission)
+        write_study(self.files, self.sweep, self.skipped)
+        write_submission(self.files, self.submission)
 
     def survey(self, points: Iterable[Point]) -> Survey:
         """Read what is known of `points`."""
-        return survey(self.folder, points)
+        return survey(self.files, points)
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
@@ -217,7 +223,7 @@ class SweepCommand(PlannedLaunches):
 def _announce(name: str, plan: SweepPlan) -> None:
     done = len(plan.points) - len(plan.missing)
     say(f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-    others = other_code(plan.folder, plan.points[0].code)
+    others = other_code(SweepFolder(plan.folder), plan.points[0].code)
     if others:
         say(f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count")
     if plan.carried:

@@ -22,6 +22,7 @@ from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probing
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab, hanging, wait_for
@@ -237,7 +238,7 @@ def test_a_file_system_without_locks_is_no_traceback(tmp_path: Path, monkeypatch
         raise OSError(37, os.strerror(37))  # ENOLCK
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    assert is_locked(tmp_path) is False
+    assert is_locked(SweepFolder(tmp_path)) is False
 
 
 def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
@@ -256,5 +257,5 @@ except UserError as error:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "no space left on device" in said
     assert list(tmp_path.iterdir()) == []
-    with hold_sweep(tmp_path / "sweep"):
-        assert is_locked(tmp_path / "sweep")
+    with hold_sweep(SweepFolder(tmp_path / "sweep")):
+        assert is_locked(SweepFolder(tmp_path / "sweep"))

@@ -41,7 +41,9 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
     assert f"2 launches, {2 - busy} done, {busy} to run" in said
     assert len(cluster.jobs()) - before == 2 + busy
 
-    (one,) = [point for point in read_study(terminal.sweep_folder).sweep.points() if point.layout.nodes == 1]
+    (one,) = [
+        point for point in read_study(SweepFolder(terminal.sweep_folder)).sweep.points() if point.layout.nodes == 1
+    ]
     shutil.rmtree(terminal.sweep_folder / one.folder)
     again = 1 + sum(bool(record.invalid) for record in records(terminal).values())
     assert f"2 launches, {2 - again} done, {again} to run" in terminal.harness(*command)
@@ -61,7 +63,7 @@ def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, clus
     assert "mpirun" in found[3].provenance.launcher
     (file,) = SweepFolder(terminal.sweep_folder).rounds.iterdir()
     assert {record.block for record in found.values()} == {file.stem}
-    accounts = read_accounts(terminal.sweep_folder)
+    accounts = read_accounts(SweepFolder(terminal.sweep_folder))
     assert (len(accounts), len({one.job for one in accounts})) == (3, 1)
     assert {one.missing for one in accounts} == {"sacct: Slurm accounting storage is disabled"}
 

@@ -148,7 +148,7 @@ def mixed(tmp_path: Path) -> Path:
     """Return a folder with a sweep that has a valid launch, an invalid one, a failure and a layout that was skipped."""
     folder = tmp_path / "results" / "mixed"
     write_study(folder, ranks=(1, 2))
-    study = read_study(folder)
+    study = read_study(SweepFolder(folder))
     skipped = Skipped(layout=Layout(nodes=4), reason="4 ranks need 4 cores, here are 2")
     SweepFolder(folder).study.write_bytes(encode(replace(study, skipped=(skipped,))))
     write_run(folder, make_launch(1, 0, 1.0))

@@ -24,6 +24,7 @@ from harness.report.run_words import cost
 from harness.report.sweep_facts import run_facts
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Failure
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.why.known_causes import diagnose_sweep
 from tests.labs.factories import (
@@ -160,7 +161,7 @@ def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
     write_study(tmp_path)
     point = make_point(1)
     write_run(tmp_path, make_run(point, invalid=(BUSY,)))
-    set_aside(tmp_path, point)
+    set_aside(SweepFolder(tmp_path), point)
     write_run(tmp_path, make_run(point))
     loaded = load_sweep(tmp_path)
     assert len(loaded.runs) == 1
