@@ -120,7 +120,15 @@ class LatexAppendix:
         if evaluation:
             parts += [r"\appendixAE", *self._fits()]
             for number, sweep in enumerate(self.sweeps, 1):
-                parts += self._evaluation(number, sweep)
+                parts += [
+                    rf"\arteval{{{number}}}",
+                    r"\artin",
+                    _commands(setup_commands(self.name, self.code)) if number == 1 else "As for $A_1$.",
+                    r"\artcomp",
+                    _commands(sweep.command.splitlines()),
+                    r"\artout",
+                    _commands([f"harness report {sweep.name}", f"harness bundle redraw ../{self.name}"]),
+                ]
         parts.append(r"\end{document}")
         return "\n".join(parts) + "\n"
 
@@ -179,17 +187,6 @@ class LatexAppendix:
             r"\paragraph{Minimum viable scale}",
             "Of each sweep one launch of every layout for which the machine has cores:",
             _commands([minimum_command(sweep) for sweep in self.sweeps]),
-        ]
-
-    def _evaluation(self, number: int, sweep: BundledSweep) -> list[str]:
-        return [
-            rf"\arteval{{{number}}}",
-            r"\artin",
-            _commands(setup_commands(self.name, self.code)) if number == 1 else "As for $A_1$.",
-            r"\artcomp",
-            _commands(sweep.command.splitlines()),
-            r"\artout",
-            _commands([f"harness report {sweep.name}", f"harness bundle redraw ../{self.name}"]),
         ]
 
 

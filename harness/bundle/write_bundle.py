@@ -40,7 +40,10 @@ def write_bundle(folders: Sequence[Path], target: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="harness-bundle-") as temporary:
         root = Path(temporary)
         loaded = [_copy(folder, root / RECORDS / name) for folder, name in zip(folders, names, strict=True)]
-        _copy_probes(folders, root)
+        # Copy the probes beside the sweeps, which a page's reference rests on.
+        for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
+            for probe in sorted(probes.glob("[!.]*/")):
+                shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
         runs = [run for sweep in loaded for run in sweep.runs]
         moment = max(run.ended for run in runs)
         drawing_s = draw_pages(root, names, moment)
@@ -81,13 +84,6 @@ def _copy(folder: Path, target: Path) -> Loaded:
     if not loaded.runs or loaded.study is None:
         raise UserError(f"sweep '{folder}' holds no finished launch of its last command: run it first")
     return loaded
-
-
-def _copy_probes(folders: Sequence[Path], root: Path) -> None:
-    """Copy the probes beside the sweeps, which a page's reference rests on."""
-    for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
-        for probe in sorted(probes.glob("[!.]*/")):
-            shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
 
 
 def _describe(folder: Path, copy: Loaded, drawing_s: float, root: Path) -> BundledSweep:

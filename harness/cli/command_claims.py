@@ -47,20 +47,13 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
         click.echo("; ".join(map(str, row)))
     if run:
         refuse_elsewhere(scheduler)
-        _run_studies(planned, judged.judgements, 60 * budget, context)
+        begin = time.monotonic()
+        for study in planned:
+            outcome = _why_not_run(study, judged.judgements, begin, 60 * budget) or _run_study(study, context)
+            minutes = (time.monotonic() - begin) / 60
+            context.say(f"{study.title}: {outcome}; {minutes:.1f} minutes so far")
         judged = judge_all_claims(context)
     return judged_answer(judged, context, given_command(), planned=planned)
-
-
-def _run_studies(
-    planned: "Sequence[ClaimStudy]", judgements: "Sequence[Judgement]", budget_s: float, context: Context
-) -> None:
-    """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
-    begin = time.monotonic()
-    for study in planned:
-        outcome = _why_not_run(study, judgements, begin, budget_s) or _run_study(study, context)
-        minutes = (time.monotonic() - begin) / 60
-        context.say(f"{study.title}: {outcome}; {minutes:.1f} minutes so far")
 
 
 def _why_not_run(study: "ClaimStudy", judgements: "Sequence[Judgement]", begin: float, budget_s: float) -> str:

@@ -40,6 +40,7 @@ def _readings(runs: Sequence[RunRecord], scaling: Scaling) -> list[Reading]:
 def _readings_of(point: PointScaling, runs: Sequence[RunRecord]) -> list[Reading]:
     """Return the values of one `point`, whose valid launches are `runs`; a ratio is there where it has a base."""
     workload = runs[0].point.workload
+    when = max(run.ended for run in runs)
     labels = {
         "workload": workload.name,
         "layout": point.layout,
@@ -66,7 +67,7 @@ def _readings_of(point: PointScaling, runs: Sequence[RunRecord]) -> list[Reading
             interval=interval,
             smaller_is_better=unit is Unit.SECONDS,
             labels=labels,
-            when=max(run.ended for run in runs),
+            when=when,
         )
         for quantity, unit, value, interval in measured
         if value is not None

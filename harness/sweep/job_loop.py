@@ -229,7 +229,11 @@ class Launches:
             return True
         except NotQueued as error:
             self._open -= folders
-            self._try_later(error)
+            if self._submitting_since is None:
+                self._submitting_since = time.monotonic()
+            if time.monotonic() - self._submitting_since > _PATIENCE_S:
+                raise error
+            self._say(f"submitting again: {error}")
             return False
         self._open -= folders
         self._submitting_since = None
@@ -256,18 +260,6 @@ class Launches:
         self._say(f"the queue takes no more for now: {error.text}")
         self._room.is_full(jobs, certain=error.certain)
         return False
-
-    def _try_later(self, error: NotQueued) -> None:
-        """Let a job that did not reach the queue be submitted again, as long as that may be a matter of time.
-
-        Raises:
-            NotQueued: it has been tried for long enough.
-        """
-        if self._submitting_since is None:
-            self._submitting_since = time.monotonic()
-        if time.monotonic() - self._submitting_since > _PATIENCE_S:
-            raise error
-        self._say(f"submitting again: {error}")
 
     def _refuse(self, plan: JobPlan, error: SubmissionRefused) -> None:
         """Tell what the scheduler refuses, keep it as a failure, and let the other layouts go on."""

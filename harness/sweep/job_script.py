@@ -34,21 +34,7 @@ def write_job(
     name = queue_name(files.path, plan)
     first = plan.points[0].folder
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
-    launches = _launches(plan, scheduler, files)
-    script = _script(plan, scheduler, files, path, launches, data_dir)
-    text = render_script(template or scheduler.template, script, scheduler.path)
-    check_directives(text, scheduler, template or scheduler.template)
-    _write_inputs(plan, scheduler, files)
-    write_atomic(path, text)
-    if plan.shape == "block":
-        block = _turn_block(plan, scheduler, files, path.stem, launches, script.data_dir)
-        write_atomic(path.with_suffix(".json"), encode(block))
-        return Job(name=name, script=path, log=files.log(name))
-    return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
-
-
-def _launches(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> tuple[JobLaunch, ...]:
-    return tuple(
+    launches = tuple(
         JobLaunch(
             name=point.folder,
             layout=point.layout,
@@ -58,6 +44,23 @@ def _launches(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> tuple[
         )
         for point in plan.points
     )
+    script = _script(plan, scheduler, files, path, launches, data_dir)
+    text = render_script(template or scheduler.template, script, scheduler.path)
+    check_directives(text, scheduler, template or scheduler.template)
+    for point in plan.points:
+        write_atomic(files.point(point.folder), encode(point))
+        write_atomic(files.log(point.folder), "")
+        files.exit_code(point.folder).unlink(missing_ok=True)
+    for helper in scheduler.helpers(plan.layout):
+        program = files.jobs / helper
+        write_atomic(program, (resource(TEMPLATES) / helper).read_text())
+        program.chmod(0o755)
+    write_atomic(path, text)
+    if plan.shape == "block":
+        block = _turn_block(plan, scheduler, files, path.stem, launches, script.data_dir)
+        write_atomic(path.with_suffix(".json"), encode(block))
+        return Job(name=name, script=path, log=files.log(name))
+    return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
 
 
 def _script(
@@ -105,18 +108,6 @@ def _environment(plan: JobPlan, scheduler: Scheduler) -> Mapping[str, str | None
     if scheduler.request.container:  # it has an MPI library of its own, wherever that is
         variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
     return variables | dict(plan.points[0].settings)
-
-
-def _write_inputs(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> None:
-    """Write what each launch reads and runs; what an earlier attempt left is emptied."""
-    for point in plan.points:
-        write_atomic(files.point(point.folder), encode(point))
-        write_atomic(files.log(point.folder), "")
-        files.exit_code(point.folder).unlink(missing_ok=True)
-    for helper in scheduler.helpers(plan.layout):
-        program = files.jobs / helper
-        write_atomic(program, (resource(TEMPLATES) / helper).read_text())
-        program.chmod(0o755)
 
 
 def _turn_block(

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.sweep_folder import SweepFolder
@@ -56,11 +55,7 @@ def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
     for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
         for path in place.glob(".*"):
             if not path.name.startswith(needed):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
