@@ -157,10 +157,7 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
                 ("Arguments", shlex.join(workload.script.arguments)),
                 ("Parameters", distinct(units.count(run.weights.parameters) for run in runs)),
                 ("Rows of a step", distinct(units.count(run.global_batch) for run in runs)),
-                (
-                    "Batch size in the script",
-                    "of all ranks" if workload.script.batch == OF_ALL_RANKS else "of each rank",
-                ),
+                ("Batch size in the script", batch),
                 ("Synchronisation", workload.sync),
                 ("Note", _notes(runs)),
             ]
