@@ -66,12 +66,10 @@ def times_in_turns(
         ratio_interval = over_blocks.interval if over_blocks else None
     return PointTimes(
         seconds=seconds,
-        seconds_interval=_around(seconds, spread.reach) if spread else None,
+        seconds_interval=Interval(low=seconds * math.exp(-spread.reach), high=seconds * math.exp(spread.reach))
+        if spread
+        else None,
         ratio=ratio,
         ratio_interval=ratio_interval,
         blocks=len(log_ratios),
     )
-
-
-def _around(value: float, log_reach: float) -> Interval:
-    return Interval(low=value * math.exp(-log_reach), high=value * math.exp(log_reach))

@@ -100,7 +100,20 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     """
     chosen, left_out = choose_contenders(settings.contenders, settings.pythons, usable_cores())
     parts = split(chosen, memory_limit())
-    record = _begin(settings, chosen, left_out)
+    commit, dirty = git_commit()
+    versions = {"harness": __version__, "python": platform.python_version()}
+    record = BenchRecord(
+        schema=SCHEMA,
+        started=datetime.now(UTC),
+        machine=describe_machine(gpus=()),
+        versions=versions | {name: package_version(name) for name in _PACKAGES},
+        commit=commit,
+        dirty=dirty,
+        rows={name: settings.task(name).rows for name in settings.names},
+        contenders=tuple(contender.name for contender in chosen),
+        left_out=left_out,
+        forced=settings.force,
+    )
     for sentence in left_out.values():
         say(sentence)
     if len(parts) > 1:
@@ -128,23 +141,6 @@ def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
     if settings.blocks is not None:
         return number < settings.blocks
     return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
-
-
-def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[str, str]) -> BenchRecord:
-    commit, dirty = git_commit()
-    versions = {"harness": __version__, "python": platform.python_version()}
-    return BenchRecord(
-        schema=SCHEMA,
-        started=datetime.now(UTC),
-        machine=describe_machine(gpus=()),
-        versions=versions | {name: package_version(name) for name in _PACKAGES},
-        commit=commit,
-        dirty=dirty,
-        rows={name: settings.task(name).rows for name in settings.names},
-        contenders=tuple(contender.name for contender in chosen),
-        left_out=left_out,
-        forced=settings.force,
-    )
 
 
 def _run(

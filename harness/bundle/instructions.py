@@ -69,9 +69,22 @@ def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep], 
         loss_bound=units.percent(LOSS_BOUND),
     )
     (root / "README.md").write_text(readme, encoding="utf-8")
-    _write_script(root / "smoke.sh", _SMOKE, _smoke_lines(bundle, sweeps))
+    chosen, _ = smoke(sweeps)
+    launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
+    smoke_script = [
+        "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
+        "failed=0",
+        'harness bundle verify "$bundle" || failed=1',
+        'harness bundle redraw "$bundle" --reports rebuilt || failed=1',
+        *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
+        "exit $failed",
+    ]
+    _write_script(root / "smoke.sh", _SMOKE, smoke_script)
     length = shlex.join(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
-    _write_script(root / WORKFLOW, _EVERYTHING, [length, *_workflow_lines(sweeps)])
+    commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
+    # In a folder of its own: beside the bundle's records the same launches count as finished.
+    everything = ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]
+    _write_script(root / WORKFLOW, _EVERYTHING, [length, *everything])
 
 
 def _found(sweep: BundledSweep) -> str:
@@ -82,22 +95,3 @@ def _found(sweep: BundledSweep) -> str:
 
 def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:
     path.write_text(_HEADER.format(purpose=purpose) + "\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _smoke_lines(bundle: str, sweeps: Sequence[BundledSweep]) -> list[str]:
-    chosen, _ = smoke(sweeps)
-    launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
-    return [
-        "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
-        "failed=0",
-        'harness bundle verify "$bundle" || failed=1',
-        'harness bundle redraw "$bundle" --reports rebuilt || failed=1',
-        *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
-        "exit $failed",
-    ]
-
-
-def _workflow_lines(sweeps: Sequence[BundledSweep]) -> list[str]:
-    commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
-    # In a folder of its own: beside the bundle's records the same launches count as finished.
-    return ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]

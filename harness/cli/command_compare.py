@@ -61,27 +61,23 @@ def compare_command(
         return replace(answer, code=0)
     reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
     refuse_given(reason, "budget", "scheduler", "data_dir", *options)
-    return _side_by_side(sweep, practical / 100, context)
-
-
-def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) -> Answer:
     from harness.regression.checks import compare_measurements
     from harness.regression.measurement import without
     from harness.report.compare_page import comparison_answer
 
-    first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sides)
+    first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sweep)
     compared = [first]
     rows = []
     left_out = []
-    for side, measurement in zip(sides[1:], others, strict=True):
+    for side, measurement in zip(sweep[1:], others, strict=True):
         distinct = without(measurement, first)
         if not distinct.launches:
-            raise UserError(f"'{side}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
+            raise UserError(f"'{side}' and '{sweep[0]}' are the same launches: name another sweep, or measure again")
         compared.append(distinct)
-        rows.append(compare_measurements(first, distinct, practical=practical))
+        rows.append(compare_measurements(first, distinct, practical=practical / 100))
         left_out.append(len(measurement.launches) - len(distinct.launches))
-    command = shlex.join(["harness", "compare", *sides])
-    return comparison_answer(sides, compared, rows, left_out, command)
+    command = shlex.join(["harness", "compare", *sweep])
+    return comparison_answer(sweep, compared, rows, left_out, command)
 
 
 def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":

@@ -161,30 +161,25 @@ def _open(
     request: DataSetRequest, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack
 ) -> dict[str, RowSource]:
     if request.name in KNOWN:
-        return _known(request, peers)
+        workload = Workload(
+            dataset=request.name,
+            model=datasets.dataset_info(request.name).default_model,
+            global_batch=1,
+            image_size=request.image_size,
+        )
+        prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
+        if prepared.record.note and peers.rank == 0:
+            _log.warning("%s: %s", request.name, prepared.record.note)
+        parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
+        classes = prepared.record.classes
+        if prepared.files is None:
+            return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
+        size = prepared.record.features[0]
+        return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
     assert path is not None
     if request.name == "csv":
         return {TRAIN: CsvRows(Path(path), request.label, peers)}
     return stack.enter_context(open_parts(Path(path), request.name))
-
-
-def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
-    """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
-    workload = Workload(
-        dataset=request.name,
-        model=datasets.dataset_info(request.name).default_model,
-        global_batch=1,
-        image_size=request.image_size,
-    )
-    prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
-    if prepared.record.note and peers.rank == 0:
-        _log.warning("%s: %s", request.name, prepared.record.note)
-    parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
-    classes = prepared.record.classes
-    if prepared.files is None:
-        return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
-    size = prepared.record.features[0]
-    return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
 
 
 def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:

@@ -19,10 +19,15 @@ _JOULES = 3600.0  # in a watt-hour
 
 def sweep_exports(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling | None) -> Exports:
     """Return what `loaded` has for other formats; `launches` is its frame (`frames.launch_frame`), None without one."""
+    cases = [_case_of_run(run) for run in loaded.runs]
+    cases += [_case_of_failure(failure) for failure in loaded.failures]
+    cases += _skipped(loaded.study)
+    for sentence in loaded.damaged:
+        cases.append(CaseResult(group=loaded.folder.name, name=sentence, outcome=CaseOutcome.ERROR, reason=sentence))
     return Exports(
         name=loaded.folder.resolve().name,
         readings=_readings(loaded.valid, scaling) if scaling else (),
-        cases=_cases(loaded),
+        cases=cases,
         lines=_lines(loaded, launches) if launches is not None else (),
         points=_points(launches, scaling) if launches is not None and scaling else (),
     )
@@ -72,16 +77,6 @@ def _readings_of(point: PointScaling, runs: Sequence[RunRecord]) -> list[Reading
         for quantity, unit, value, interval in measured
         if value is not None
     ]
-
-
-def _cases(loaded: Loaded) -> list[CaseResult]:
-    """Return every launch as a test: one whose times do not count and a layout that could not run are skipped."""
-    cases = [_case_of_run(run) for run in loaded.runs]
-    cases += [_case_of_failure(failure) for failure in loaded.failures]
-    cases += _skipped(loaded.study)
-    for sentence in loaded.damaged:
-        cases.append(CaseResult(group=loaded.folder.name, name=sentence, outcome=CaseOutcome.ERROR, reason=sentence))
-    return cases
 
 
 def _case_of_run(run: RunRecord) -> CaseResult:

@@ -32,7 +32,12 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     figures = draw_figures(view)
     scaling = [_scaling_table(view), *figures["scaling"]]
     predicted = [extrapolation_table(series, view.names) for series in view.extrapolations]
-    learning = [*_learning_tables(view), *figures["learning"]]
+    tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
+    if view.runs[0].point.workload.script:
+        tables.append(learning_tables.epochs_table(view.curves, view.names))
+    if view.targets and view.goal is not None:
+        tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))
+    learning = [*tables, *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
@@ -61,15 +66,6 @@ def _time_tables(loaded: Loaded, view: SweepView) -> list[Element]:
     return tables
 
 
-def _learning_tables(view: SweepView) -> list[Element]:
-    tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
-    if view.runs[0].point.workload.script:
-        tables.append(learning_tables.epochs_table(view.curves, view.names))
-    if view.targets and view.goal is not None:
-        tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))
-    return tables
-
-
 def condition_sections(
     loaded: Loaded,
     launches: pd.DataFrame | None,
@@ -89,7 +85,12 @@ def condition_sections(
     if launches is not None:
         sections.append(_conditions(loaded, launches))
         if scaling is not None:
-            sections.append(_for_a_paper(loaded, scaling))
+            cards = [
+                Card(title="Methods", copy=method_text.methods(loaded, scaling)),
+                Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
+            ]
+            for_a_paper = Section(title="For a paper", name="methods", elements=cards)
+            sections.append(for_a_paper)
         sections += failed_ranks_sections(loaded.runs, subject)
         with_failed_ranks = {run.point.folder for run in loaded.runs if run.losses}
         table = sweep_tables.launches_table(launches, launches_link, with_failed_ranks)
@@ -113,14 +114,6 @@ def _conditions(loaded: Loaded, launches: pd.DataFrame) -> Section:
         Card(title="Machine and versions", facts=machine),
     ]
     return Section(title="Conditions", name="conditions", elements=cards)
-
-
-def _for_a_paper(loaded: Loaded, scaling: Scaling) -> Section:
-    cards = [
-        Card(title="Methods", copy=method_text.methods(loaded, scaling)),
-        Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
-    ]
-    return Section(title="For a paper", name="methods", elements=cards)
 
 
 def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:

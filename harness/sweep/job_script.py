@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ from harness.base.processes import thread_limits
 from harness.schema.record import encode
 from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
-from harness.schema.workload import Workload
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
 from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render_script
@@ -73,6 +72,20 @@ def _script(
 ) -> JobScript:
     """Return what the template of the script at `path` may use."""
     first = plan.points[0]
+    variables = dict(scheduler.environment(plan.layout))
+    if scheduler.request.container:  # it has an MPI library of its own, wherever that is
+        variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
+    environment = variables | dict(plan.points[0].settings)
+    workload = first.workload
+    # Return the folders that ranks read and write, each once.
+    folders = [Path.cwd(), files.path, cache_folder()]
+    if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
+        folders.append(Path(data))
+    if workload.own_file:
+        folders.append(workload.own_file.parent)
+    if workload.script:
+        folders.append(workload.script.path.parent)
+    binds = tuple(dict.fromkeys(str(path.resolve()) for path in folders))
     return JobScript(
         name=queue_name(files.path, plan),
         title=_title(plan),
@@ -81,12 +94,12 @@ def _script(
         workdir=str(Path.cwd()),
         layout=plan.layout,
         launches=launches,
-        environment=_environment(plan, scheduler),
+        environment=environment,
         python=sys.executable,
         jobs=str(files.jobs),
         logs=str(files.logs),
         data_dir=str(data_dir.resolve()) if data_dir is not None else None,
-        binds=_binds(files.path, data_dir, first.workload),
+        binds=binds,
         shape=plan.shape,
         walltime=time_limit(plan, scheduler.request, scheduler.limit()),
         request=scheduler.request,
@@ -101,13 +114,6 @@ def _title(plan: JobPlan) -> str:
     if len(plan.points) > 1:
         title = f"{first.workload.name}, {len(plan.points)} launches, {plan.shape}, up to {plan.layout}"
     return " ".join(title.split())
-
-
-def _environment(plan: JobPlan, scheduler: Scheduler) -> Mapping[str, str | None]:
-    variables = dict(scheduler.environment(plan.layout))
-    if scheduler.request.container:  # it has an MPI library of its own, wherever that is
-        variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
-    return variables | dict(plan.points[0].settings)
 
 
 def _turn_block(
@@ -151,15 +157,3 @@ def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | N
             **dict(point.settings),
         },
     )
-
-
-def _binds(folder: Path, data_dir: Path | None, workload: Workload) -> tuple[str, ...]:
-    """Return the folders that ranks read and write, each once."""
-    folders = [Path.cwd(), folder, cache_folder()]
-    if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
-        folders.append(Path(data))
-    if workload.own_file:
-        folders.append(workload.own_file.parent)
-    if workload.script:
-        folders.append(workload.script.path.parent)
-    return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
