@@ -40,7 +40,7 @@ def write_bundle(folders: Sequence[Path], target: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="harness-bundle-") as temporary:
         root = Path(temporary)
         loaded = [_copy(folder, root / RECORDS / name) for folder, name in zip(folders, names, strict=True)]
-        # Copy the probes beside the sweeps, which a page's reference rests on.
+        # The probes beside the sweeps, which predictions rest on.
         for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
             for probe in sorted(probes.glob("[!.]*/")):
                 shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)

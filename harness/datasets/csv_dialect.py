@@ -329,7 +329,7 @@ def _decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], asked:
         )
     if proofs:
         return next(iter(proofs))
-    # Return the decimal mark of a file in which every mark has three digits behind it, or that has none.
+    # Every mark has three digits after it, or there is none.
     unsure = dict(evidence.open_marks)
     if set(evidence.grouped_marks) == set(unsure) == {COMMA}:
         return POINT

@@ -96,7 +96,7 @@ def extrapolate(
     parts_on_fewest = _parts(loaded, fewest)
     draws = Draws(base.workload, scaling.scaling, base, parts_on_fewest, _parts(loaded, most))
     rests = what_it_rests_on(fewest, most, base)
-    # Return where the ranks of a series without a stated network are taken to be.
+    # Where the ranks of a series without a stated network are taken to be.
     hosts = max(_hosts(run) for run in loaded.valid)
     where = NODES if hosts > 1 else NODE
     series = [_series(draws, wanted, scaling, most, where=where, rests=rests)]

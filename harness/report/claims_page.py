@@ -44,7 +44,7 @@ def claims_answer(
     target = reports / FOLDER
     claims = published.claims
     evidence = [sweep for sweep in evidence if _is_considered(sweep, claims)]
-    # Return the launches of both, each once.
+    # The launches of both, each once.
     every_run = [run for sweep in evidence for run in sweep.runs]
     every_run += [run for part in experiments for run in part.runs]
     runs = list({(run.point.key, run.started): run for run in every_run}.values())

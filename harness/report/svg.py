@@ -152,7 +152,7 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
     paint(axes)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        # Draw the legend in as many columns as the figure is wide enough for; return its rows.
+        # The legend has as many columns as the figure is wide enough for.
         texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels]
         for columns in range(min(4, len(handles)), 0, -1):
             legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns)

@@ -89,8 +89,7 @@ def condition_sections(
                 Card(title="Methods", copy=method_text.methods(loaded, scaling)),
                 Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
             ]
-            for_a_paper = Section(title="For a paper", name="methods", elements=cards)
-            sections.append(for_a_paper)
+            sections.append(Section(title="For a paper", name="methods", elements=cards))
         sections += failed_ranks_sections(loaded.runs, subject)
         with_failed_ranks = {run.point.folder for run in loaded.runs if run.losses}
         table = sweep_tables.launches_table(launches, launches_link, with_failed_ranks)

@@ -24,7 +24,7 @@ def view_of(
     if goal is not None:
         times = times_to_accuracy(loaded.epochs, goal)
         targets = speedups_to_accuracy(times, times[times["layout"] == scaling.base.layout])
-    # Return a reader's words for every layout that ran or was asked for.
+    # A reader's words for every layout that ran or was asked for.
     layouts = [run.point.layout for run in loaded.runs]
     if loaded.study:
         layouts += [skipped.layout for skipped in loaded.study.skipped]

@@ -77,7 +77,7 @@ def _script(
         variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
     environment = variables | dict(plan.points[0].settings)
     workload = first.workload
-    # Return the folders that ranks read and write, each once.
+    # The folders that ranks read and write, each once.
     folders = [Path.cwd(), files.path, cache_folder()]
     if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
         folders.append(Path(data))
