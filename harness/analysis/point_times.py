@@ -64,11 +64,12 @@ def times_in_turns(
             seconds = base_seconds / ratio
         over_blocks = ratio_over_blocks(log_ratios)
         ratio_interval = over_blocks.interval if over_blocks else None
+    around = None
+    if spread:
+        around = Interval(low=seconds * math.exp(-spread.reach), high=seconds * math.exp(spread.reach))
     return PointTimes(
         seconds=seconds,
-        seconds_interval=Interval(low=seconds * math.exp(-spread.reach), high=seconds * math.exp(spread.reach))
-        if spread
-        else None,
+        seconds_interval=around,
         ratio=ratio,
         ratio_interval=ratio_interval,
         blocks=len(log_ratios),
