@@ -30,18 +30,15 @@ def verify_bundle(archive: Path) -> tuple[Verification, ...]:
         count = f"{len(files_in(folder)) - 1:,} files have their checksums"
         verifications = [Verification(what="files", finding="; ".join(wrong[:3]) or count, good=not wrong)]
         try:
-            verifications.append(Verification(what="records", finding=_examine_records(folder), good=True))
+            manifest = open_bundle(folder)
+            sweeps = [load_sweep(folder / RECORDS / name, every_code=True) for name in manifest.sweeps]
+            damaged = [text for sweep in sweeps for text in sweep.damaged]
+            launches = sum(len(sweep.runs) for sweep in sweeps)
+            if launches != manifest.launches:
+                raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
+            losses = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
+            finding = f"{units.plural(launches, 'launch')} of {units.plural(len(sweeps), 'sweep')} can be read{losses}"
+            verifications.append(Verification(what="records", finding=finding, good=True))
         except UserError as error:
             verifications.append(Verification(what="records", finding=str(error), good=False))
     return tuple(verifications)
-
-
-def _examine_records(folder: Path) -> str:
-    manifest = open_bundle(folder)
-    sweeps = [load_sweep(folder / RECORDS / name, every_code=True) for name in manifest.sweeps]
-    damaged = [text for sweep in sweeps for text in sweep.damaged]
-    launches = sum(len(sweep.runs) for sweep in sweeps)
-    if launches != manifest.launches:
-        raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
-    losses = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
-    return f"{units.plural(launches, 'launch')} of {units.plural(len(sweeps), 'sweep')} can be read{losses}"

@@ -23,7 +23,6 @@ from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
-from harness.schema.record import RunRecord
 from harness.schema.sweep import Layout
 
 Array = NDArray[np.float64]
@@ -97,7 +96,7 @@ def extrapolate(
     draws = Draws(base.workload, scaling.scaling, base, parts_on_fewest, _parts(loaded, most))
     rests = what_it_rests_on(fewest, most, base)
     # Where the ranks of a series without a stated network are taken to be.
-    hosts = max(_hosts(run) for run in loaded.valid)
+    hosts = max(run.hosts for run in loaded.valid)
     where = NODES if hosts > 1 else NODE
     series = [_series(draws, wanted, scaling, most, where=where, rests=rests)]
     if network is not None:
@@ -105,10 +104,6 @@ def extrapolate(
         rests = what_it_rests_on(fewest, fewest, base, network_words)
         series.append(_series(draws, wanted, scaling, fewest, where=NETWORK, rests=rests))
     return tuple(series), ""
-
-
-def _hosts(run: RunRecord) -> int:
-    return len({rank.host for rank in run.ranks})
 
 
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:

@@ -93,7 +93,11 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
 
 def _certainty(last: PointScaling, scaling: Scaling) -> str:
     """Return the interval of the headline's speedup, or why there is none, and what it rests on."""
-    sample = f"{_sample(last, scaling)}{_left_out(last, scaling.base)}"
+    sample = _sample(last, scaling)
+    excluded = last.excluded + scaling.base.excluded
+    if excluded:
+        launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
+        sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
         return f"95 % interval {units.ratio_span(last.speedup_interval)}, {sample}"
     reason = "too few for an interval"
@@ -114,14 +118,6 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
     if last.launches == scaling.base.launches:
         return f"{launches} each"
     return f"{launches} against {scaling.base.launches}"
-
-
-def _left_out(last: PointScaling, base: PointScaling) -> str:
-    excluded = last.excluded + base.excluded
-    if not excluded:
-        return ""
-    launches = units.plural(excluded + last.launches + base.launches, "launch")
-    return f" ({excluded} of {launches} invalid and left out)"
 
 
 def ran_apart(point: PointScaling) -> bool:

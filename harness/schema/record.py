@@ -281,6 +281,11 @@ class RunRecord:
         return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
 
     @property
+    def hosts(self) -> int:
+        """On how many hosts its ranks were."""
+        return len({rank.host for rank in self.ranks})
+
+    @property
     def epoch_s(self) -> float:
         """The launch's time as reports have it: the median over its epochs of the slowest rank's seconds."""
         return median(max(epoch.seconds) for epoch in self.epochs)
