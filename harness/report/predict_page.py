@@ -30,7 +30,7 @@ _HEADINGS = (
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 
 
-def prediction_answer(curves: Sequence[PredictedCurve], network: str, algorithm: str, command: str) -> Answer:
+def prediction_answer(curves: Sequence[PredictedCurve], network: str, command: str) -> Answer:
     """Return what the `command` predicts of each workload, with the costs that `network` says.
 
     In a terminal: the table of the one workload, of several their last rows.
@@ -50,7 +50,7 @@ def prediction_answer(curves: Sequence[PredictedCurve], network: str, algorithm:
         tiles.append(Fact(name=name, value=units.significant(end["speedup"]), detail=detail))
     last = [[curve.name, *table.rows[-1]] for curve, table in zip(curves, tables, strict=True)]
     several = Table(title="", headings=("Workload", *_HEADINGS), rows=last, wide=(_HEADINGS.index("Computation") + 1,))
-    costs = f"{network}; allreduce: {algorithm}"
+    costs = f"{network}; each allreduce by the cheapest algorithm"
     return Answer(
         question=f"How would {', '.join(names)} scale to {int(curves[0].frame['ranks'].max()):,} ranks?",
         sentence=f"Predicted, not measured: {'; '.join(map(_sentence, curves))}.",

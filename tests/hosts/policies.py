@@ -33,7 +33,7 @@ from scipy.stats import binom
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.command_context import Context
 from harness.prediction.measured_base import measured_base
-from harness.prediction.network_cost import BEST, Uncertain, probe_links
+from harness.prediction.network_cost import Uncertain, probe_links
 from harness.prediction.step_model import predict_network
 from harness.probe.measure import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
@@ -75,7 +75,7 @@ class Trained:
         seconds = []
         for epochs in self.needed[np.isfinite(self.needed)]:
             asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))
-            seconds.append(epochs * float(predict_network(asked, [ranks], network, BEST)["epoch_s"].iloc[0]))
+            seconds.append(epochs * float(predict_network(asked, [ranks], network)["epoch_s"].iloc[0]))
         return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +68,8 @@ def machine(random: np.random.Generator) -> Machine:
                 else (1 if ranks == 2 else 2) * (link.alpha_s * doublings + SIZE * link.beta_s_per_byte)
             )
         else:
-            sums = float(allreduce_seconds(way, [ranks], SIZE, levels)[0]) + (ranks - 1) / ranks * SIZE * add_s_per_byte
+            summed = allreduce_seconds([ranks], SIZE, replace(levels, algorithm=way))
+            sums = float(summed[0]) + (ranks - 1) / ranks * SIZE * add_s_per_byte
         own = compute * (1 + slows * more)
         return own, own * wait, sums
 
