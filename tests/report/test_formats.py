@@ -250,7 +250,7 @@ def test_layouts_that_ranks_do_not_tell_apart_are_refused_for_extra_p(tmp_path: 
     folder = write_sweep(tmp_path / "results", counts=(1, 2))
     wide = Point(workload=make_workload(), layout=Layout(nodes=2, threads=2), repeat=0)
     write_run(folder, make_run(wide, seconds=[[0.5, 0.5]]))
-    with refused("report.formats.extrap._check"):
+    with refused("report.formats.extrap.render"):
         call("report", folder.name, "--format", "extrap", "--output", tmp_path / "points.txt", folder=tmp_path)
     assert not (tmp_path / "points.txt").exists()
 
