@@ -118,7 +118,15 @@ class LatexAppendix:
         for number, sweep in enumerate(self.sweeps, 1):
             parts += self._description(number, sweep)
         if evaluation:
-            parts += [r"\appendixAE", *self._fits()]
+            _, minutes = smoke(self.sweeps)
+            whole = evaluation_sentence(evaluation_seconds(self.sweeps))
+            fits = [
+                latex_text(f"{whole} The short variant takes {_minutes(60 * minutes)} minutes."),
+                r"\paragraph{Minimum viable scale}",
+                "Of each sweep one launch of every layout for which the machine has cores:",
+                _commands([minimum_command(sweep) for sweep in self.sweeps]),
+            ]
+            parts += [r"\appendixAE", *fits]
             for number, sweep in enumerate(self.sweeps, 1):
                 parts += [
                     rf"\arteval{{{number}}}",
@@ -177,16 +185,6 @@ class LatexAppendix:
             "T1 is the set-up of the software, T2 launches the sweep, T3 draws its report: each needs the one before.",
             r"\artout",
             latex_text(f"harness report {sweep.name} draws {units.plural(len(sweep.figures), 'figure')} and the page."),
-        ]
-
-    def _fits(self) -> list[str]:
-        _, minutes = smoke(self.sweeps)
-        whole = evaluation_sentence(evaluation_seconds(self.sweeps))
-        return [
-            latex_text(f"{whole} The short variant takes {_minutes(60 * minutes)} minutes."),
-            r"\paragraph{Minimum viable scale}",
-            "Of each sweep one launch of every layout for which the machine has cores:",
-            _commands([minimum_command(sweep) for sweep in self.sweeps]),
         ]
 
 

@@ -184,9 +184,8 @@ class _RankReader:
             rank_values = np.unique(np.concatenate(list(labels.values())))
             values = np.unique(np.concatenate(self.peers.gather(rank_values[: _CLASSES + 1])))
             if len(values) > _CLASSES or np.any(values != np.round(values)):
-                raise UserError(
-                    f"the labels of '{self.request.train_file}' are not whole numbers, one per class: pass one_hot=False"
-                )
+                file = self.request.train_file
+                raise UserError(f"the labels of '{file}' are not whole numbers, one per class: pass one_hot=False")
         identity = np.eye(len(values), dtype=np.float32)
         return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}
 

@@ -46,6 +46,11 @@ def bench_answer(record: BenchRecord) -> Answer:
     if ratios:
         sentence = f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in ratios)}."
     conditions = Items(texts=[*_conditions(record), *remarks[3:]])
+    per_workload = 1 + max((block.number for block in record.blocks), default=0)
+    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}"]
+    options += [f"CONTENDERS={','.join(record.contenders)}"]
+    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
+    options += ["FORCE=1"] if record.forced else []
     answer = Answer(
         question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
         sentence=sentence,
@@ -60,7 +65,7 @@ def bench_answer(record: BenchRecord) -> Answer:
             *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
-        command=_command(record),
+        command=" ".join(["make bench", *options]),
         kind="bench",
         place="bench",
         title="The harness and its alternatives",
@@ -122,15 +127,6 @@ def _rows_words(record: BenchRecord) -> str:
     if len(counts) == 1:
         return f"{units.count(counts.pop())} rows each"
     return ", ".join(f"{name} {units.count(count)} rows" for name, count in record.rows.items())
-
-
-def _command(record: BenchRecord) -> str:
-    per_workload = 1 + max((block.number for block in record.blocks), default=0)
-    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}"]
-    options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
-    options += ["FORCE=1"] if record.forced else []
-    return " ".join(["make bench", *options])
 
 
 _WITHIN = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."

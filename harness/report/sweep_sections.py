@@ -94,9 +94,14 @@ def condition_sections(
         with_failed_ranks = {run.point.folder for run in loaded.runs if run.losses}
         table = sweep_tables.launches_table(launches, launches_link, with_failed_ranks)
         sections.append(Section(title="Launches", name="launches", elements=[table]))
+    failures = []
+    for failure in loaded.failures:
+        launch = f"{units.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
+        end = f"exit code {failure.exit_code}, {units.moment(failure.ended)}"
+        failures.append((f"{launch}: {failure.reason} ({end})", failure.tail))
     for title, name, items in (
         ("Asked for and not run", "skipped", Items(texts=_skipped(loaded, predicted))),
-        ("Failures", "failures", Items(texts=_failures(loaded))),
+        ("Failures", "failures", Items(texts=failures)),
         ("Damaged and left out", "damaged", Items(texts=loaded.damaged)),
     ):
         if items.texts:
@@ -126,13 +131,3 @@ def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
         text = f"{layout_words(skipped.layout, one_machine)}: {skipped.reason}"
         texts.append(f"{text}; predicted" if str(skipped.layout) in predicted_layouts else text)
     return texts
-
-
-def _failures(loaded: Loaded) -> list[tuple[str, str]]:
-    """Return the launches that failed, each with the last lines of its output."""
-    failures = []
-    for failure in loaded.failures:
-        launch = f"{units.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
-        end = f"exit code {failure.exit_code}, {units.moment(failure.ended)}"
-        failures.append((f"{launch}: {failure.reason} ({end})", failure.tail))
-    return failures
