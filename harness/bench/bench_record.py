@@ -127,27 +127,24 @@ def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
     for workload in record.rows:
         blocks = [block for block in record.blocks if block.workload == workload]
         if blocks:
-            rows.append(_row(blocks, record))
+            rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
+            ratios: dict[str, dict[str, ContenderRatio]] = {}
+            for name in rates:
+                ratios[name] = {}
+                for table, reference in references(name).items():
+                    ratio = contender_ratio(blocks, name, reference, judged=not record.forced)
+                    if ratio is not None:
+                        ratios[name][table] = ratio
+            losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
+            row = WorkloadRow(
+                workload=blocks[0].workload,
+                rates=rates,
+                losses=losses,
+                ratios=ratios,
+                failed={name: why for block in blocks for name, why in block.failed.items()},
+            )
+            rows.append(row)
     return tuple(rows)
-
-
-def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
-    rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
-    ratios: dict[str, dict[str, ContenderRatio]] = {}
-    for name in rates:
-        ratios[name] = {}
-        for table, reference in references(name).items():
-            ratio = contender_ratio(blocks, name, reference, judged=not record.forced)
-            if ratio is not None:
-                ratios[name][table] = ratio
-    losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
-    return WorkloadRow(
-        workload=blocks[0].workload,
-        rates=rates,
-        losses=losses,
-        ratios=ratios,
-        failed={name: why for block in blocks for name, why in block.failed.items()},
-    )
 
 
 def _mean_loss(name: str, blocks: Sequence[BenchBlock]) -> float | None:

@@ -78,7 +78,27 @@ class PlannedLaunches(abc.ABC):
     def plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
         """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
         plan = self._compare(carried, invalid_too=invalid_too)
-        _announce(self.name, plan)
+        done = len(plan.points) - len(plan.missing)
+        say(f"{self.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+        others = other_code(self.files, plan.points[0].code)
+        if others:
+            say(
+                f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count"
+            )
+        if plan.carried:
+            say(f"{len(plan.carried)} of them are in the queue already")
+        for skipped in plan.skipped:
+            say(f"not run: {skipped.layout}: {skipped.reason}")
+        if plan.skipped:
+            say("the report predicts what is not run, or says why it cannot")
+        records = plan.survey.records
+        invalid = [records[point.folder] for point in plan.missing if point.folder in records]
+        if invalid:
+            text = f"runs again: {len(invalid)} of them, whose times are not valid"
+            say(f"{text}; the first: {invalid[0].invalid[0]}")
+        for point in plan.missing:
+            if point.folder in plan.survey.damaged:
+                say(f"runs again: {plan.survey.damaged[point.folder]}")
         return plan
 
     def once_more(self, plan: SweepPlan) -> SweepPlan:
@@ -218,25 +238,3 @@ class SweepCommand(PlannedLaunches):
         self.points = launch_order(self.sweep, self.runnable)
         self.note()
         return self._compare(invalid_too=False)
-
-
-def _announce(name: str, plan: SweepPlan) -> None:
-    done = len(plan.points) - len(plan.missing)
-    say(f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-    others = other_code(SweepFolder(plan.folder), plan.points[0].code)
-    if others:
-        say(f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count")
-    if plan.carried:
-        say(f"{len(plan.carried)} of them are in the queue already")
-    for skipped in plan.skipped:
-        say(f"not run: {skipped.layout}: {skipped.reason}")
-    if plan.skipped:
-        say("the report predicts what is not run, or says why it cannot")
-    records = plan.survey.records
-    invalid = [records[point.folder] for point in plan.missing if point.folder in records]
-    if invalid:
-        text = f"runs again: {len(invalid)} of them, whose times are not valid"
-        say(f"{text}; the first: {invalid[0].invalid[0]}")
-    for point in plan.missing:
-        if point.folder in plan.survey.damaged:
-            say(f"runs again: {plan.survey.damaged[point.folder]}")
