@@ -81,7 +81,7 @@ def test_a_ratio_is_as_uncertain_as_the_corners_of_its_costs() -> None:
 
 def test_nodes_are_crossed_once_by_a_rank_of_each() -> None:
     inner = Link(alpha_s=1e-6, beta_s_per_byte=1e-11)
-    levels = Levels(network=LINK, node=inner, ranks_per_node=4)
+    levels = Levels(network=LINK, node=inner, ranks_per_node=4, algorithm="ring")
     found = allreduce_seconds([2, 4, 16], 1e6, levels)
     inside = [2 * (p - 1) * 1e-6 + 2 * (p - 1) / p * 1e6 * 1e-11 for p in (2, 4, 4)]
     assert found == pytest.approx([inside[0], inside[1], inside[2] + 2 * 3 * 2e-6 + 2 * 3 / 4 * 1e6 * 1e-10])
