@@ -108,7 +108,7 @@ class Study:
 
     def _moment(self) -> str:
         """Return where the command was, by what it has left on disk."""
-        left = unsettled_launches.read_running(self.sweep) if self.sweep else ()
+        left = unsettled_launches.read_running(SweepFolder(self.sweep)) if self.sweep else ()
         if not left:
             return "nothing submitted"
         if any(not running.job for running in left):
@@ -133,9 +133,9 @@ class Study:
         """Take note of records that are not whole, and of a status that does not answer."""
         if self.sweep is None:
             return
-        for point in sweep_request.read_study(self.sweep).sweep.points():
+        for point in sweep_request.read_study(SweepFolder(self.sweep)).sweep.points():
             if (self.sweep / point.folder).exists():
-                record = finished_launches.check_record(self.sweep, point)
+                record = finished_launches.check_record(SweepFolder(self.sweep), point)
                 if isinstance(record, RunRecord):
                     pq.read_table(self.sweep / point.folder / STEPS_FILE)
                 else:
@@ -162,7 +162,9 @@ class Study:
         self.found += [f"laid aside: {path}" for path in self.sweep.glob("replaced/*")]
         locks = (SweepFolder(self.sweep).lock.name, SweepFolder(self.sweep).submitting.name)
         self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name not in locks]
-        self.found += [f"still noted: {running.name}" for running in unsettled_launches.read_running(self.sweep)]
+        self.found += [
+            f"still noted: {running.name}" for running in unsettled_launches.read_running(SweepFolder(self.sweep))
+        ]
         self.found += [line for line in (self.folder / "launched.txt").read_text().splitlines() if ";" in line]
         if "Traceback" in (self.folder / "said.txt").read_text():
             self.found.append((self.folder / "said.txt").read_text()[-2000:])

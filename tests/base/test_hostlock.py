@@ -246,11 +246,12 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from harness.base.errors import UserError
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep
 def full(*args): raise OSError(28, os.strerror(28))
 os.pwrite = full
 try:
-    with hold_sweep(Path({str(tmp_path)!r}) / "sweep"): pass
+    with hold_sweep(SweepFolder(Path({str(tmp_path)!r}) / "sweep")): pass
 except UserError as error:
     print(error)
 """
