@@ -75,7 +75,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
+    """Return the rows of `launch_frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
     rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
     return launches.assign(trained_compute_s=rest)
 

@@ -51,7 +51,7 @@ def compare_command(
     if programs:
         refuse_elsewhere(scheduler)
         from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
-        from harness.report.check_page import check_answer
+        from harness.report.check_answer import check_answer
 
         old, new = (_version(name, context.data_dir, options) for name in sweep)
         folder = checks_folder(context.results)
@@ -63,7 +63,7 @@ def compare_command(
     refuse_given(reason, "budget", "scheduler", "data_dir", *options)
     from harness.regression.checks import compare_measurements
     from harness.regression.measurement import without
-    from harness.report.compare_page import comparison_answer
+    from harness.report.compare_answer import comparison_answer
 
     first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sweep)
     compared = [first]

@@ -23,7 +23,7 @@ from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"

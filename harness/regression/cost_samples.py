@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis import units
 from harness.analysis.sessions import sessions
 from harness.regression.measurement import MeasuredLaunch, Measurement
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 Values = NDArray[np.float64]
 

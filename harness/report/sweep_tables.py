@@ -20,7 +20,7 @@ Names = Mapping[str, str]
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequence[Extrapolation] = ()) -> Table:
-    """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
+    """Return what a terminal shows: a row for each point. `final` is `launch_frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
     """

@@ -16,8 +16,8 @@ from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
 from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
+from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from harness.base.command_context import Context
 from harness.base.processes import interruptible
-from harness.schema.sweep import Point, Sweep
+from harness.schema.point import Point
+from harness.schema.sweep import Sweep
+from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
 from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
+from harness.sweep.prepared_data import prepare_data
 from harness.sweep.progress import say
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_data import prepare_data, say_data
 from harness.sweep.sweep_lock import hold_sweep
 
 _TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
@@ -31,7 +33,7 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     """
     commands = [SweepCommand(sweep, context, submission) for sweep in sweeps]
     together = JoinedSweeps(commands, context.results / _TOGETHER)
-    say_data(sweeps, context.data_dir)
+    announce_data(sweeps, context.data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
             stack.enter_context(hold_sweep(command.files))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harness.base.files import write_atomic
+from harness.schema.point import Point
 from harness.schema.record import decode_file, encode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
 
 

@@ -13,9 +13,9 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.comm.gpu_choice import own_gpu
 from harness.comm.world import World, abort, leave
-from harness.schema.sweep import Point
+from harness.schema.point import Point
 from harness.transparent.install import fuse_alone
-from harness.transparent.names import NAME, give_way, has_own
+from harness.transparent.module_precedence import NAME, give_way, has_own
 from harness.transparent.patch import ImportHook, offer_old_names, with_script_traceback
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.session import Session

@@ -31,12 +31,12 @@ from harness.comm.reduction import Reduction
 from harness.comm.world import World
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
+from harness.schema.point import Point
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.record_notes import Note
-from harness.schema.sweep import Point
 from harness.train.launch_record import apart, disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
-from harness.transparent.keras_data import rows_per_batch
+from harness.transparent.divided_keras_data import rows_per_batch
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 

@@ -19,14 +19,14 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World
+from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Point
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
-from harness.transparent.names import has_own
+from harness.transparent.module_precedence import has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_ports import OwnPorts
 from harness.transparent.own_rate import OwnRate

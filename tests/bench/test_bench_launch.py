@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.base import cpu_contention
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
-from harness.bench import blocks
+from harness.bench import bench_runner
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
@@ -69,8 +69,10 @@ def test_looking_at_the_machine_sees_a_busy_process() -> None:
 def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
-    monkeypatch.setitem(blocks.EXPERIMENTS, "adult-dnn", replace(blocks.EXPERIMENTS["adult-dnn"], bench_rows=1280))
+    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 6.0)
+    monkeypatch.setitem(
+        bench_runner.EXPERIMENTS, "adult-dnn", replace(bench_runner.EXPERIMENTS["adult-dnn"], bench_rows=1280)
+    )
     before = set(psutil.pids())
     options = ("--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1")
     said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])
@@ -105,8 +107,10 @@ def test_a_contender_that_fails_leaves_the_others_to_train(
 ) -> None:
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 3.0)
-    monkeypatch.setitem(blocks.EXPERIMENTS, "adult-dnn", replace(blocks.EXPERIMENTS["adult-dnn"], bench_rows=1280))
+    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 3.0)
+    monkeypatch.setitem(
+        bench_runner.EXPERIMENTS, "adult-dnn", replace(bench_runner.EXPERIMENTS["adult-dnn"], bench_rows=1280)
+    )
     # Its Python is none that has its package: it ends at its import.
     options = ("--workloads", "adult-dnn", "--contenders", "bare,none,ddp", "--torch-python", sys.executable)
     said = CliRunner().invoke(main, ["bench", "--force", "--blocks", "1", *options, "--reports", str(tmp_path)])

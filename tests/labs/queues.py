@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base.command_context import Context
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import job_submission, scheduler_commands
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep

@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from harness.base.command_context import Context
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep, current

@@ -6,8 +6,9 @@ import pytest
 
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.report.sweep_facts import data_facts
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Point
 from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
 
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from harness.base.command_context import Context
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.sweep.joint_sweeps import JoinedSweeps
 from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
 from harness.sweep.submission_settings import Submission

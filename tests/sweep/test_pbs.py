@@ -15,8 +15,8 @@ from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.cli import main
 from harness.schema.job_usage import JobUsage
+from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
-from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
 from harness.sweep.job_state import State

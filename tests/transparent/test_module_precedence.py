@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.transparent.names import PRIVATE, ROOT, has_own
+from harness.transparent.module_precedence import PRIVATE, ROOT, has_own
 
 START = ROOT / "transparent" / "start.py"
 
@@ -43,7 +43,7 @@ import sys
 sys.path.insert(0, {str(ROOT.parent)!r})
 import click
 from pathlib import Path
-from harness.transparent.names import give_way
+from harness.transparent.module_precedence import give_way
 sys.path.insert(0, ".")
 give_way(Path(".").resolve())
 import click

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.horovod.former_names import answer
+from harness.horovod.tf1_names import answer
 from tests.mpi.launch import run_ranks
 
 old = tf.compat.v1
