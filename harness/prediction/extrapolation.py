@@ -109,6 +109,8 @@ def extrapolate(
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:
     if loaded.valid[0].point.workload.sync == "none":
         return "with SYNC=none ranks exchange nothing"
+    if not all(run.sums_timed for run in loaded.valid):
+        return "the times of sums on GPUs are not known"
     if {layout.threads for layout in wanted} != {fewest.threads}:
         return "the counts asked for have other threads per rank than those measured"
     if loaded.valid[0].point.workload.script and most.ranks == 1:

@@ -92,6 +92,8 @@ def _samples_at(measurement: Measurement, reference: Measurement, layout: Layout
     epoch_s = float(np.median([launch.seconds for launch in reference.of(layout)]))
     for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
         parts = np.array([getattr(launch, field) for launch in launches])
+        if not parts.any():  # sums on GPUs, whose times are not known
+            continue
         yield CostSample(quantity=quantity, layout=layout, costs=parts / epoch_s, value=float(np.median(parts)))
 
 

@@ -65,6 +65,11 @@ _DOUBTS = (
         "doctor` says what is missing.",
         holds=lambda run: run.note(NoteCode.BRIDGE) is not None,
     ),
+    _Doubt(
+        words="summed on GPUs while the host went on: the times of sums and of waiting are not known, and are in the "
+        "time of computation.",
+        holds=lambda run: not run.sums_timed,
+    ),
     _Doubt(words=DISTURBED, holds=lambda run: run.met),
     _Doubt(
         words="had ranks whose cores moved nearer or further apart (core to core), so that allreduces had two speeds.",

@@ -274,6 +274,11 @@ class RunRecord:
         """Whether other work was beside the launch, which trained in turns."""
         return self.note(NoteCode.OTHER_WORK) is not None
 
+    @property
+    def sums_timed(self) -> bool:
+        """Whether the host knew when sums began and ended: else waiting and sums are in the time of computation."""
+        return self.note(NoteCode.SUMS_NOT_TIMED) is None
+
     def note(self, code: NoteCode) -> Note | None:
         """Return the first note of that code, None without one."""
         return next((note for note in self.notes if isinstance(note, Note) and note.code == code), None)
