@@ -78,7 +78,7 @@ def _block_seconds(runs: Sequence[RunRecord]) -> float:
 
 
 class StudyPlanner:
-    """Makes the studies of `claims` for a machine of so many `cores`, on the data in `data_dir`."""
+    """Makes the studies of `claims` for a machine of `cores` cores, on the data in `data_dir`."""
 
     def __init__(self, claims: Sequence[Claim], cores: int, data_dir: Path | None) -> None:
         self._claims = claims

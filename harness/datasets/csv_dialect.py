@@ -329,7 +329,7 @@ def _decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], asked:
         )
     if proofs:
         return next(iter(proofs))
-    # Every mark has three digits after it, or there is none.
+    # Three digits follow every mark, or there is no mark.
     unsure = dict(evidence.open_marks)
     if set(evidence.grouped_marks) == set(unsure) == {COMMA}:
         return POINT

@@ -89,7 +89,7 @@ def settle(
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
-    """Tell whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
+    """Return whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
     if state.phase != "unknown":
         seen.missing.pop(running.job, None)
         return state.phase == "ended"
@@ -99,7 +99,7 @@ def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSe
 
 
 def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool:
-    """Tell whether something was first seen less than so many seconds ago; by default it is now."""
+    """Return whether something was first seen less than a number of seconds ago; by default it is now."""
     return time.monotonic() - first_seen.setdefault(name, time.monotonic()) < seconds
 
 

@@ -45,7 +45,7 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
 
 
 def is_locked(files: SweepFolder) -> bool:
-    """Tell whether a process works on the sweep of `files` now."""
+    """Return whether a process works on the sweep of `files` now."""
     try:
         with files.lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -20,8 +20,14 @@ from harness.bundle.repetition import (
 )
 from harness.datasets import locate
 from harness.schema.record import RunRecord
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_run
 from tests.labs.refusals import refused
+
+LOSS = "training loss"
+ACCURACY = "test accuracy"
+TIME = "epoch time"
+GOVERNOR = "frequency governor"
 
 
 def changed(run: RunRecord, **facts: object) -> RunRecord:
@@ -37,9 +43,9 @@ def test_the_same_again_is_the_same() -> None:
     assert Repetition(old=run, new=run).environment() == ()
     assert by_quantity(Repetition(old=run, new=run, others=(run, run, run)).results()) == {
         "weights": SAME,
-        "training loss": SAME,
-        "test accuracy": SAME,
-        "epoch time": CLOSE,
+        LOSS: SAME,
+        ACCURACY: SAME,
+        TIME: CLOSE,
     }
 
 
@@ -59,12 +65,12 @@ def test_other_weights_are_only_excused_by_what_decides_them() -> None:
 
 def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
     run = make_run()
-    assert by_quantity(Repetition(old=run, new=run).results())["epoch time"] == NOT_COMPARED
+    assert by_quantity(Repetition(old=run, new=run).results())[TIME] == NOT_COMPARED
     several = tuple(scaled(run, 1 + 0.01 * number) for number in range(6))
-    assert by_quantity(Repetition(old=run, new=scaled(run, 1.05), others=several).results())["epoch time"] == CLOSE
-    assert by_quantity(Repetition(old=run, new=scaled(run, 1.5), others=several).results())["epoch time"] == DIFFERENT
+    assert by_quantity(Repetition(old=run, new=scaled(run, 1.05), others=several).results())[TIME] == CLOSE
+    assert by_quantity(Repetition(old=run, new=scaled(run, 1.5), others=several).results())[TIME] == DIFFERENT
     elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
-    assert by_quantity(Repetition(old=run, new=elsewhere, others=several).results())["epoch time"] == NOT_COMPARED
+    assert by_quantity(Repetition(old=run, new=elsewhere, others=several).results())[TIME] == NOT_COMPARED
 
 
 def scaled(run: RunRecord, factor: float) -> RunRecord:
@@ -77,8 +83,8 @@ def test_a_loss_beyond_the_bound_is_told() -> None:
     run = make_run()
     epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
     lines = Repetition(old=run, new=replace(run, epochs=epochs)).results()
-    assert by_quantity(lines)["training loss"] == DIFFERENT
-    assert "training loss" in overall_verdict(lines) and overall_verdict(lines).startswith("Not reproduced")
+    assert by_quantity(lines)[LOSS] == DIFFERENT
+    worded(overall_verdict(lines), "bundle.repetition.overall_verdict", LOSS)
 
 
 def test_other_data_is_refused_before_anything_is_launched() -> None:
@@ -98,9 +104,9 @@ def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch
     known = relevant_environment()
     assert known["UCX_TLS"] == "tcp" and "AWS_SECRET_ACCESS_KEY" not in known
     run = make_run()
-    slower = changed(run, environment=known, system={"frequency governor": "powersave"})
+    slower = changed(run, environment=known, system={GOVERNOR: "powersave"})
     told = {line.quantity: line.now for line in Repetition(old=run, new=slower).environment()}
-    assert (told["UCX_TLS"], told["frequency governor"]) == ("tcp", "powersave")
+    assert (told["UCX_TLS"], told[GOVERNOR]) == ("tcp", "powersave")
     assert all(describe_system().values())
 
 
