@@ -24,7 +24,7 @@ from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload
 from tests.labs.refusals import refused
 from tests.losses import unaccounted
-from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks, warm_python
+from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
 
 
 @pytest.mark.mpi
@@ -100,12 +100,9 @@ def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_gro
         assert not any((*found["mapped"], *found["threads"], found["files"])), found
 
 
-def train(ranks, record, *options, python=sys.executable, **environment):
-    """Train two epochs on ranks that may be lost, and return the ended launch.
-
-    `python` is `warm_python` for ranks that are not.
-    """
-    launcher, *words = rank_command(ranks, python)
+def train(ranks, record, *options, **environment):
+    """Train two epochs on ranks that may be lost, and return the ended launch."""
+    launcher, *words = rank_command(ranks)
     command = [
         launcher,
         "--with-ft",
@@ -142,9 +139,8 @@ def train(ranks, record, *options, python=sys.executable, **environment):
 def test_a_rank_that_is_killed_in_a_step_is_outlived(tmp_path):
     """Rank 1 kills itself in step 18: rank 0 makes every row's step alone, from the last finished one on."""
     records = {}
-    for name, model, python in (("whole", "lives", warm_python()), ("shrunk", "dies", sys.executable)):
-        options = ("--on-failure", "shrink", "--model", f"tests.mpi.faulty:{model}")
-        finished = train(2, tmp_path / name, *options, python=python)
+    for name, model in (("whole", "lives"), ("shrunk", "dies")):
+        finished = train(2, tmp_path / name, "--on-failure", "shrink", "--model", f"tests.mpi.faulty:{model}")
         assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
     whole, shrunk = records.values()
@@ -166,9 +162,9 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived(tmp_path):
 def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp_path):
     """With HARNESS_OVERLAP=1 pieces would be summed and applied one by one: the record says that they are not."""
     records = []
-    for name, code, python in (("lives", 0, warm_python()), ("dies", LOST, sys.executable)):
+    for name, code in (("lives", 0), ("dies", LOST)):
         options = ("--on-failure", "shrink", "--model", f"tests.mpi.faulty:{name}_between_pieces")
-        finished = train(2, tmp_path / name, *options, "--threads", 2, python=python, HARNESS_OVERLAP="1")
+        finished = train(2, tmp_path / name, *options, "--threads", 2, HARNESS_OVERLAP="1")
         assert finished.returncode == code, finished.stderr[-3000:]
         records.append(read_run(tmp_path / name))
     assert [len(record.losses) for record in records] == [0, 1]
