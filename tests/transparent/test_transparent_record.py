@@ -176,7 +176,7 @@ def test_a_graph_of_old_layers_and_cells_trains_on_two_ranks_as_on_one(own_loop,
     assert finished.returncode == 0, finished.stderr[-3000:]
     alone = json.loads((tmp_path / "found.json").read_text())
     assert own_loop.found["losses"] == pytest.approx(alone["losses"], rel=1e-4)
-    assert own_loop.found["lengths"] == pytest.approx(alone["lengths"], rel=1e-4)
+    assert own_loop.found["lengths"] == pytest.approx(alone["lengths"], rel=1e-4, abs=3e-6)
     for name in ("tf.layers.conv2d", "tf.nn.rnn_cell.GRUCell"):
         assert own_loop.said.count(f"the script's {name}, which") == 1
 
