@@ -19,7 +19,8 @@ from harness.comm.energy_samples import EnergySample
 PERIOD_S = 1.0
 POWERCAP = Path("/sys/class/powercap")
 # NVML's numbers of metrics, and what turns them into shares.
-_METRICS = {"sm": (2, 0.01), "tensor": (5, 0.01), "dram": (10, 0.01), "nvlink": (60, 1.0)}
+_METRICS = {"kernels": (1, 0.01), "sm": (2, 0.01), "tensor": (5, 0.01), "dram": (10, 0.01), "nvlink": (60, 1.0)}
+_ALL_METRICS = "utilisation (GPM)"
 _REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -37,7 +38,7 @@ class GpuCounters:
         self._uuid = uuid
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         self._missing: list[str] = []
-        self._before = self._read("utilisation (GPM)", self._new_sample)
+        self._before = self._read(_ALL_METRICS, self._new_sample)
 
     def sample(self, time_s: float) -> EnergySample:
         """Return what the counters read now."""
@@ -79,7 +80,7 @@ class GpuCounters:
 
     def _utilisation(self) -> dict[str, float]:
         """Return the means since the sample before, none where there are no such counters."""
-        sample = self._read("utilisation (GPM)", self._new_sample)
+        sample = self._read(_ALL_METRICS, self._new_sample)
         if sample is None:
             return {}
         nvml = self._nvml
@@ -90,7 +91,7 @@ class GpuCounters:
         asked.sample2 = sample
         for place, (number, _) in enumerate(_METRICS.values()):
             asked.metrics[place].metricId = number
-        answer = self._read("utilisation (GPM)", nvml.nvmlGpmMetricsGet, asked)
+        answer = self._read(_ALL_METRICS, nvml.nvmlGpmMetricsGet, asked)
         nvml.nvmlGpmSampleFree(self._before)
         self._before = sample
         if answer is None:
@@ -99,6 +100,8 @@ class GpuCounters:
         for place, (name, (_, unit)) in enumerate(_METRICS.items()):
             if answer.metrics[place].nvmlReturn == nvml.NVML_SUCCESS:
                 values[name] = answer.metrics[place].value * unit
+            elif (absent := f"{name} {_ALL_METRICS}") not in self._missing:
+                self._missing.append(absent)
         return values
 
 

@@ -33,6 +33,20 @@ def observe() -> RankPlace:
     )
 
 
+def shared_gpus(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
+    """Return a sentence for every GPU that several ranks train on: such a launch tests function, never speed."""
+    users: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        if rank.device:
+            users.setdefault((rank.host, rank.device), []).append(rank.rank)
+    faults = []
+    for (host, device), numbers in users.items():
+        if len(numbers) > 1:
+            names = " and ".join(map(str, numbers))
+            faults.append(f"ranks {names} share GPU {device} on {host}: a test of function, not of speed")
+    return tuple(faults)
+
+
 def misplacements(layout: Layout, places: Sequence[RankPlace], *, by_nodes: bool = False) -> tuple[str, ...]:
     """Return one sentence for everything about `places` (one per rank) that makes times unusable.
 

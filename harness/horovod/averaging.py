@@ -13,8 +13,16 @@ from harness.base.errors import UserError
 from harness.comm.turn_pass import pass_turn
 from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod.compression import Compression
-from harness.horovod.operations import Adasum, Average, Sum, gathered_slices, grouped_allreduce, refuse_xla
-from harness.horovod.process_sets import ProcessSet, current_ranks, global_process_set
+from harness.horovod.operations import (
+    Adasum,
+    Average,
+    NativeSum,
+    gathered_slices,
+    grouped_allreduce,
+    native_sum,
+    refuse_xla,
+)
+from harness.horovod.process_sets import ProcessSet, global_process_set
 
 trained: dict[int, Any] = {}  # variables whose gradients all ranks average, by id: for the proof that they are equal
 
@@ -86,12 +94,7 @@ class Averaging:
     def _sums(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         if not values:
             return []
-        native = (
-            self._op in (Average, Sum)
-            and all(value.dtype.is_floating for value in values)
-            and not current_ranks().joins
-        )
-        if not native:
+        if native_sum(self._op, values) is NativeSum.NONE:
             return grouped_allreduce(
                 values, op=self._op, compression=self._compression, name=self.name, process_set=self.process_set
             )

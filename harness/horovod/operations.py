@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def exchange_tensors(
         UserError: the graph is compiled by XLA.
     """
     exchange = ps.exchange
-    if _is_native(request, tensors):
+    if request.kind == "allreduce" and native_sum(request.op, tensors) is NativeSum.SHARED:
         return _native_sums(request, tensors, ps, scales)
     extra = [] if splits is None else [tf.cast(splits, tf.int32)]
     if tf.executing_eagerly():
@@ -92,21 +93,29 @@ def _set_shapes(request: Request, results: Sequence[tf.Tensor], tensors: Sequenc
         result.set_shape(tensor.shape if is_same else [None, *tensor.shape[1:]])
 
 
-def _is_native(request: Request, tensors: Sequence[tf.Tensor]) -> bool:
-    """Tell whether the exchange is one that the native operation makes in a graph.
+class NativeSum(Enum):
+    """Which of `GroupedSums` may make a sum; each includes those before it.
 
-    A rank that has joined knows what comes next by Python's headers only. Where ranks may be lost, exchanges go
-    through Python too: they end there with the failure of a rank.
+    `OWN` is `sum`: a call of its own, in a graph or at once, also over the ranks that are left when some have failed.
+    `SHARED` is `sum_fused`: in a graph, in a call with other sums of its step; what is compiled is for today's ranks.
     """
-    return (
-        request.kind == "allreduce"
-        and request.op in (AVERAGE, SUM)
-        and not tf.executing_eagerly()
-        and all(tensor.dtype.is_floating and tensor.shape.is_fully_defined() for tensor in tensors)
-        and not current_ranks().joins
-        and not os.environ.get(FAULT_TOLERANCE)
-        and find_library().library is not None
-    )
+
+    NONE = 0
+    OWN = 1
+    SHARED = 2
+
+
+def native_sum(op: int, tensors: Sequence[tf.Tensor]) -> NativeSum:
+    """Return how the native operation may sum `tensors`, the values of one exchange, for the Horovod operation `op`.
+
+    A rank that has joined knows what comes next by Python's headers only.
+    """
+    if op not in (AVERAGE, SUM) or current_ranks().joins or not all(tensor.dtype.is_floating for tensor in tensors):
+        return NativeSum.NONE
+    if tf.executing_eagerly() or os.environ.get(FAULT_TOLERANCE):
+        return NativeSum.OWN
+    is_known = all(tensor.shape.is_fully_defined() for tensor in tensors)
+    return NativeSum.SHARED if is_known and find_library().library is not None else NativeSum.OWN
 
 
 def _native_sums(request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: Scales) -> list[tf.Tensor]:

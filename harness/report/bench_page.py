@@ -25,6 +25,7 @@ TEXT = "index.md"
 _HEADLINE = (
     ("gradients", "bound", "the bound"),
     ("none", "bare", "a bare loop"),
+    ("run", "bare", "a bare loop"),
     ("mwms", "harness", "the harness"),
     ("horovod-run", "harness", "the harness"),
     ("horovod", "harness", "the harness"),
@@ -144,7 +145,10 @@ _Cell = Callable[[WorkloadRow, str], str | Cell]  # of a workload and a contende
 
 
 def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str, Table]]:
-    """Return the rows per second, what they are compared with, and the training losses, a column for each workload."""
+    """Return the rows per second, what they are compared with, and the training losses, a column for each workload.
+
+    A table without a row is left out.
+    """
 
     def table(title: str, note: str, cell: _Cell) -> Table:
         return _contenders_table(record, lines, title, note, cell)
@@ -153,14 +157,14 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
         (reference, table(title, f"{note}, {_WITHIN}", _ratio_over(reference)))
         for reference, (title, note) in _REFERENCES.items()
     ]
-    by_distance = _distance_table(record, lines)
     losses = "Mean training loss of the first epoch: mean of the blocks. A dash: it did not come to its end."
-    return [
+    tables = [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
         *compared,
-        *([("distance", by_distance)] if by_distance.rows else []),
+        ("distance", _distance_table(record, lines)),
         ("losses", table("Training loss", losses, _loss)),
     ]
+    return [(name, content) for name, content in tables if content.rows]
 
 
 def _contenders_table(record: BenchRecord, lines: Sequence[WorkloadRow], title: str, note: str, cell: _Cell) -> Table:

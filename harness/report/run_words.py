@@ -1,6 +1,8 @@
 """Launches in a reader's words: their machine, commit, days, layout, data, settings and cost, each as one text."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,33 @@ def machine_words(machine: Machine) -> str:
     gpus = f", {units.plural(len(machine.gpus), 'GPU')}" if machine.gpus else ""
     memory = units.memory(machine.memory_bytes)
     return f"{machine.hostname}: {machine.cpu}, {units.plural(machine.cores, 'core')}, {memory}{gpus}"
+
+
+def machines_words(machines: Iterable[Machine]) -> str:
+    """Return several launches' machines, each once, also one whose launches had different numbers of GPUs."""
+    counts: dict[str, list[int]] = {}
+    for machine in machines:
+        counts.setdefault(machine_words(replace(machine, gpus=())), []).append(len(machine.gpus))
+    lines = []
+    for words, gpus in counts.items():
+        span = units.span(min(gpus), max(gpus))
+        lines.append(f"{words}, {span} GPU{'' if span == '1' else 's'}" if max(gpus) else words)
+    return "; ".join(lines)
+
+
+def gpu_link_words(run: RunRecord) -> str:
+    """Return what joins the GPUs of every two ranks, and how many pairs each joins; empty without two of them."""
+    gpus_of_host = Counter(rank.host for rank in run.ranks if rank.device)
+    on_one_host = sum(map(_pairs, gpus_of_host.values()))
+    ways = Counter(str(link.joined_by) for link in run.gpu_links)
+    ways["network"] = _pairs(gpus_of_host.total()) - on_one_host
+    ways["not known"] = on_one_host - len(run.gpu_links)
+    parts = [f"{way} ({units.plural(pairs, 'pair')})" for way, pairs in ways.items() if pairs]
+    return f"{run.point.layout}: {', '.join(parts)}" if parts else ""
+
+
+def _pairs(members: int) -> int:
+    return members * (members - 1) // 2
 
 
 def commit_words(origin: "Provenance | Probe | BenchRecord") -> str:

@@ -5,6 +5,7 @@ from functools import partial
 
 import pandas as pd
 
+from harness.analysis.device_use import energy_of
 from harness.analysis.read_results import Loaded
 from harness.analysis.report_times import has_report_time, report_time
 from harness.analysis.scaling import PointScaling, Scaling
@@ -175,7 +176,7 @@ def _line(run: RunRecord, rows_per_second: float, account: Account | None) -> Be
     layout = run.point.layout
     machine = run.provenance.machine
     devices = layout.ranks * max(layout.gpus_per_rank, 1)
-    joules = account.usage.energy_j if account and account.usage else None
+    joules = _joules(run, account)
     return BenchmarkLine(
         job=account.job if account else run.point.folder,
         system=machine.gpus[0] if layout.gpus_per_rank and machine.gpus else machine.cpu,
@@ -193,6 +194,14 @@ def _line(run: RunRecord, rows_per_second: float, account: Account | None) -> Be
         rows_per_second=rows_per_second,
         energy_wh=None if joules is None else joules / _JOULES / devices,
     )
+
+
+def _joules(run: RunRecord, account: Account | None) -> float | None:
+    """Return the energy of a launch: of its GPUs while it trained, else what the scheduler says of its job."""
+    gpus = energy_of([device for device in run.energy if device.is_gpu])
+    if gpus is not None:
+        return gpus.joules
+    return account.usage.energy_j if account and account.usage else None
 
 
 def _points(launches: pd.DataFrame, scaling: Scaling) -> list[ScalingPoint]:

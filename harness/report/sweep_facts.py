@@ -8,10 +8,18 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import units
+from harness.base.provenance import Machine
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
-from harness.report.energy_words import energy_words
-from harness.report.run_words import commit_words, cost, data_words, days, fewest_and_most, machine_words
+from harness.report.run_words import (
+    commit_words,
+    cost,
+    data_words,
+    days,
+    fewest_and_most,
+    gpu_link_words,
+    machines_words,
+)
 from harness.schema.data_record import DataRecord
 from harness.schema.job_usage import Account, JobUsage
 from harness.schema.record import RunRecord
@@ -46,7 +54,7 @@ def place_facts(
     """Return where, when and on which code `runs` ran, `more` that is known, and what all launches cost."""
     return facts(
         [
-            ("Machine", distinct((machine_words(run.provenance.machine) for run in runs), "; ")),
+            ("Machine", machines_words(run.provenance.machine for run in runs)),
             ("Date", days(run.started for run in runs)),
             *more,
             ("Commit", distinct(commit_words(run.provenance) for run in runs)),
@@ -203,9 +211,9 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Processor", distinct(f"{m.cpu}, {units.plural(m.cores, 'core')}" for m in machines)),
             ("Core to core", _core_ns(runs)),
             ("Memory", distinct(units.memory(m.memory_bytes) for m in machines)),
-            ("GPUs", distinct(", ".join(m.gpus) or "none" for m in machines)),
+            ("GPUs", _gpus(machines)),
             ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
-            ("Energy", distinct(map(energy_words, runs), "; ")),
+            ("GPU to GPU", distinct(filter(None, map(gpu_link_words, runs)), "; ")),
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),
@@ -216,6 +224,16 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
         ]
     )
+
+
+def _gpus(machines: Sequence[Machine]) -> str:
+    """Return which GPUs the launches' ranks of the first host had, and how many of each."""
+    counts: dict[str, list[int]] = {}
+    for machine in machines:
+        for gpu, count in Counter(machine.gpus).items():
+            counts.setdefault(gpu, []).append(count)
+    kinds = [f"{units.span(min(of_launches), max(of_launches))} x {gpu}" for gpu, of_launches in counts.items()]
+    return "; ".join(kinds) or "none"
 
 
 def _core_ns(runs: Sequence[RunRecord]) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.device_use import device_uses, with_device_use
+from harness.analysis.energy_use import energy_uses
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.report_times import IMAGES, has_report_time, report_times
@@ -173,6 +174,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
             "test_accuracy": accuracy,
             "predicted": measured.predicted,
             "devices": device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
+            "energy": energy_uses(loaded.valid),
             **({"time_to_report": report_times(scaling)} if has_report_time(workload) else {}),
         },
         tiles=tuple(sweep_tiles(view)),

@@ -14,6 +14,7 @@ from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
+from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep import Point
@@ -239,7 +240,8 @@ class RunRecord:
     compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
-    forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
+    forward and backward, over its rows; None of scripts, and where a note says what could not be counted. `gpu_links`
+    are of all pairs of ranks on one host whose GPUs' link is known.
     """
 
     schema: int
@@ -265,6 +267,7 @@ class RunRecord:
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
+    gpu_links: tuple[GpuLink, ...] = field(default=())
 
     @property
     def met(self) -> bool:

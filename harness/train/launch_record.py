@@ -24,11 +24,12 @@ from harness.base.turns import APART, BLOCK
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.host_clock import HostClock
-from harness.comm.placement import RankPlace, misplacements
+from harness.comm.placement import RankPlace, misplacements, shared_gpus
 from harness.comm.reduction import Reduction
 from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
 from harness.schema.energy import DeviceEnergy
+from harness.schema.gpu_link import GpuLink
 from harness.schema.message_cost import Algorithm
 from harness.schema.record import (
     SCHEMA,
@@ -81,7 +82,7 @@ class TrainingOutcome:
 
     `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
     attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints and counters.
-    `energy` is of all devices, on rank 0.
+    `energy` and `gpu_links` are of all devices, on rank 0.
     """
 
     started: datetime
@@ -101,6 +102,7 @@ class TrainingOutcome:
     stretches: tuple[Stretch, ...] = ()
     core_ns: tuple[float, ...] = ()
     energy: tuple[DeviceEnergy, ...] = ()
+    gpu_links: tuple[GpuLink, ...] = ()
 
 
 def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
@@ -120,9 +122,6 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     steps = on_one_clock(rank_steps, clocks)
     invalid, met = _validity(outcome, places, ranks, loads)
     flops = replica.state.flops
-    notes = [] if outcome.identical else [Note(code=NoteCode.NOT_SYNCHRONISED)]
-    if flops.uncounted:
-        notes.append(Note(code=NoteCode.FLOPS_NOT_COUNTED, values={"operations": ", ".join(flops.uncounted)}))
     record = RunRecord(
         schema=SCHEMA,
         point=replica.point,
@@ -147,12 +146,24 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
         energy=outcome.energy,
+        gpu_links=outcome.gpu_links,
         flops_per_row=None if flops.uncounted or not flops.per_row else flops.per_row,
-        notes=(*replica.reduction.notes, *apart(), *notes, *met, *outcome.notes),
+        notes=(*_replica_notes(outcome), *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
     )
     return record, [columns for epochs in steps for columns in epochs]
+
+
+def _replica_notes(outcome: TrainingOutcome) -> list[Note]:
+    """Return what to know of how the rank has trained."""
+    notes = [*outcome.replica.reduction.notes, *apart()]
+    if not outcome.identical:
+        notes.append(Note(code=NoteCode.NOT_SYNCHRONISED))
+    uncounted = outcome.replica.state.flops.uncounted
+    if uncounted:
+        notes.append(Note(code=NoteCode.FLOPS_NOT_COUNTED, values={"operations": ", ".join(uncounted)}))
+    return notes
 
 
 def _own_record(outcome: TrainingOutcome, import_s: float) -> RankRecord:
@@ -249,6 +260,7 @@ def disturbances(
     out of all that is compared.
     """
     misplaced = failures + misplacements(layout, [place for place, _ in places], by_nodes=by_nodes)
+    misplaced += shared_gpus(ranks)
     if misplaced:
         return misplaced, ()
     host_ranks = Counter(place.host for place, _ in places)

@@ -23,6 +23,7 @@ from harness.bench.bench_record import (
 from harness.bench.blocks import BenchSettings, split
 from harness.bench.contender_sets import FirstEpoch, SetMaker
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
+from harness.report.answer import Table
 from harness.report.bench_page import TEXT, bench_answer
 from harness.report.publish import write_page
 from harness.schema.claim import EXPERIMENTS
@@ -237,6 +238,17 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
         assert words in page.replace("RuntimeError: a | b", "RuntimeError: a \\| b"), words
     ratio = answer.data["workloads"][0].ratios["gradients"]["bound"]
     assert (ratio.blocks, ratio.met) == (3, False)
+
+
+def test_chosen_contenders_have_only_tables_and_headlines_of_their_own() -> None:
+    """A bench of some contenders has no empty table, and its first sentence compares those that it has."""
+    made = [bench_block(number, bare=(1.0, 1.1), run=(1.25, 1.375)) for number in range(3)]
+    answer = bench_answer(bench_record(*made, contenders=("bare", "run")))
+    assert [(fact.name, fact.value) for fact in answer.tiles] == [
+        (f"{CONTENDERS['run'].title} over a bare loop", "0.800")
+    ]
+    tables = [element for section in answer.sections for element in section.elements if isinstance(element, Table)]
+    assert tables and all(table.rows for table in tables)
 
 
 def test_a_bench_by_launches_must_be_measured_again(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -155,6 +157,49 @@ def test_counters_that_a_gpu_lacks_are_named_and_the_others_read() -> None:
         held_down=("power cap",),
         missing=("utilisation (GPM)", "energy"),
     )
+
+
+class HopperNvml(Nvml):
+    """NVML of a GPU with GPM counters but without NVLink, in which a kernel runs half of the time."""
+
+    NVML_SUCCESS = 0
+    NVML_GPM_METRICS_GET_VERSION = 1
+    values: ClassVar[dict[int, float]] = {1: 50.0, 2: 40.0, 5: 20.0, 10: 30.0}
+    samples = 0
+    freed: ClassVar[list[int]] = []
+
+    class Support:
+        isSupportedDevice = 1
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
+        return SimpleNamespace(metrics=[SimpleNamespace() for _ in range(8)])
+
+    def nvmlGpmSampleAlloc(self) -> int:
+        self.samples += 1
+        return self.samples
+
+    def nvmlGpmSampleGet(self, handle: str, sample: int) -> None:
+        assert handle == "GPU-1"
+
+    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> SimpleNamespace:
+        assert asked.sample2 == asked.sample1 + 1
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.nvmlReturn = 0 if metric.metricId in self.values else 3
+            metric.value = self.values.get(metric.metricId)
+        return asked
+
+    def nvmlGpmSampleFree(self, sample: int) -> None:
+        self.freed.append(sample)
+
+
+def test_shares_of_time_are_read_between_two_samples_and_absent_ones_named() -> None:
+    nvml = HopperNvml()
+    counters = GpuCounters(nvml, "GPU-1")
+    for time_s in (0.0, 1.0):
+        sample = counters.sample(time_s)
+    assert sample.utilisation == pytest.approx({"kernels": 0.5, "sm": 0.4, "tensor": 0.2, "dram": 0.3})
+    assert sample.missing == ("energy", "nvlink utilisation (GPM)")
+    assert nvml.freed == [1, 2]  # a sample's memory is NVML's
 
 
 def test_the_sampler_samples_until_its_input_ends(powercap: Path) -> None:

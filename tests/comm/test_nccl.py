@@ -8,7 +8,6 @@ import pytest
 from harness.base.errors import RunError
 from harness.base.processes import quiet_stderr
 from harness.comm import nccl_library
-from harness.comm.gpu_software import gpu_software, installed_versions
 from harness.comm.gpu_sums import GpuOfRank, open_nccl, reason_against
 from harness.comm.native.build import SUMS_BY_NCCL, build_operation
 from harness.comm.nccl_library import version_words
@@ -127,14 +126,3 @@ def test_a_wrong_word_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HARNESS_REDUCTION", "ncll")
     with refused("comm.settings.chosen_algorithm", "nccl"):
         select(World(comm=None, rank=0, size=2), [1024])
-
-
-def test_the_record_has_the_versions_that_are_installed_or_what_tensorflow_is_built_for() -> None:
-    packages = {"nvidia-cudnn-cu12": "9.24.0.43", "nvidia-nccl-cu12": "2.28.9"}
-    versions = installed_versions(lambda name: packages.get(name, ""), {"cuda_version": "12.5.1", "cudnn_version": "9"})
-    assert versions == {
-        "cuDNN": "9.24.0.43",
-        "NCCL": "2.28.9",
-        "CUDA": "the system's, TensorFlow is built for 12.5.1",
-    }
-    assert gpu_software(None, "nccl") == {}

@@ -22,7 +22,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.comm.gpus import visible_gpus
 from harness.schema.record import RunRecord, read_run
-from tests.gpu.table import Check, Failed, Row, Skipped, Status, run_check, table
+from tests.gpu.table import Check, Failed, Skipped, Status, run_checks, table
 from tests.mpi.launch import rank_command, rank_environment
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ class Place:
     """Where the checks run: what is added to the commands of rank program, sweep and training, and how ranks sum, also
     one alone.
 
-    ResNet-50 is trained on images of `size` pixels, `steps` steps an epoch.
+    ResNet-50 is trained on images of `size` pixels, `steps` steps an epoch; smaller networks as `Network` says.
     """
 
     rank_words: tuple[str, ...]
@@ -72,8 +72,30 @@ CPU = Place(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """A network that is compared with the bare loop's, which is `bare` there; `words` are of `harness train`.
+
+    Images have `size` pixels, None for the place's; an epoch has `steps` times the place's steps.
+    """
+
+    name: str
+    bare: str
+    words: tuple[str, ...]
+    size: int | None = None
+    steps: int = 1
+
+
+_CNN = ("--model", "cnn", "--optimizer", "momentum")
+NETWORKS = (
+    Network(name="ResNet-50", bare="resnet50", words=("--dataset", "imagenet", "--model", "resnet50")),
+    Network(name="MNIST-CNN", bare="cnn-mnist", words=("--dataset", "mnist", *_CNN), size=28, steps=20),
+    Network(name="CIFAR10-CNN", bare="cnn-cifar10", words=("--dataset", "cifar10", *_CNN), size=32, steps=20),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One way to train ResNet-50: rows of a step, Keras's policy, and whether XLA compiles it."""
+    """One way to train a network: rows of a step, Keras's policy, and whether XLA compiles it."""
 
     batch: int
     precision: str
@@ -83,7 +105,7 @@ class Setting:
         return f"batch {self.batch}, {self.precision}{', XLA' if self.xla else ''}"
 
 
-# Those first that are told of: what time does not hold is skipped, and `--limit 1800` holds all.
+# Those first that are told of: what time does not hold is skipped, and `--limit 3600` holds all.
 SETTINGS = (
     Setting(batch=256, precision="mixed_float16", xla=True),
     Setting(batch=64, precision="mixed_float16", xla=True),
@@ -158,6 +180,17 @@ def check_order(place: Place, seconds: float) -> str:
     return "30 sums on the device and 30 on the host, in turn"
 
 
+def check_words(place: Place, seconds: float) -> str:
+    """Compare what Horovod's words make on two ranks, in a graph and at once, with what they must."""
+    found = of_ranks(place, "words", 2, seconds)
+    wrong = {name: error for name, error in found["errors"].items() if error > 1e-6}
+    if wrong:
+        raise Failed(f"off by {wrong}")
+    if set(found["ways"]) != {place.way}:
+        raise Failed(f"sums in a graph went by {', '.join(found['ways'])}")
+    return f"{len(found['errors'])} results; sums in a graph by {place.way}, the others through the host"
+
+
 def check_loss(place: Place, seconds: float) -> str:
     """Kill a rank between two sums: all must end, with a code that says so."""
     begin = time.monotonic()
@@ -192,24 +225,26 @@ def same_losses(runs: Sequence[RunRecord], way: str = GPU.way) -> str:
     return f"losses {first:.6g} and {second:.6g}"
 
 
-def check_ratio(place: Place, setting: Setting, folder: Path, seconds: float) -> str:
-    """Compare images per second of the harness's ResNet-50 with a bare loop's."""
-    ours, bare = rates(place, setting, folder, seconds)
+def check_ratio(place: Place, network: Network, setting: Setting, folder: Path, seconds: float) -> str:
+    """Compare images per second of the harness's network with a bare loop's."""
+    ours, bare = rates(place, network, setting, folder, seconds)
     sentence = f"{ours:.0f} images/s, bare {bare:.0f}: {ours / bare:.2f}"
     if ours < RATIO * bare:
         raise Failed(f"{sentence}, below {RATIO}")
     return sentence
 
 
-def rates(place: Place, setting: Setting, folder: Path, seconds: float) -> tuple[float, float]:
+def rates(place: Place, network: Network, setting: Setting, folder: Path, seconds: float) -> tuple[float, float]:
     """Return the images per second of the harness and of the bare loop, one after the other."""
     begin = time.monotonic()
-    numbers = (setting.batch, place.steps, place.size, setting.precision, int(setting.xla))
-    printed = succeed([sys.executable, HERE / "bare.py", *numbers], seconds)
+    steps = network.steps * place.steps
+    numbers = (setting.batch, steps, network.size or place.size, setting.precision, int(setting.xla))
+    printed = succeed([sys.executable, HERE / "bare.py", network.bare, *numbers], seconds)
     bare = float(printed.partition("RATE ")[2].split()[0])
-    record = folder / f"train, {setting}"
-    words = ["train", "--dataset", "imagenet", "--model", "resnet50", "--data-kind", "synthetic", *place.train_words]
-    words += ["--image-size", place.size, "--samples", setting.batch * place.steps, "--batch-per-rank", setting.batch]
+    record = folder / f"train, {network.name}, {setting}"
+    words = ["train", *network.words, "--data-kind", "synthetic", *place.train_words]
+    words += [] if network.size else ["--image-size", place.size]
+    words += ["--samples", setting.batch * steps, "--batch-per-rank", setting.batch]
     words += ["--epochs", "3", "--precision", setting.precision, "--xla" if setting.xla else "--no-xla"]
     left = seconds - (time.monotonic() - begin)
     succeed([*rank_command(1), "-m", "harness", *words, "--record", record], left)
@@ -246,23 +281,27 @@ def energy_agrees(run: RunRecord) -> str:
 
 def all_checks(place: Place, folder: Path) -> list[Check]:
     """Return the checks in their order, the cheap ones first; `folder` takes what they write."""
-    first, *others = [ratio_of(place, setting, folder) for setting in (SETTINGS if place is GPU else SMALL)]
+    settings = SETTINGS if place is GPU else SMALL
+    first, *others = [ratio_of(place, network, setting, folder) for setting in settings for network in NETWORKS]
     return [
         Check(name="sums of one rank", seconds=20, run=lambda left: check_sums(place, 1, min(left, 60))),
         Check(name="sums of two ranks", seconds=20, run=lambda left: check_sums(place, 2, min(left, 60))),
         Check(name="order of exchanges", seconds=20, run=lambda left: check_order(place, min(left, 60))),
+        Check(name="Horovod's words", seconds=20, run=lambda left: check_words(place, min(left, 120))),
         Check(name="loss of a rank", seconds=20, run=lambda left: check_loss(place, min(left, 60))),
-        Check(name="unmodified script", seconds=40, run=lambda left: check_script(place, folder, min(left, 120))),
+        Check(name="unmodified script", seconds=40, run=lambda left: check_script(place, folder, min(left, 240))),
         first,
         Check(name="energy", seconds=1, run=lambda left: check_energy(folder, left)),
         *others,
     ]
 
 
-def ratio_of(place: Place, setting: Setting, folder: Path) -> Check:
-    """Return the check of a setting's ratio to the bare loop."""
+def ratio_of(place: Place, network: Network, setting: Setting, folder: Path) -> Check:
+    """Return the check of a network's ratio to the bare loop in one setting."""
     return Check(
-        name=f"ratio to bare loop: {setting}", seconds=60, run=lambda left: check_ratio(place, setting, folder, left)
+        name=f"ratio to bare loop: {network.name}, {setting}",
+        seconds=60 if network.steps == 1 else 30,
+        run=lambda left: check_ratio(place, network, setting, folder, left),
     )
 
 
@@ -294,12 +333,8 @@ def main() -> int:
     place = find_place(asked.device)
     if place is None:
         return 2
-    ends = time.monotonic() + asked.limit
-    rows = list[Row]()
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-        for check in all_checks(place, Path(name)):
-            rows.append(run_check(check, ends - time.monotonic()))
-            print(f"{rows[-1].status}: {rows[-1].name}", file=sys.stderr, flush=True)
+        rows = run_checks(all_checks(place, Path(name)), asked.limit)
     print(table(rows))
     return int(any(row.status is Status.FAILED for row in rows))
 

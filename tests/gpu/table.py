@@ -1,5 +1,6 @@
 """Checks in a row within a time, and the table of what came out."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,17 @@ def run_check(check: Check, left: float, clock: Callable[[], float] = time.monot
         detail = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
         status = Status.FAILED
     return Row(name=check.name, status=status, seconds=clock() - begin, detail=detail)
+
+
+def run_checks(checks: Sequence[Check], limit_s: float) -> list[Row]:
+    """Run the checks in their order in at most so many seconds, and say of each as it ends what came of it."""
+    ends = time.monotonic() + limit_s
+    rows = list[Row]()
+    for check in checks:
+        row = run_check(check, ends - time.monotonic())
+        print(f"{row.status}: {row.name}", file=sys.stderr, flush=True)
+        rows.append(row)
+    return rows
 
 
 def table(rows: Sequence[Row]) -> str:

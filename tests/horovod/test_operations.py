@@ -1,11 +1,15 @@
 """Horovod's collectives as operations, eager and in graphs, with their gradients."""
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod import operations as hvd
-from harness.horovod.process_sets import ProcessSet
+from harness.horovod.operations import NativeSum
+from harness.horovod.process_sets import ProcessSet, current_ranks
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
@@ -80,3 +84,58 @@ def test_nothing_is_compiled_by_xla():
 def test_ranks_join_and_meet():
     hvd.barrier()
     assert hvd.join() == 1
+
+
+@pytest.fixture
+def no_joins(two_ranks, monkeypatch):
+    """The script has no `join`."""
+    monkeypatch.setattr(current_ranks(), "joins", False)
+
+
+def native_in_graph(op, *specifications):
+    """Return which native sum tensors of these types and shapes may take in a graph."""
+    answers = []
+
+    @tf.function(input_signature=specifications)
+    def ask(*tensors):
+        answers.append(hvd.native_sum(op, tensors))
+
+    ask.get_concrete_function()
+    return answers[0]
+
+
+FLOATS = tf.TensorSpec([2], tf.float32)
+HALVES = tf.TensorSpec([3, 2], tf.float16)
+
+
+@pytest.mark.usefixtures("no_joins")
+@pytest.mark.parametrize(
+    ("op", "specifications", "native"),
+    [
+        (hvd.Average, [FLOATS, HALVES], NativeSum.SHARED),
+        (hvd.Sum, [FLOATS], NativeSum.SHARED),
+        (hvd.Sum, [FLOATS, tf.TensorSpec([None], tf.float32)], NativeSum.OWN),
+        (hvd.Sum, [FLOATS, tf.TensorSpec([2], tf.int32)], NativeSum.NONE),
+        (hvd.Max, [FLOATS], NativeSum.NONE),
+    ],
+)
+def test_a_group_is_summed_natively_by_its_operation_types_and_shapes(op, specifications, native, monkeypatch):
+    monkeypatch.setattr(hvd, "find_library", lambda: SimpleNamespace(library="a library"))
+    assert native_in_graph(op, *specifications) is native
+
+
+@pytest.mark.usefixtures("no_joins")
+def test_what_is_compiled_for_todays_ranks_is_not_taken_where_ranks_may_fail(monkeypatch):
+    monkeypatch.setenv(FAULT_TOLERANCE, "1")
+    assert native_in_graph(hvd.Average, FLOATS) is NativeSum.OWN
+
+
+@pytest.mark.usefixtures("no_joins")
+def test_a_call_is_not_shared_at_once_or_without_a_library(monkeypatch):
+    assert hvd.native_sum(hvd.Average, [tf.constant([1.0])]) is NativeSum.OWN
+    monkeypatch.setattr(hvd, "find_library", lambda: SimpleNamespace(library=None))
+    assert native_in_graph(hvd.Average, FLOATS) is NativeSum.OWN
+
+
+def test_a_script_that_joins_is_summed_by_python():
+    assert native_in_graph(hvd.Average, FLOATS) is NativeSum.NONE

@@ -22,6 +22,7 @@ from harness.report.exports import BenchmarkLine, CaseOutcome, CaseResult, Expor
 from harness.report.formats import FORMATS
 from harness.report.formats.caraml import HEADER
 from harness.report.sweep_exports import sweep_exports
+from harness.schema.energy import DeviceEnergy
 from harness.schema.job_usage import Account, JobUsage
 from harness.schema.record import encode
 from harness.schema.sweep import Failure, Layout, Point, Skipped, Sweep
@@ -134,6 +135,19 @@ def test_caraml_has_what_the_scheduler_knows_of_the_job(tmp_path: Path) -> None:
     exports = lines_of(folder)
     (line,) = exports
     assert (line.job, line.queue, line.energy_wh) == ("4711", "slurm", 1.0)
+
+
+def test_caraml_has_the_energy_that_the_gpus_have_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    write_study(folder, ranks=(2,))
+    run = make_launch(2, 0, 1.0)
+    gpu = DeviceEnergy(host="n", device="GPU-1", seconds=10.0, samples=11, counter_j=3600.0)
+    write_run(folder, replace(run, energy=(gpu, replace(gpu, device="GPU-2", counter_j=1800.0))))
+    usage = JobUsage(elapsed_s=10.0, nodes=1, energy_j=99999.0)
+    account = Account(job="4711", scheduler="slurm", launch=run.point.folder, usage=usage)
+    SweepFolder(folder).accounts.write_bytes(encode((account,)))
+    (line,) = lines_of(folder)
+    assert line.energy_wh == 0.75  # of a device
 
 
 def lines_of(folder: Path) -> list[BenchmarkLine]:

@@ -12,10 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "group.h"
+#include "sum_op.h"
 #include "tensorflow/core/framework/types.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace harness {
 
@@ -23,69 +21,43 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::OpInputList;
-using tensorflow::Tensor;
 
-REGISTER_OP("HarnessAllreduce")
-    .Input("values: N * T")
-    .Input("sequence: resource")  // keeps exchanges in the order in which they were built (harness.comm.exchange_order)
-    .Output("sums: N * T")
-    .Attr("N: int >= 1")
-    .Attr("T: {float, double, half, bfloat16}")
-    .Attr("group: int")
+HARNESS_REGISTER_SUM("HarnessAllreduce")
     .Attr("label: string")
     .Attr("last: bool = true")
-    .Attr("scale: int")
     .Attr("names: list(string) = []")  // of all values: what differs between ranks is then an error, and no end
     .Attr("scope: string = ''")        // the rest is for fuse.cc
     .Attr("place: string = ''")
     .Attr("order: int = 0")
-    .Attr("bytes: int = -1")  // -1 for a sum that shares no exchange
-    .SetIsStateful()  // never merged with another call, never folded away
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
-      return absl::OkStatus();
-    })
-    .Doc("Element-wise sums over all ranks of the values, each rank's multiplied by its scale first.");
+    .Attr("bytes: int = -1");  // -1 for a sum that shares no exchange
 
 template <typename T>
-class AllreduceOp : public OpKernel {
+class AllreduceOp : public SumOp<T> {
  public:
-  explicit AllreduceOp(OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
+  explicit AllreduceOp(OpKernelConstruction* construction) : SumOp<T>(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("last", &last_));
     std::string label;
     OP_REQUIRES_OK(construction, construction->GetAttr("label", &label));
     label_ = Label(label);
-    int64_t scale;
-    OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale));
-    scale_ = static_cast<T>(FromBits(scale));
     OP_REQUIRES_OK(construction, construction->GetAttr("names", &names_));
     for (const std::string& name : names_) hashes_.push_back(Label(name).hash);
   }
 
   void Compute(OpKernelContext* context) override {
     const double entry = Now();
-    Group* group = FindGroup(group_);
-    OP_REQUIRES(context, group != nullptr, absl::InvalidArgumentError(absl::StrCat("allreduce: group ", group_, " is not open")));
+    Group* group = FindGroup(this->group());
+    OP_REQUIRES(context, group != nullptr, this->NotOpen());
     OpInputList values;
-    OP_REQUIRES_OK(context, context->input_list("values", &values));
-    std::vector<Segment<T>> segments(values.size());
-    size_t elements = 0;
-    for (int i = 0; i < values.size(); ++i) {
-      Tensor* sum = nullptr;
-      OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({i}, i, values[i].shape(), &sum));
-      segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), static_cast<size_t>(values[i].NumElements())};
-      elements += segments[i].count;
-    }
+    std::vector<Segment<T>> segments;
+    OP_REQUIRES_OK(context, this->Take(context, &values, &segments));
+    const size_t bytes = this->Bytes(segments);
     const Label label = names_.empty() ? label_ : Described(values);
-    group->Enter(entry, elements * sizeof(T), label_);
-    const absl::Status summed = group->Sum(segments, scale_, label);
+    group->Enter(entry, bytes, label_);
+    const absl::Status summed = group->Sum(segments, static_cast<T>(this->scale()), label);
     group->Leave(entry, summed.ok() && last_);
     if (absl::IsFailedPrecondition(summed)) context->SetStatus(summed);
     if (absl::IsFailedPrecondition(summed)) return;
-    OP_REQUIRES(context, summed.ok(),
-                absl::Status(summed.code(), absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
-                                                         " bytes failed: ", summed.message())));
+    OP_REQUIRES(context, summed.ok(), this->Failed(group->rank(), bytes, summed));
   }
 
  private:
@@ -107,12 +79,10 @@ class AllreduceOp : public OpKernel {
     return label;
   }
 
-  int64_t group_;
   bool last_;  // piece of what is exchanged
   Label label_{""};
   std::vector<std::string> names_;
   std::vector<uint64_t> hashes_;  // of the names
-  T scale_;
 };
 
 REGISTER_OP("HarnessReady")
@@ -139,13 +109,6 @@ class ReadyOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("HarnessReady").Device(tensorflow::DEVICE_CPU), ReadyOp);
 
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"),
-                        AllreduceOp<float>);
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<double>("T"),
-                        AllreduceOp<double>);
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<Eigen::half>("T"),
-                        AllreduceOp<Eigen::half>);
-REGISTER_KERNEL_BUILDER(Name("HarnessAllreduce").Device(tensorflow::DEVICE_CPU).TypeConstraint<Eigen::bfloat16>("T"),
-                        AllreduceOp<Eigen::bfloat16>);
+HARNESS_REGISTER_SUM_KERNELS("HarnessAllreduce", tensorflow::DEVICE_CPU, AllreduceOp);
 
 }  // namespace harness

@@ -39,12 +39,12 @@ SUMS_ON_CPU = NativePart(
         "update.cc",
         "wait.cc",
     ),
-    headers=("arithmetic.h", "group.h", "wire.h"),
+    headers=("arithmetic.h", "group.h", "sum_op.h", "wire.h"),
 )
 SUMS_BY_NCCL = NativePart(
     library="libharness_nccl",
     sources=("nccl_api.cc", "nccl_group.cc", "nccl_sums.cc"),
-    headers=("nccl_api.h", "nccl_group.h"),
+    headers=("nccl_api.h", "nccl_group.h", "sum_op.h"),
 )
 """Apart from the other one: it is compiled where ranks have GPUs, and takes headers that a TensorFlow may not have."""
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine

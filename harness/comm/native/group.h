@@ -291,13 +291,6 @@ class Group {
   Call recent_[kRecent];
 };
 
-// A double as operations have it among their attributes, whose own floats have fewer digits.
-inline double FromBits(int64_t bits) {
-  double value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 // Returns the open group with this number, or null.
 Group* FindGroup(int64_t number);
 

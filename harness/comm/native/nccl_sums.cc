@@ -12,13 +12,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "Eigen/Core"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "nccl_group.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "sum_op.h"
 #include "xla/stream_executor/device_description.h"
 #include "xla/stream_executor/stream.h"
 #include "xla/stream_executor/stream_executor.h"
@@ -41,12 +38,6 @@ constexpr NcclType Type() {
   if (std::is_same_v<T, Eigen::half>) return kNcclFloat16;
   if (std::is_same_v<T, Eigen::bfloat16>) return kNcclBfloat16;
   return std::is_same_v<T, float> ? kNcclFloat32 : kNcclFloat64;
-}
-
-double FromBits(int64_t bits) {
-  double value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
 }
 
 // Returns the stream of the operation's GPU, null where it has none.
@@ -117,70 +108,32 @@ class NcclOpenOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("HarnessNcclOpen").Device(DEVICE_GPU).HostMemory("id"), NcclOpenOp);
 
-REGISTER_OP("HarnessNcclAllreduce")
-    .Input("values: N * T")
-    .Input("sequence: resource")  // keeps exchanges in the order in which they were built (harness.comm.exchange_order)
-    .Output("sums: N * T")
-    .Attr("N: int >= 1")
-    .Attr("T: {float, double, half, bfloat16}")
-    .Attr("group: int")
-    .Attr("scale: int")
-    .SetIsStateful()  // never merged with another call, never folded away
-    .SetShapeFn([](InferenceContext* context) {
-      for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
-      return absl::OkStatus();
-    })
-    .Doc("Element-wise sums over all ranks of the values, each rank's multiplied by its scale first.");
+HARNESS_REGISTER_SUM("HarnessNcclAllreduce");
 
 template <typename T>
-class NcclAllreduceOp : public OpKernel {
+class NcclAllreduceOp : public SumOp<T> {
  public:
-  explicit NcclAllreduceOp(OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("group", &group_));
-    int64_t scale;
-    OP_REQUIRES_OK(construction, construction->GetAttr("scale", &scale));
-    scale_ = FromBits(scale);
-    typed_scale_ = static_cast<T>(scale_);
-  }
+  explicit NcclAllreduceOp(OpKernelConstruction* construction)
+      : SumOp<T>(construction), typed_scale_(static_cast<T>(this->scale())) {}
 
   void Compute(OpKernelContext* context) override {
-    const std::shared_ptr<NcclGroup> group = FindNcclGroup(group_);
-    OP_REQUIRES(context, group != nullptr,
-                absl::InvalidArgumentError(absl::StrCat("allreduce: group ", group_, " is not open")));
+    const std::shared_ptr<NcclGroup> group = FindNcclGroup(this->group());
+    OP_REQUIRES(context, group != nullptr, this->NotOpen());
     auto* const stream = StreamOf(context);
     OP_REQUIRES(context, stream != nullptr, NoStream());
     OpInputList values;
-    OP_REQUIRES_OK(context, context->input_list("values", &values));
-    std::vector<NcclSegment> segments(values.size());
-    size_t elements = 0;
-    for (int i = 0; i < values.size(); ++i) {
-      Tensor* sum = nullptr;
-      OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({i}, i, values[i].shape(), &sum));
-      const size_t count = static_cast<size_t>(values[i].NumElements());
-      segments[i] = {values[i].flat<T>().data(), sum->flat<T>().data(), count};
-      elements += count;
-    }
-    const NcclSum sum = {Type<T>(), scale_, &typed_scale_};
+    std::vector<NcclSegment> segments;
+    OP_REQUIRES_OK(context, this->Take(context, &values, &segments));
+    const NcclSum sum = {Type<T>(), this->scale(), &typed_scale_};
     const absl::Status summed = group->Sum(segments, sum, stream->platform_specific_handle().stream);
-    OP_REQUIRES(context, summed.ok(),
-                absl::Status(summed.code(), absl::StrCat("rank ", group->rank(), ": allreduce of ", elements * sizeof(T),
-                                                         " bytes failed: ", summed.message())));
+    OP_REQUIRES(context, summed.ok(), this->Failed(group->rank(), this->Bytes(segments), summed));
   }
 
  private:
-  int64_t group_;
-  double scale_;
   T typed_scale_;
 };
 
-#define HARNESS_REGISTER(T)                                                                                          \
-  REGISTER_KERNEL_BUILDER(                                                                                           \
-      Name("HarnessNcclAllreduce").Device(DEVICE_GPU).HostMemory("sequence").TypeConstraint<T>("T"), NcclAllreduceOp<T>)
-HARNESS_REGISTER(float);
-HARNESS_REGISTER(double);
-HARNESS_REGISTER(Eigen::half);
-HARNESS_REGISTER(Eigen::bfloat16);
-#undef HARNESS_REGISTER
+HARNESS_REGISTER_SUM_KERNELS("HarnessNcclAllreduce", DEVICE_GPU, NcclAllreduceOp);
 
 }  // namespace harness
 
