@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.schema.sweep import Layout, Point
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from tests.labs.factories import make_run, make_workload, write_run, write_study
 
 _ROWS = 60_000

@@ -39,7 +39,7 @@ def default_accuracy(launches: pd.DataFrame, base_layout: str) -> float | None:
 
 
 def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return one row per valid launch of `epochs` (`frames.epoch_frame`): its place, its session, seconds.
+    """Return one row per valid launch of `epochs` (`launch_frames.epoch_frame`): its place, its session, seconds.
 
     `seconds` of training until the first epoch whose test accuracy is at least `target`, infinite if none is.
     """

@@ -14,14 +14,14 @@ from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, rat
 from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.base.errors import UserError
-from harness.schema.sweep import Layout, layout_order
+from harness.schema.layout import Layout, layout_order
 
 SAME_WORK = 0.01
 """The relative difference of rows (strong scaling) or rows per rank (weak) that is still the same work."""
 
 
 def in_layout_order(launches: pd.DataFrame, *, then: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Return the rows of `frames.launch_frame` in the order of layouts, the base first, and `then` by other columns."""
+    """Return the rows of `launch_frame` in the order of layouts, the base first, and `then` by other columns."""
     return launches.sort_values(["ranks", "nodes", "threads", *then], kind="stable")
 
 
@@ -115,7 +115,7 @@ def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
 
 
 def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `launches` (`frames.launch_frame`) whose times are on undisturbed cores, all where none is."""
+    """Return the rows of `launches` (`launch_frame`) whose times are on undisturbed cores, all where none is."""
     undisturbed = launches[~launches["disturbed"].astype(bool)]
     return launches if undisturbed.empty else undisturbed
 
@@ -123,7 +123,7 @@ def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
 def block_log_ratios(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool = False) -> list[float]:
     """Return the logarithm of the base's epoch time over the group's in every block in which both trained in turns.
 
-    `base` and `group` are rows of `frames.launch_frame` of one layout each. A block in which the base's launch was not
+    `base` and `group` are rows of `launch_frame` of one layout each. A block in which the base's launch was not
     valid does not count.
     """
     log_steps = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))

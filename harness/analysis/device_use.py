@@ -49,7 +49,7 @@ def device_uses(
 ) -> dict[str, DeviceUse]:
     """Return the use of the devices of every point, by its layout.
 
-    `runs` are the valid launches, `launches` is `frames.launch_frame` of them or more.
+    `runs` are the valid launches, `launches` is `launch_frames.launch_frame` of them or more.
     """
     per_row = joules_per_row(launches, runs)
     uses = {}
@@ -60,7 +60,7 @@ def device_uses(
 
 
 def joules_per_row(launches: pd.DataFrame, runs: Sequence[RunRecord]) -> "pd.Series[float]":
-    """Return the energy of a row of each launch of `launches` (`frames.launch_frame` of `runs`), by its folder.
+    """Return the energy of a row of each launch of `launches` (`launch_frames.launch_frame` of `runs`), by its folder.
 
     Of a launch in turns, whose counters were not read in every turn, it is the mean power times the time as it ran.
     """
@@ -124,7 +124,7 @@ def energy_of(devices: Sequence[DeviceEnergy]) -> LaunchEnergy | None:
 
 
 def with_device_use(launches: pd.DataFrame, runs: Sequence[RunRecord], stated: float | None) -> pd.DataFrame:
-    """Return `launches` (`frames.launch_frame` of `runs`) with what their devices did, NaN where it is not known.
+    """Return `launches` (`launch_frame` of `runs`) with what their devices did, NaN where it is not known.
 
     Columns: rows_per_second_per_rank, flops_per_row, flop_utilisation, energy_j, joules_per_row and power_w, which are
     those of `DeviceUse`.

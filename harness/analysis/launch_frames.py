@@ -130,7 +130,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
 
     seconds = median over the launch's epochs of the maximum over ranks (seconds); skew_seconds,
     wire_seconds and input_seconds likewise of the means over ranks; sync_seconds = skew and wire; compute_seconds the
-    rest of `seconds`; step_seconds = seconds over steps; within = the
+    rest of `seconds`, with all sums where not sums_timed; step_seconds = seconds over steps; within = the
     relative standard deviation of the epochs (NaN for one); trained_s all epochs together. One-off times
     (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
     inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
@@ -274,6 +274,7 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "global_batch": run.global_batch,
             "started": run.started,
             "identical_weights": run.weights.identical,
+            "sums_timed": run.sums_timed,
             "inside_s": (run.ended - run.started).total_seconds() - imported,
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }

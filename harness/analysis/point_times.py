@@ -28,7 +28,7 @@ class PointTimes:
 def times_of_launches(launches: pd.DataFrame, base: pd.DataFrame, *, compared: bool, is_base: bool) -> PointTimes:
     """Return the times of launches one after the other: medians, and their ratio where they are `compared`.
 
-    `launches` and `base` are valid rows of `frames.launch_frame` of one layout each.
+    `launches` and `base` are valid rows of `launch_frames.launch_frame` of one layout each.
     """
     seconds = float(launches["seconds"].median())
     return PointTimes(

@@ -24,8 +24,11 @@ from harness.analysis.turn_times import SweepTurns, read_turn_blocks, untimed_la
 from harness.analysis.units import percent
 from harness.base.errors import UserError
 from harness.schema.job_usage import Account
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord, decode, read_accounts, read_run
-from harness.schema.sweep import Failure, Layout, Point, Study
+from harness.schema.sweep import Study
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder
 from harness.schema.user_script import OF_ALL_RANKS
 
@@ -42,7 +45,7 @@ _MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
 class Loaded:
     """A sweep's folder in memory. `damaged` has one sentence for each file or folder that was left out.
 
-    The `runs` are without their `epochs`, which would fill the memory: `epochs` (`frames.epoch_frame`) has what
+    The `runs` are without their `epochs`, which would fill the memory: `epochs` (`launch_frames.epoch_frame`) has what
     analyses need of them, `slow` the ranks that the others of their launch waited for. `other_code` counts the
     launches that were left out because they ran other code (`Point.code`) than the sweep's last command asked for.
     `accounts` are of every job that a scheduler ran for the sweep, `replaced` the records of launches that did not

@@ -109,7 +109,7 @@ class Scaling:
 
 
 def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling | None:
-    """Return the scaling of the valid rows of `launches` (see `frames.launch_frame`), None if there are none.
+    """Return the scaling of the valid rows of `launches` (see `launch_frames.launch_frame`), None if there are none.
 
     The base is that of `comparison.base_launches`: the smallest rank count that has valid launches, or `base_ranks`.
 
@@ -286,6 +286,6 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts_of_points(scaling: Scaling, parts: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Return `parts` (`frames.breakdown_frame`), those `columns` scaled to sum to the time of their point."""
+    """Return `parts` (`launch_frames.breakdown_frame`), those `columns` scaled to sum to the time of their point."""
     seconds = parts["layout"].map({point.layout: point.seconds for point in scaling.points})
     return parts.assign(**parts[list(columns)].mul(seconds / parts[list(columns)].sum(axis=1), axis=0))

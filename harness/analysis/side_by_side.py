@@ -40,7 +40,7 @@ class Sided:
 def side_by_side(
     sweeps: Sequence[tuple[pd.DataFrame, pd.DataFrame]], goal: float, *, shared: bool = False
 ) -> tuple[Sided, ...]:
-    """Return each of `sweeps`, pairs of `frames.launch_frame` and `frames.epoch_frame`; the first has the base.
+    """Return each of `sweeps`, pairs of `launch_frame` and `epoch_frame`; the first has the base.
 
     Times to the test accuracy `goal` are over the first sweep's fewest ranks. Speedups are over each sweep's own, or
     with `shared` over the first's where a sweep does not have that layout: one rank has nothing to synchronise, so

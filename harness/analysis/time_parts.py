@@ -12,6 +12,8 @@ from harness.analysis.launch_frames import EpochTimes
 from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]
+OF_SUMS = ("skew_seconds", "wire_seconds", "trained_sync_s")
+"""The parts that are not known where the times of sums are not."""
 _EPOCH = {
     "compute_seconds": "computation",
     "input_seconds": "input",
@@ -59,7 +61,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     (`median_launches`), by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the
     parts of an epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
     computation is the rest of the slowest rank's epoch. The training parts of a launch are totals over its epochs,
-    `overhead_s` is what is in no other part.
+    `overhead_s` is what is in no other part. Where not `sums_timed`, skew and wire are not known, and in computation.
     """
     valid = in_layout_order(launches[launches["valid"]])
     parted = with_launch_parts(valid)
@@ -67,6 +69,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for layout, group in parted.groupby("layout", sort=False):
         row: dict[str, object] = {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
+        row["sums_timed"] = bool(group["sums_timed"].all())
         for whole, parts in (("seconds", EPOCH_PARTS), ("whole", LAUNCH_PARTS)):
             _, middle = median_launches(group, np.arange(len(group))[None], parts, whole)
             row |= dict(zip(parts, map(float, middle[0]), strict=True))
@@ -75,7 +78,7 @@ def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
+    """Return the rows of `launch_frames.launch_frame` with the one of the LAUNCH_PARTS that is a rest."""
     rest = launches["trained_s"] - launches["trained_sync_s"] - launches["trained_input_s"]
     return launches.assign(trained_compute_s=rest)
 

@@ -10,8 +10,8 @@ import pandas as pd
 from harness.analysis.launch_frames import PARTS
 from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.base.errors import UserError
+from harness.schema.layout import Layout, layout_order
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, layout_order
 from harness.schema.sweep_folder import SweepFolder
 
 
@@ -84,7 +84,7 @@ def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes])
 
 
 def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> pd.DataFrame:
-    """Return `epochs` with the times that the launches have in turns; see `frames.epoch_frame`.
+    """Return `epochs` with the times that the launches have in turns; see `launch_frames.epoch_frame`.
 
     What a launch recorded of its epochs contains what other work did to it. It is scaled, parts and all, so that its
     median epoch takes the time of its turns.

@@ -18,8 +18,9 @@ from harness.base.processes import ONE_THREAD, run_program
 from harness.bench.contenders import Contender, Task
 from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.code_identity import code_identity
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import encode
-from harness.schema.sweep import Layout, Point
 from harness.sweep.launch_command import mpirun_words
 from harness.sweep.launch_output import first_error
 from harness.sweep.schedulers import open_scheduler

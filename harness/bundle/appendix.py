@@ -12,10 +12,10 @@ from harness.bundle.bundled_sweep import SMOKE_MINUTES, BundledSweep, evaluation
 from harness.bundle.latex import evaluation_sentence, minimum_command
 from harness.bundle.repetition import LOSS_BOUND
 from harness.bundle.source_code import BundledCode
-from harness.claims.claim_finding import CONFIRMED
-from harness.claims.judgement import Judgement
+from harness.claims.claim_verdict import CONFIRMED
+from harness.claims.judging_sweep import Judgement
 from harness.report.answer import Fact
-from harness.report.claims_page import published_words
+from harness.report.claims_answer import published_words
 from harness.report.sweep_facts import account_facts, data_facts, machine_facts, workload_facts
 from harness.report.sweep_tables import terminal_table
 from harness.schema.record import RunRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import scale
-from harness.report.sweep_page import page_sentence
+from harness.report.sweep_answer import page_sentence
 from harness.report.sweep_warnings import banners
 from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep

@@ -14,12 +14,12 @@ from harness.base.files import folder_atomic, resource
 from harness.bundle.archive import files_in, sha256, unpacked
 from harness.bundle.manifest import RECORDS, REPORTS, open_bundle
 from harness.claims.claim_evidence import gather
-from harness.claims.judgement import Judgement, judge_claim
-from harness.report.claims_page import FOLDER as CLAIMS_FOLDER
-from harness.report.claims_page import claims_answer
+from harness.claims.judging_sweep import Judgement, judge_claim
+from harness.report.claims_answer import FOLDER as CLAIMS_FOLDER
+from harness.report.claims_answer import claims_answer
 from harness.report.experiment_results import find_studies, read_experiments
-from harness.report.publish import PAGE, PAPER, write_page
-from harness.report.sweep_page import report_sweep
+from harness.report.html_pages import PAGE, PAPER, write_page
+from harness.report.sweep_answer import report_sweep
 from harness.schema.claim import CLAIMS_FILE, read_published
 
 MARK = ".bundle"  # in a folder that a bundle was drawn into

@@ -14,8 +14,9 @@ from harness.analysis.sessions import SESSION_SPREAD
 from harness.analysis.units import percent
 from harness.base.errors import UserError
 from harness.datasets import locate
+from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
 from harness.sweep.execute import run_sweep
 from harness.sweep.submission_settings import Submission

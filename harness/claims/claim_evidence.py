@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 class ClaimEvidence:
     """One sweep's valid launches of one kind of unit, with as many cores for each rank.
 
-    `launches` and `epochs` are their rows of `frames.launch_frame` and `frames.epoch_frame`, `threads` the cores of
+    `launches` and `epochs` are their rows of `launch_frame` and `epoch_frame`, `threads` the cores of
     a rank.
     """
 

@@ -6,7 +6,7 @@ from harness.analysis import units
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.schema.claim import EXPERIMENTS, Claim, Rule
 from harness.schema.option import is_own_code
-from harness.schema.sync import Gradients, NoSync, Weights, find_policy
+from harness.schema.sync_policies import Gradients, NoSync, Weights, find_policy
 from harness.schema.workload import IMAGENET, image_size
 
 _OF_PAPERS = (Gradients, NoSync, Weights)

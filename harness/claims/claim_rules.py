@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_finding import ClaimFinding
+from harness.claims.claim_verdict import ClaimFinding
 from harness.claims.curve_rules import (
     curve_flattens,
     every_step_gains,

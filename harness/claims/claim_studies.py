@@ -11,13 +11,14 @@ from pathlib import Path
 from harness import datasets
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
-from harness.claims.claim_finding import CONFIRMED, REFUTED
-from harness.claims.judgement import Judgement
+from harness.claims.claim_verdict import CONFIRMED, REFUTED
+from harness.claims.judging_sweep import Judgement
 from harness.claims.paper_experiments import PRESET
 from harness.schema.claim import EXPERIMENTS, Claim, Rule
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
 from harness.sweep.plan import build_sweep
 

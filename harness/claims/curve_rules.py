@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from harness.analysis.confidence_intervals import Interval
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_finding import (
+from harness.claims.claim_verdict import (
     ClaimFinding,
     CountRatio,
     above,

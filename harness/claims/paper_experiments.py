@@ -10,8 +10,9 @@ from pathlib import Path
 from harness import datasets
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.schema.claim import Claim, Experiment
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 

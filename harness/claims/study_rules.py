@@ -22,7 +22,7 @@ from harness.analysis.confidence_intervals import (
     resamples,
 )
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_finding import (
+from harness.claims.claim_verdict import (
     CONFIRMED,
     REFUTED,
     UNKNOWN,
@@ -37,7 +37,7 @@ from harness.claims.claim_finding import (
     unknown_for,
 )
 from harness.schema.claim import Claim
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 
 MINOR = 0.05  # of the training time
 ALIKE = 0.9  # a cost that falls by less than a tenth does not fall

@@ -55,7 +55,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             answer = function(*arguments, **options)
             if answer.place and not answer.page:
-                from harness.report.publish import SCREEN, write_page
+                from harness.report.html_pages import SCREEN, write_page
 
                 answer = write_page(answer, options["context"].reports, style=options.get("style", SCREEN))
         for rendering in renderings:

@@ -15,7 +15,7 @@ from harness.cli.format_options import format_options
 from harness.report.answer import Answer, document
 
 if TYPE_CHECKING:
-    from harness.bench.blocks import BenchSettings
+    from harness.bench.bench_runner import BenchSettings
 
 
 @click.command(name="bench")
@@ -44,7 +44,7 @@ def bench_command(
     Every contender trains the same networks on the same synthetic rows, one core per rank, in turns of tenths of a
     second. All of it takes about 15 minutes, in which the machine should do nothing else.
     """
-    from harness.bench.blocks import BenchSettings
+    from harness.bench.bench_runner import BenchSettings
 
     pythons = {"horovod": horovod_python, "ddp": torch_python}
     settings = BenchSettings(
@@ -60,9 +60,9 @@ def bench_command(
 
 def write_bench(settings: "BenchSettings", context: Context, place: str = "bench") -> Answer:
     """Run the bench and write ``REPORTS/<place>`` after every block; return what it says at the end."""
-    from harness.bench.blocks import run_bench
-    from harness.report.bench_page import bench_answer
-    from harness.report.publish import write_page
+    from harness.bench.bench_runner import run_bench
+    from harness.report.bench_answer import bench_answer
+    from harness.report.html_pages import write_page
 
     with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", context.say) as handles:
         for record in run_bench(settings, context.say, handles):

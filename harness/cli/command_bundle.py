@@ -11,7 +11,7 @@ from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, Table
-from harness.schema.sweep import digest
+from harness.schema.point import digest
 
 WRITE = "write"
 

@@ -57,7 +57,7 @@ def check_command(
     --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
     no baseline).
     """
-    from harness.report.check_page import check_answer
+    from harness.report.check_answer import check_answer
 
     if decide:
         refuse_elsewhere(scheduler)

@@ -18,7 +18,7 @@ from harness.report.answer import Answer
 
 if TYPE_CHECKING:
     from harness.claims.claim_studies import ClaimStudy
-    from harness.claims.judgement import Judgement
+    from harness.claims.judging_sweep import Judgement
 
 
 @click.command(name="claims")
@@ -35,7 +35,7 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     here stand above the claims. The last line is the path of the page.
     """
     from harness.claims.claim_studies import studies
-    from harness.report.claims_page import studies_table
+    from harness.report.claims_answer import studies_table
 
     if not run:
         refuse_given("without --run nothing is trained", "scheduler", "budget")
@@ -76,7 +76,7 @@ def _why_not_run(study: "ClaimStudy", judgements: "Sequence[Judgement]", begin: 
 
 def _run_study(study: "ClaimStudy", context: Context) -> str:
     """Make the launches of `study`, or the bench if it has none, and return what came of it."""
-    from harness.bench.blocks import BenchSettings
+    from harness.bench.bench_runner import BenchSettings
     from harness.claims.claim_studies import BENCHED
     from harness.cli.command_bench import write_bench
     from harness.sweep.joint_sweeps import run_together

@@ -59,7 +59,7 @@ def compare_command(
 def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) -> Answer:
     from harness.regression.checks import compare_measurements
     from harness.regression.measurement import without
-    from harness.report.compare_page import comparison_answer
+    from harness.report.compare_answer import comparison_answer
 
     first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sides)
     compared = [first]
@@ -80,7 +80,7 @@ def _in_turns(
     sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
 ) -> Answer:
     from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
-    from harness.report.check_page import check_answer
+    from harness.report.check_answer import check_answer
 
     old, new = (_version(name, context.data_dir, options) for name in sides)
     folder = checks_folder(context.results)

@@ -28,7 +28,7 @@ def explain_command(sweep: str | None, base: int | None, context: Context, **_: 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the
     ideal time, by cause. The last line is the page's path.
     """
-    from harness.report.explain_page import explain_answer, tree_table
+    from harness.report.explain_answer import explain_answer, tree_table
     from harness.why.explanation import explain_sweep
     from harness.why.known_causes import diagnose_sweep
 

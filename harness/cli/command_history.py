@@ -23,7 +23,7 @@ def history_command(sweep: str | None, context: Context) -> Answer:
     """
     from harness.regression.baselines import measurements_of
     from harness.regression.history import history_of
-    from harness.report.history_page import history_answer
+    from harness.report.history_answer import history_answer
 
     study = find_measurement(sweep, results=context.results, baselines=context.baselines)
     return history_answer(history_of(measurements_of(study, results=context.results, baselines=context.baselines)))

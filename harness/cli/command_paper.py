@@ -21,8 +21,9 @@ from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.training_options import build_layouts, layout_options
 from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, read_published
+from harness.schema.layout import Layout
 from harness.schema.presets import PRESETS
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def _plan(
 
 def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[PaperStudy]", context: Context) -> Answer:
     """Return the claims' `answer` with the table of the experiments called `names` alone, and what failed in them."""
-    from harness.report.claims_page import FOLDER
-    from harness.report.publish import PAGE
+    from harness.report.claims_answer import FOLDER
+    from harness.report.html_pages import PAGE
 
     failed = [study.experiment for study in studies if study.problem]
     problem = f"launches failed in {', '.join(failed)}: the same command again runs only what failed"
@@ -122,7 +123,7 @@ def _run_all(
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import units
     from harness.report.experiment_results import PaperStudy
-    from harness.report.sweep_page import report_sweep
+    from harness.report.sweep_answer import report_sweep
     from harness.sweep.plan import format_seconds
 
     studies = []

@@ -16,6 +16,6 @@ from harness.report.answer import Answer
 @answering
 def policies_command(sweep: tuple[str, ...], target: float | None, context: Context) -> Answer:
     """Set the SWEEPs, such as those of several sync policies, side by side: which one arrives first?"""
-    from harness.report.policies_page import policies_answer
+    from harness.report.policies_answer import policies_answer
 
     return policies_answer([find_sweep(name, context.results) for name in sweep], context.reports, target)

@@ -51,7 +51,7 @@ def predict_command(names: tuple[str, ...], context: Context, **options: Any) ->
 def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> Answer:
     from harness.analysis.sweep_choice import choose_sweep
     from harness.prediction.predicted_curve import predict_curve
-    from harness.report.predict_page import prediction_answer
+    from harness.report.predict_answer import prediction_answer
     from harness.report.sweep_warnings import sweep_warnings
 
     per_node = options["ranks_per_node"]

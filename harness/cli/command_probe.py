@@ -42,9 +42,9 @@ def probe_command(
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
     """
+    from harness.probe.probe_runner import ProbeSettings, algorithm_settings, parse_settings, run_probe
     from harness.probe.probe_store import write_probe
-    from harness.probe.probing import ProbeSettings, algorithm_settings, parse_settings, run_probe
-    from harness.report.probe_page import best_settings, probe_answer, settings_table
+    from harness.report.probe_answer import best_settings, probe_answer, settings_table
 
     for name in workloads:
         if name not in EXPERIMENTS:

@@ -26,7 +26,7 @@ def report_command(
     sweep: tuple[str, ...], context: Context, base: int | None, style: str, network: str | None
 ) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
-    from harness.report.sweep_page import report_sweep
+    from harness.report.sweep_answer import report_sweep
 
     folders = [find_sweep(name, context.results) for name in sweep or (None,)]
     links = find_network(network, context.results) if network else None

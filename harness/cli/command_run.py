@@ -21,8 +21,8 @@ from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
 from harness.cli.secret_arguments import check_secrets
 from harness.report.answer import Answer, Banner, Table
+from harness.schema.layout import Layout
 from harness.schema.record import read_run
-from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import LaunchFolder
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 

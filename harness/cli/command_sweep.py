@@ -16,8 +16,9 @@ from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
+from harness.schema.point import Point
 from harness.schema.presets import usual_scaling
-from harness.schema.sweep import Point, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 
@@ -121,7 +122,7 @@ def _run(
     Raises:
         RunError: no launch has left a record or a failure.
     """
-    from harness.report.sweep_page import report_sweep
+    from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
     enough = until_narrow() if _in_turns_here(submission) and options["repeats"] is None else None

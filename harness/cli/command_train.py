@@ -16,8 +16,10 @@ from harness.cli.common_options import GroupedCommand, context_options, defaulte
 from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
+from harness.schema.launch_failure import AGAIN
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import read_point
-from harness.schema.sweep import AGAIN, Layout, Point
 from harness.schema.workload import survives
 from harness.transparent.run_settings import RunSettings
 

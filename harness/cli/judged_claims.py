@@ -16,7 +16,7 @@ from harness.schema.sweep_folder import sweep_folders
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.claim_studies import ClaimStudy
-    from harness.claims.judgement import Judgement
+    from harness.claims.judging_sweep import Judgement
     from harness.report.experiment_results import PaperStudy
 
 SERVERS = "parameter-server"  # the bench's contender
@@ -38,7 +38,7 @@ def judge_all_claims(context: Context) -> JudgedClaims:
 
     from harness.bench.bench_record import RECORD, paired_rates, read_bench
     from harness.claims.claim_evidence import gather
-    from harness.claims.judgement import judge_claim
+    from harness.claims.judging_sweep import judge_claim
 
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(context.results))
@@ -65,7 +65,7 @@ def judged_answer(
     Studies that were `ran` by this command, and experiments that lie in the results otherwise, stand on the page too.
     `planned` is what this machine can judge.
     """
-    from harness.report.claims_page import FOLDER, claims_answer
+    from harness.report.claims_answer import FOLDER, claims_answer
     from harness.report.experiment_results import find_studies, read_experiments
 
     studies = {study.experiment: study for study in (*find_studies(context.results), *ran)}

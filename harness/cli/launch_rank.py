@@ -13,8 +13,8 @@ import click
 
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
+from harness.schema.point import Point
 from harness.schema.record import EpochRecord, RunRecord
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import survives
 

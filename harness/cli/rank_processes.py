@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.base.processes import interruptible
 from harness.base.scratch import SCRATCH, Scratch
-from harness.comm.settings import EXIT_CODE_FILE
+from harness.comm.harness_variables import EXIT_CODE_FILE
 
 _GRACE_S = 10.0  # for mpirun to end its ranks
 

@@ -9,10 +9,10 @@ from harness.cli.common_options import Command, field_options, spread, what, wit
 from harness.cli.counts import MOST_COUNTS, parse_counts
 from harness.cli.secret_arguments import check_secrets
 from harness.cli.shell_words import split_words
+from harness.schema.layout import Layout
 from harness.schema.option import HOW
 from harness.schema.option import options as schema_options
 from harness.schema.presets import PRESETS, SUBJECTS, resolve, script_workload
-from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:

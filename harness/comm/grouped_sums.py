@@ -11,7 +11,7 @@ from harness.comm.native_reduction import LARGEST_FUSED, NativeReduction
 from harness.comm.nccl_library import load_nccl
 from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.reduction import Reduction
-from harness.comm.selection import select
+from harness.comm.reduction_choice import select
 from harness.comm.world import World, needs_sync
 from harness.schema.message_cost import Algorithm
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.base.provenance import package_version
-from harness.comm.settings import mpi_choice
+from harness.comm.harness_variables import mpi_choice
 
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 """What lets Open MPI's mpirun start as root, as in containers."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from harness.base.errors import RunError, UserError
+from harness.comm.harness_variables import chosen_algorithm
 from harness.comm.native import build as native_build
-from harness.comm.settings import chosen_algorithm
 from harness.schema.message_cost import Algorithm
 
 if TYPE_CHECKING:

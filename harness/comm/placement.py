@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from harness.schema.layout import Layout
 from harness.schema.record import RankRecord
-from harness.schema.sweep import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

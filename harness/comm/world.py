@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from harness.base.errors import SEPARATE_WORLDS, RunError, SeparateWorldsError, SharedError, UserError
+from harness.comm.harness_variables import exit_code_file, sums_on_one_rank
 from harness.comm.lost_ranks import LostRankError, find_loss
-from harness.comm.settings import exit_code_file, sums_on_one_rank
 
 if TYPE_CHECKING:
     from mpi4py import MPI

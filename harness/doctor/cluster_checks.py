@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from harness.base.errors import UserError
 from harness.doctor.diagnostic import Diagnostic, ok, problem
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
 

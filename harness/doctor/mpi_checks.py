@@ -9,10 +9,10 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, run_program
+from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_family
-from harness.comm.settings import mpi_choice
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import open_scheduler
 
 _RANKS = 2

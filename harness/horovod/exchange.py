@@ -109,18 +109,37 @@ class Timeline:
     def __init__(self) -> None:
         self.path = ""
         self.events: list[dict[str, Any]] = []
+        self._begin = 0.0
+
+    def start(self, path: str) -> None:
+        """Note what begins from now on."""
+        self.path = path
+        self.events = []
+        self._begin = clock()
 
     def add(self, request: Request, begin: float, ready: float, end: float) -> None:
         """Note an exchange: waiting for the others from `begin` to `ready`, then the data; seconds."""
-        for name, first, last in ((f"NEGOTIATE_{request.kind.upper()}", begin, ready), (request.kind, ready, end)):
-            times = {"ts": round(1e6 * first, 3), "dur": round(1e6 * (last - first), 3)}
-            self.events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **times, "args": {"tensor": request.name}})
+        self._slice(f"NEGOTIATE_{request.kind.upper()}", begin, ready, request.name)
+        self._slice(request.kind, ready, end, request.name)
+
+    def add_sums(self, times: npt.NDArray[np.float64]) -> None:
+        """Note sums of the native operation, those entered since the start: [sums, 2], entry and exit in seconds."""
+        if self.path:
+            for entry, left in times[times[:, 0] >= self._begin].tolist():
+                self._slice("allreduce", entry, left, "sums of a step")
+
+    def _slice(self, name: str, begin: float, end: float, tensor: str) -> None:
+        times = {"ts": round(1e6 * begin, 3), "dur": round(1e6 * (end - begin), 3)}
+        self.events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **times, "args": {"tensor": tensor}})
 
     def stop(self) -> None:
         """Write the file, where there is one."""
         if self.path:
             Path(self.path).write_text(json.dumps({"traceEvents": self.events}))
         self.path = ""
+
+
+timeline = Timeline()
 
 
 class Exchange:

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.comm.world import FAULT_TOLERANCE, World, start_mpi
-from harness.horovod.exchange import Exchange, Timeline
+from harness.horovod import exchange
+from harness.horovod.exchange import Exchange, timeline
 
 if TYPE_CHECKING:
     from harness.comm.grouped_sums import GroupedSums
@@ -116,6 +117,14 @@ class ProcessSet:
             )
         return self._sums
 
+    def take_sums(self) -> None:
+        """Give the timeline what its native sums have noted, and the record of the steps, where there is one."""
+        for reduction in () if self._sums is None else self._sums.reductions:
+            times = reduction.take_calls()
+            timeline.add_sums(times)
+            if exchange.calls is not None:
+                exchange.calls.extend((entry, left) for entry, left in times.tolist())
+
     def count(self, dtype: Any) -> tf.Tensor:
         """Return the number of its ranks; in a graph one that follows those that fail, where some may."""
         if os.environ.get(FAULT_TOLERANCE):
@@ -145,7 +154,6 @@ class ProcessSet:
 
 
 global_process_set = ProcessSet([])
-timeline = Timeline()
 
 
 @dataclass(kw_only=True)
@@ -193,6 +201,15 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     from keras.src.trainers import trainer
 
     trainer.model_supports_jit = lambda _: False  # of its own accord: XLA has no exchanges on processors
+    _keep_from_autograph()
+
+
+def _keep_from_autograph() -> None:
+    """Have TensorFlow trace our functions as they are: it would rewrite what a script's function calls, and warn."""
+    from tensorflow.python.autograph.core import config
+
+    rules = tuple(config.DoNotConvert(package) for package in ("harness.comm", "harness.horovod"))
+    config.CONVERSION_RULES = (*rules, *config.CONVERSION_RULES)
 
 
 def _find(world: World, comm: Any, joins: bool) -> _Ranks:
@@ -255,8 +272,9 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Forget the ranks and their sets."""
+    """Forget the ranks and their sets; the timeline ends."""
     global _current
+    stop_timeline()
     if _current is not None:
         for process_set in _current.sets.values():
             process_set.close()
@@ -324,13 +342,15 @@ def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Note every exchange from now on; `stop_timeline`, or the end, has rank 0 write them to `file_path`."""
     if rank() == 0:
-        timeline.path = str(file_path)
-        timeline.events = []
-        atexit.register(timeline.stop)
+        timeline.start(str(file_path))
+        atexit.register(stop_timeline)
 
 
 def stop_timeline() -> None:
     """Write what `start_timeline` has had noted."""
+    if timeline.path and _current is not None:
+        for process_set in _current.sets.values():
+            process_set.take_sums()
     timeline.stop()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]

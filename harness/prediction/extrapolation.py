@@ -23,8 +23,8 @@ from harness.prediction.epoch_draws import Draws, MeasuredParts
 from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
+from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"
@@ -117,6 +117,8 @@ def _hosts(run: RunRecord) -> int:
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:
     if loaded.valid[0].point.workload.sync == "none":
         return "with SYNC=none ranks exchange nothing"
+    if not all(run.sums_timed for run in loaded.valid):
+        return "the times of sums on GPUs are not known"
     if {layout.threads for layout in wanted} != {fewest.threads}:
         return "the counts asked for have other threads per rank than those measured"
     if loaded.valid[0].point.workload.script and most.ranks == 1:

@@ -15,7 +15,7 @@ from harness.analysis.sync_calls import read_calls
 from harness.base.errors import UserError
 from harness.prediction.network_cost import Levels, allreduce_seconds, calls
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sync import PowerSGD, Shape, find_policy
+from harness.schema.sync_policies import PowerSGD, Shape, find_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from harness.prediction.epoch_counts import epoch_batches, steps_between
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain
 from harness.prediction.slowest_rank import slowest
-from harness.schema.sync import PowerSGD, find_policy
+from harness.schema.sync_policies import PowerSGD, find_policy
 
 Array = NDArray[np.float64]
 

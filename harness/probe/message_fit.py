@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, LEVEL, Interval, median_interval
-from harness.probe.measure import MessageSeries
+from harness.probe.measuring_ranks import MessageSeries
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, Estimate, MessageCost, MessageTime
 
 _RESAMPLES = 400

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, read_bytes
 from harness.schema.message_cost import PROBE_FILE, PROBE_SCHEMA, PROBES, SAMPLES_FILE, Probe
+from harness.schema.point import digest
 from harness.schema.record import decode, encode
-from harness.schema.sweep import digest
 
 if TYPE_CHECKING:
-    from harness.probe.probing import ProbeSamples
+    from harness.probe.probe_runner import ProbeSamples
 
 
 def write_probe(measured: "ProbeSamples", results: Path) -> Path:

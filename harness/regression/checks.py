@@ -15,7 +15,7 @@ from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.analysis.sessions import sessions
 from harness.regression.cost_samples import RELATIVE, CostSample, samples
 from harness.regression.measurement import MeasuredLaunch, Measurement
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 PASS = "pass"
 SMALL = "small slowdown"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis import units
 from harness.analysis.sessions import sessions
 from harness.regression.measurement import MeasuredLaunch, Measurement
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 Values = NDArray[np.float64]
 
@@ -92,6 +92,8 @@ def _samples_at(measurement: Measurement, reference: Measurement, layout: Layout
     epoch_s = float(np.median([launch.seconds for launch in reference.of(layout)]))
     for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
         parts = np.array([getattr(launch, field) for launch in launches])
+        if not parts.any():  # sums on GPUs, whose times are not known
+            continue
         yield CostSample(quantity=quantity, layout=layout, costs=parts / epoch_s, value=float(np.median(parts)))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.regression.cost_samples import CURVE, RELATIVE, TIME, CostSample, Values, samples
 from harness.regression.measurement import Measurement, group_by_code, state_names
-from harness.schema.sweep import Layout, layout_order
+from harness.schema.layout import Layout, layout_order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

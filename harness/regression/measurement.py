@@ -11,8 +11,8 @@ from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
+from harness.schema.layout import Layout, layout_order
 from harness.schema.record import RunRecord, Versions
-from harness.schema.sweep import Layout, layout_order
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import Workload
 

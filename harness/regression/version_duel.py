@@ -30,8 +30,8 @@ from harness.regression.measurement import Measurement, measurements
 from harness.regression.version_checkout import Version
 from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge_samples
+from harness.schema.point import Point
 from harness.schema.record import encode, read_point, read_run
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch

@@ -16,7 +16,7 @@ from harness.analysis.confidence_intervals import Interval, mean_over_blocks, me
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.checks import INCONCLUSIVE, ComparedRow, verdict_of
 from harness.regression.cost_samples import EFFICIENCY, STEP, Values, as_cost, as_slowdown
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 MEAN = ", mean of all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)

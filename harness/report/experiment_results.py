@@ -14,12 +14,12 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.sweep_choice import choose_sweep
 from harness.claims.paper_experiments import POLICIES
-from harness.report.publish import PAGE, relative_link
+from harness.report.html_pages import PAGE, relative_link
 from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.presets import PRESETS
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Study
-from harness.schema.sync import Gradients, Weights, find_policy
+from harness.schema.sync_policies import Gradients, Weights, find_policy
 
 PAPER = "A"
 

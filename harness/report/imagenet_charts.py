@@ -96,11 +96,11 @@ def _throughput_table(chart: ImageNetChart) -> Table:
 
 def imagenet_charts(claims: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> tuple[ImageNetChart, ...]:
     """Return both charts: `claims` of paper B, and of each network the sweep in `evidence` that comes closest to it."""
-    return tuple(_chart(units, claims, evidence) for units in UNITS)
+    return tuple(_chart(unit_name, claims, evidence) for unit_name in UNITS)
 
 
-def _chart(units: str, every_claim: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ImageNetChart:
-    claims = [claim for claim in every_claim if claim.units == units]
+def _chart(unit_name: str, every_claim: Sequence[Claim], evidence: Sequence[ClaimEvidence]) -> ImageNetChart:
+    claims = [claim for claim in every_claim if claim.units == unit_name]
     scalings: dict[str, Scaling] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for title in TITLES:
@@ -112,26 +112,26 @@ def _chart(units: str, every_claim: Sequence[Claim], evidence: Sequence[ClaimEvi
     curves = {title: scaling for title, scaling in scalings.items() if len(scaling.points) > 1}
     drawn_rows = [row for title in curves for row in rows[title]]
     return ImageNetChart(
-        units=units,
-        published=_published_figure(units, claims),
-        ours=_our_figure(units, curves, drawn_rows) if curves else None,
+        units=unit_name,
+        published=_published_figure(unit_name, claims),
+        ours=_our_figure(unit_name, curves, drawn_rows) if curves else None,
         rows=tuple(row for of_network in rows.values() for row in of_network),
     )
 
 
-def _published_figure(units: str, claims: Sequence[Claim]) -> PageFigure:
+def _published_figure(unit_name: str, claims: Sequence[Claim]) -> PageFigure:
     stated = [claim for claim in claims if claim.value is not None]
     series: dict[str, list[tuple[int, float]]] = {}
     for claim in stated:
         series.setdefault(claim.experiment, [(claim.base, 1.0)]).append((claim.count, claim.value or 0.0))
     reading = max((claim.reading for claim in stated), default=0.0)
     return _networks_figure(
-        f"imagenet-published-{units.lower()}",
-        f"Published ImageNet speedups on {units}",
+        f"imagenet-published-{unit_name.lower()}",
+        f"Published ImageNet speedups on {unit_name}",
         series,
-        axis=units,
-        title=f"Published, {units}",
-        caption=f"ImageNet speedups over one of the {units} as paper B's chart shows them, read off within "
+        axis=unit_name,
+        title=f"Published, {unit_name}",
+        caption=f"ImageNet speedups over one of the {unit_name} as paper B's chart shows them, read off within "
         f"{reading:g}. It gives no spread, no absolute times and no "
         "batch sizes. Dashed: ideal.",
         table=pd.DataFrame(map(_columns, stated)),
@@ -142,11 +142,11 @@ def _columns(claim: Claim) -> dict[str, object]:
     return {column: getattr(claim, column) for column in _CLAIM_COLUMNS}
 
 
-def _our_figure(units: str, curves: Mapping[str, Scaling], rows: Sequence[dict[str, Any]]) -> PageFigure:
-    hardware = _HARDWARE[units]
+def _our_figure(unit_name: str, curves: Mapping[str, Scaling], rows: Sequence[dict[str, Any]]) -> PageFigure:
+    hardware = _HARDWARE[unit_name]
     bases = ", ".join(f"{title} {units.ranks(scaling.base.ranks)}" for title, scaling in curves.items())
     return _networks_figure(
-        f"imagenet-ours-{units.lower()}",
+        f"imagenet-ours-{unit_name.lower()}",
         f"ImageNet speedups measured here, {hardware}",
         {title: _speedups(scaling) for title, scaling in curves.items()},
         axis=hardware,

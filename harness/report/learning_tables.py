@@ -18,7 +18,7 @@ _MOST_EPOCHS = 20
 
 
 def learning_table(final: pd.DataFrame, names: Names) -> Table:
-    """Return loss and accuracy after the last epoch; `final` is `frames.final_frame`."""
+    """Return loss and accuracy after the last epoch; `final` is `launch_frames.final_frame`."""
     rows: list[tuple[str | Cell, ...]] = []
     for row in rows_of(final):
         metrics = (_metric_cell(row, name) for name in ("train_loss", "test_loss", "test_accuracy", "test_auc"))
@@ -43,7 +43,7 @@ def learning_table(final: pd.DataFrame, names: Names) -> Table:
 
 
 def _metric_cell(row: Mapping[str, Any], name: str) -> Cell:
-    """Return a median over launches, the least and the greatest below it; `row` is of `frames.final_frame`."""
+    """Return a median over launches, the least and the greatest below it; `row` is of `launch_frames.final_frame`."""
     words = (lambda value: units.percent(value, 2)) if name == "test_accuracy" else units.significant
     low = row[f"{name}_low"]
     high = row[f"{name}_high"]
@@ -71,7 +71,7 @@ def epochs_table(curves: pd.DataFrame, names: Names) -> Table:
 
 
 def _epoch_cell(row: Mapping[str, Any] | None) -> Cell:
-    """Return the training loss of an epoch, test loss and accuracy below it; `row` is of `frames.curve_frame`."""
+    """Return the training loss of an epoch, test loss and accuracy below it; `row` is of `curve_frame`."""
     if row is None:
         return NOT_MEASURED
     tested = (units.significant(row["test_loss"]), units.percent(row["test_accuracy"], 2))

@@ -12,7 +12,7 @@ from harness.analysis.scaling import Scaling
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import dataset_info, dataset_names
 from harness.report.answer import distinct
-from harness.report.publish import render_page
+from harness.report.html_pages import render_page
 from harness.report.run_words import commit_words, data_words, days, machine_words, settings_words
 from harness.report.sweep_sentences import as_it_ran_only, in_turns
 from harness.schema.record import RunRecord

@@ -12,15 +12,17 @@ from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.report.exports import BenchmarkLine, CaseOutcome, CaseResult, Exports, Reading, ScalingPoint, Unit
 from harness.schema.job_usage import Account
+from harness.schema.launch_failure import Failure
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Failure, Point, Study
+from harness.schema.sweep import Study
 
 _REGIONS = {"seconds": "epoch"} | {part: f"epoch->{part.removesuffix('_seconds')}" for part in EPOCH_PARTS}
 _JOULES = 3600.0  # in a watt-hour
 
 
 def sweep_exports(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling | None) -> Exports:
-    """Return what `loaded` has for other formats; `launches` is its frame (`frames.launch_frame`), None without one."""
+    """Return what `loaded` has for other formats; `launches` is its frame (`launch_frame`), None without one."""
     return Exports(
         name=loaded.folder.resolve().name,
         readings=_readings(loaded.valid, scaling) if scaling else (),

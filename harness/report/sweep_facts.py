@@ -22,9 +22,9 @@ from harness.report.run_words import (
 )
 from harness.schema.data_record import DataRecord
 from harness.schema.job_usage import Account, JobUsage
+from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.setting_words import conditions
-from harness.schema.sweep import Failure
 from harness.schema.user_script import OF_ALL_RANKS, UserScript
 from harness.schema.workload import IMAGENET, Workload
 

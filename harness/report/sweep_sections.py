@@ -15,7 +15,7 @@ from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
-from harness.report.predict_page import extrapolation_table
+from harness.report.predict_answer import extrapolation_table
 from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep

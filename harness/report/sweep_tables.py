@@ -7,6 +7,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.time_parts import OF_SUMS
 from harness.prediction.extrapolation import NETWORK, ExtrapolatedPoint, Extrapolation
 from harness.report.answer import Cell, Table
 from harness.report.failed_ranks import SECTION as FAILED_RANKS
@@ -20,7 +21,7 @@ Names = Mapping[str, str]
 
 
 def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequence[Extrapolation] = ()) -> Table:
-    """Return what a terminal shows: a row for each point. `final` is `frames.final_frame` of the same launches.
+    """Return what a terminal shows: a row for each point. `final` is `launch_frames.final_frame` of the same launches.
 
     What is predicted has a column of its own for each series.
     """
@@ -189,17 +190,17 @@ def parts_table(title: str, frame: pd.DataFrame, parts: Sequence[BarPart], names
     rows: list[list[str | Cell]] = []
     for row in rows_of(frame):
         total = sum(row[part.column] for part in parts)
-        cells = [
-            Cell(
-                text=units.seconds(row[part.column]),
-                value=row[part.column],
-                note=units.percent(row[part.column] / total) if total > 0 else "",
-            )
-            for part in parts
-        ]
+        unknown = () if row["sums_timed"] else OF_SUMS
+        cells = [NOT_MEASURED if part.column in unknown else _part_cell(row[part.column], total) for part in parts]
         rows.append([str(row["ranks"]), names[row["layout"]], *cells])
     headings = ("Ranks", "Layout", *(part.label.capitalize() for part in parts))
     return Table(title=title, headings=headings, rows=rows, left=0, texts=(1,), note=note)
+
+
+def _part_cell(seconds: float, total: float) -> Cell:
+    """Return a part of a time in seconds, and its share of the `total`."""
+    note = units.percent(seconds / total) if total > 0 else ""
+    return Cell(text=units.seconds(seconds), value=seconds, note=note)
 
 
 def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) -> Table:
@@ -246,7 +247,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
                 units.moment(row["started"]),
                 *([seconds_cell(row["seconds"])] if in_turns else []),
                 seconds_cell(row["recorded_seconds"]),
-                percent_cell(row["sync_seconds"] / row["seconds"]),
+                percent_cell(row["sync_seconds"] / row["seconds"] if row["sums_timed"] else None),
                 percent_cell(row["test_accuracy"], 2),
                 valid,
             )

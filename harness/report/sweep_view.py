@@ -17,7 +17,7 @@ from harness.why.overheads import PARTS, overheads
 def view_of(
     loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, predicted: tuple[Extrapolation, ...]
 ) -> SweepView:
-    """Return what the page of `loaded` shows; `launches` is the `frames.launch_frame` that `scaling` is of."""
+    """Return what the page of `loaded` shows; `launches` is the `launch_frames.launch_frame` that `scaling` is of."""
     workload = loaded.runs[0].point.workload
     goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
     targets: tuple[TimeToAccuracy, ...] = ()

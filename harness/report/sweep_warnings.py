@@ -65,6 +65,11 @@ _DOUBTS = (
         "doctor` says what is missing.",
         holds=lambda run: run.note(NoteCode.BRIDGE) is not None,
     ),
+    _Doubt(
+        words="summed on GPUs while the host went on: the times of sums and of waiting are not known, and are in the "
+        "time of computation.",
+        holds=lambda run: not run.sums_timed,
+    ),
     _Doubt(words=DISTURBED, holds=lambda run: run.met),
     _Doubt(
         words="had ranks whose cores moved nearer or further apart (core to core), so that allreduces had two speeds.",
@@ -82,7 +87,7 @@ def _synchronises(run: RunRecord) -> bool:
 
 
 def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]:
-    """Return one sentence for each circumstance of `runs` (`launches` is their `frames.launch_frame`) that weakens
+    """Return one sentence for each circumstance of `runs` (`launches` is their `launch_frame`) that weakens
     their numbers."""
     sentences = []
     lengths = sorted(set(launches["epochs"]))
@@ -127,7 +132,7 @@ def _launches(count: int, total: int) -> str:
 def banners(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Banner, ...]:
     """Return what a reader must know first: synthetic data, held-out rows, mixed records, doubts.
 
-    `launches` (`frames.launch_frame`) may be of more launches than `runs`.
+    `launches` (`launch_frames.launch_frame`) may be of more launches than `runs`.
     """
     folders = {run.point.folder for run in runs}
     sentences = (*mixtures(runs), *doubts(runs, launches[launches["run"].isin(folders)]))
@@ -159,7 +164,7 @@ def sweep_warnings(
 ) -> tuple[Banner, ...]:
     """Return all that stands before any number of the sweep `loaded`, the most telling first, for every command.
 
-    `launches` is its `frames.launch_frame` where the caller has it.
+    `launches` is its `launch_frames.launch_frame` where the caller has it.
     """
     warnings = [Banner(kind="warning", text=text) for text in _warnings_of_sweep(loaded, scaling)]
     if launches is None and loaded.runs:

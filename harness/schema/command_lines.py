@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from harness.schema.layout import Layout
 from harness.schema.option import options
 from harness.schema.presets import changed_settings, usual_scaling
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.user_script import OF_ALL_RANKS, UserScript
 from harness.schema.workload import Workload

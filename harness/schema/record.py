@@ -16,8 +16,8 @@ from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
 from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
+from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 
@@ -273,6 +273,11 @@ class RunRecord:
     def met(self) -> bool:
         """Whether other work was beside the launch, which trained in turns."""
         return self.note(NoteCode.OTHER_WORK) is not None
+
+    @property
+    def sums_timed(self) -> bool:
+        """Whether the host knew when sums began and ended: else waiting and sums are in the time of computation."""
+        return self.note(NoteCode.SUMS_NOT_TIMED) is None
 
     def note(self, code: NoteCode) -> Note | None:
         """Return the first note of that code, None without one."""

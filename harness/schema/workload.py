@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
-from harness.schema.sync import FORMS, Gradients, NoSync, check_sync
+from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, check_own_rate, parse_script
 
 IMAGENET = "imagenet"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.slurm_answers import expand
 
 

@@ -8,6 +8,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.data_announcement import announce_data
 from harness.sweep.job_cost import NodeHours
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
@@ -15,9 +16,9 @@ from harness.sweep.job_submission import identify
 from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan
+from harness.sweep.prepared_data import prepare_data
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_data import prepare_data, say_data
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import read_running
@@ -38,7 +39,7 @@ def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submiss
     command = SweepCommand(sweep, data_dir, results, submission)
     scheduler = command.scheduler
     folder = command.folder
-    say_data([sweep], data_dir)
+    announce_data([sweep], data_dir)
     with hold_sweep(folder):
         left = read_running(folder)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
@@ -81,7 +82,7 @@ def run_sweep(
     command = SweepCommand(sweep, data_dir, results, submission)
     scheduler = command.scheduler
     folder = command.folder
-    say_data([sweep], data_dir)
+    announce_data([sweep], data_dir)
     notice = scheduler.check()
     if notice:
         say(notice)

@@ -4,8 +4,9 @@ import contextlib
 from pathlib import Path
 
 from harness.base.files import write_atomic
+from harness.schema.launch_failure import Failure
+from harness.schema.point import Point
 from harness.schema.record import encode
-from harness.schema.sweep import Failure, Point
 from harness.schema.sweep_folder import SweepFolder
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UserError
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord, decode_file, read_run
-from harness.schema.sweep import Failure, Layout, Point
 from harness.schema.sweep_folder import RUN_FILE, SweepFolder
 
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import mpi_version
-from harness.comm.settings import mpi_choice
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.plan import time_left
 from harness.sweep.site import JobRequest, Partition, Site, walltime, walltime_seconds

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Failure, Layout, Point
 from harness.sweep.failures import write_failure
 from harness.sweep.finished_launches import set_aside
-from harness.sweep.job_plan import JobPlan, queue_name
+from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
 from harness.sweep.job_script import write_job
 from harness.sweep.job_state import State
 from harness.sweep.job_submission import asked_of, submit_job
@@ -373,17 +375,8 @@ class Launches:
             self._say(f"{layout}: failed twice in the same way, so {dropped} more are not tried")
 
     def _take_out(self, layouts: Collection[Layout]) -> list[Point]:
-        """Take the launches of `layouts` out of what waits, and return them; what shared a job with them waits on."""
-        waiting: list[JobPlan] = []
-        taken: list[Point] = []
-        for plan in self._waiting:
-            rest = tuple(point for point in plan.points if point.layout not in layouts)
-            taken += [point for point in plan.points if point.layout in layouts]
-            if len(rest) == len(plan.points):
-                waiting.append(plan)
-            elif rest:
-                waiting.append(JobPlan(shape=plan.shape if len(rest) > 1 else "jobs", points=rest))
-        self._waiting = waiting
+        """Take the launches of `layouts` out of what waits, and return them."""
+        self._waiting, taken = without_layouts(self._waiting, layouts)
         return taken
 
     def _say(self, text: str) -> None:

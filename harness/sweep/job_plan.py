@@ -1,11 +1,12 @@
 """Which launches share a job: one each, an array, an allocation in which they follow each other, or a turn block."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.schema.sweep import Layout, Point, digest, layout_order
+from harness.schema.layout import Layout, layout_order
+from harness.schema.point import Point, digest
 from harness.schema.workload import IMAGENET, survives
 
 
@@ -137,6 +138,20 @@ def _of_kind(kind: tuple[object, ...], points: Iterable[Point], memory: TurnMemo
 def _base(points: Sequence[Point]) -> Point | None:
     """Return the launch that the others are compared with: the one of the fewest ranks."""
     return min(points, key=lambda point: layout_order(point.layout), default=None)
+
+
+def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tuple[list[JobPlan], list[Point]]:
+    """Return `plans` without the launches of `layouts`, and those launches; what shared a job with them stays."""
+    remaining: list[JobPlan] = []
+    taken: list[Point] = []
+    for plan in plans:
+        rest = tuple(point for point in plan.points if point.layout not in layouts)
+        taken += [point for point in plan.points if point.layout in layouts]
+        if len(rest) == len(plan.points):
+            remaining.append(plan)
+        elif rest:
+            remaining.append(JobPlan(shape=plan.shape if len(rest) > 1 else "jobs", points=rest))
+    return remaining, taken
 
 
 def queue_name(folder: Path, plan: JobPlan) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from harness.base import __version__
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
+from harness.schema.point import Point
 from harness.schema.record import encode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 from harness.sweep.job_cost import time_limit

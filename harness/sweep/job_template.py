@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Site

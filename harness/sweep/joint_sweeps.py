@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.base.processes import interruptible
-from harness.schema.sweep import Point, Sweep
+from harness.schema.point import Point
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
 from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
+from harness.sweep.prepared_data import prepare_data
 from harness.sweep.progress import say
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_data import prepare_data, say_data
 from harness.sweep.sweep_lock import hold_sweep
 
 _TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
@@ -33,7 +35,7 @@ def run_together(
     """
     commands = [SweepCommand(sweep, data_dir, results, submission or Submission()) for sweep in sweeps]
     together = JoinedSweeps(commands, results / _TOGETHER)
-    say_data(sweeps, data_dir)
+    announce_data(sweeps, data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
             stack.enter_context(hold_sweep(command.folder))

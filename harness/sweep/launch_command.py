@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
-from harness.comm.settings import mpi_choice
-from harness.schema.sweep import Layout, Point
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.workload import survives
 from harness.sweep.site import Site
 

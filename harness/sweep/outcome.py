@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.schema.launch_failure import AGAIN, Failure
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import AGAIN, Failure, Point
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.failures import file_failure, write_failure
 from harness.sweep.finished_launches import check_record

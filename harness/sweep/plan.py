@@ -12,7 +12,9 @@ from harness.base.errors import UserError
 from harness.comm.mpi_library import mpi_version
 from harness.datasets import locate
 from harness.schema.code_identity import code_identity
-from harness.schema.sweep import Layout, Point, Skipped, Sweep
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped, Sweep
 from harness.schema.workload import Workload
 from harness.sweep.site import Partition
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
-from harness.schema.sweep import Point, Skipped, Sweep
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped, Sweep
 from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches

@@ -7,8 +7,9 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from harness.schema.layout import Layout, layout_order
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point, layout_order
 from harness.sweep.plan import format_seconds, time_left
 
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.sweep import Point, Skipped
+from harness.schema.point import Point
+from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_state import State

@@ -5,8 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.base.files import write_atomic
+from harness.schema.point import Point
 from harness.schema.record import decode_file, encode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import SweepFolder
 
 

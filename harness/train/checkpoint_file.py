@@ -1,4 +1,4 @@
-"""Checkpoint files of a launch, and the signals that ask it to stop; without TensorFlow and MPI.
+"""Checkpoint files of a launch, without TensorFlow and MPI.
 
 A checkpoint is one file, written whole or not at all, verified by a checksum when it is read, and holds numbers only.
 """
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.base.files import read_bytes, write_atomic
+from harness.schema.point import Point
 from harness.schema.record import EpochRecord, Segment, decode, encode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import CHECKPOINT_SUFFIX, checkpoint_files
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged

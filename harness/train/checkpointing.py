@@ -14,7 +14,7 @@ from harness.base.files import write_atomic
 from harness.schema.record import Segment, encode
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import LaunchFolder
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import ATTEMPTS, Arrays, Header, newest_checkpoint, read_attempts, write_checkpoint
 from harness.train.checkpoint_state import (

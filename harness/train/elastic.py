@@ -21,9 +21,9 @@ from harness.comm.elastic_world import MembershipChange, Team
 from harness.comm.hang import HangWatch
 from harness.comm.lost_ranks import find_loss
 from harness.comm.world import World
+from harness.schema.point import Point
 from harness.schema.record import EpochRecord, FailedRank, LossReason, Stretch
-from harness.schema.sweep import Point
-from harness.schema.sync import Gradients
+from harness.schema.sync_policies import Gradients
 from harness.schema.workload import OPTIMIZERS
 from harness.train.attempt_clock import AttemptClock, count_steps
 from harness.train.failure_knowledge import FailureKnowledge, merge_knowledge

@@ -23,13 +23,14 @@ from harness.base.provenance import describe_machine, describe_system, git_commi
 from harness.base.turns import APART, BLOCK
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
+from harness.comm.harness_variables import launcher_words, scheduler_name
 from harness.comm.host_clock import HostClock
 from harness.comm.placement import RankPlace, misplacements, shared_gpus
 from harness.comm.reduction import Reduction
-from harness.comm.settings import launcher_words, scheduler_name
 from harness.comm.world import needs_sync
 from harness.schema.energy import DeviceEnergy
 from harness.schema.gpu_link import GpuLink
+from harness.schema.layout import Layout
 from harness.schema.message_cost import Algorithm
 from harness.schema.record import (
     SCHEMA,
@@ -44,7 +45,6 @@ from harness.schema.record import (
     encode,
 )
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Layout
 from harness.schema.sweep_folder import LaunchFolder
 from harness.train.replica import Replica
 from harness.train.step_table import Columns, on_one_clock, with_parts

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.policies import Synchroniser
 from harness.comm.reduction import Descent
+from harness.comm.synchroniser import Synchroniser
 from harness.comm.turn_pass import pass_turn
 from harness.schema.option import import_own
 from harness.schema.workload import OPTIMIZERS, Workload

@@ -13,15 +13,15 @@ import tensorflow as tf
 from harness import models
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
-from harness.comm.policies import Synchroniser, synchroniser
 from harness.comm.reduction import Reduction, differentiable_sum
+from harness.comm.reduction_choice import select
 from harness.comm.replicas import broadcast_weights
-from harness.comm.selection import select
+from harness.comm.synchroniser import Synchroniser, synchroniser
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.models.global_batch_layers import BatchPart, divide_randomness, normalisations, row_means, synchronise
-from harness.schema.sweep import Point
-from harness.schema.sync import SyncPolicy, find_policy
+from harness.schema.point import Point
+from harness.schema.sync_policies import SyncPolicy, find_policy
 from harness.schema.workload import OPTIMIZERS, Workload, survives
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
 from harness.train.epoch_loop import Epoch, compile_epoch

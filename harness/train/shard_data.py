@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.comm.world import World
 from harness.datasets.shards import Shards, split_evenly
 from harness.schema.data_record import DataRecord
-from harness.schema.sweep import Point
+from harness.schema.point import Point
 
 Array = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from harness.comm.policies import Synchroniser
+from harness.comm.synchroniser import Synchroniser
 from harness.comm.turn_pass import pass_turn
 from harness.models.global_batch_layers import BatchPart
 from harness.train.flop_count import StepFlops

@@ -23,8 +23,8 @@ from harness.comm.host_clock import HostClock, Offset, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World, check_world_size
+from harness.schema.point import Point
 from harness.schema.record import EpochRecord
-from harness.schema.sweep import Point
 from harness.train.checkpointing import Checkpointing
 from harness.train.evaluation import Scores
 from harness.train.launch_record import TrainingOutcome, finite

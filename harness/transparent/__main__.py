@@ -6,20 +6,30 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-from harness.transparent import file_mechanism
-from harness.transparent.file_mechanism import WITNESS
-
 
 def start() -> None:
     """Be a rank, or the witness of some."""
     _restart_with_fixed_hashes()
-    if WITNESS in os.environ:
+    _leave_working_folder()
+    from harness.transparent import file_mechanism
+
+    if file_mechanism.WITNESS in os.environ:
         _testify()
     if file_mechanism.rank_by_environment():
         file_mechanism.begin()
     from harness.transparent.rank_command import main
 
     main()
+
+
+def _leave_working_folder() -> None:
+    """Look for modules beside this package and not in the working folder, whose modules are the script's."""
+    place = str(Path(__file__).resolve().parents[2])
+    if sys.path[0] == place:
+        return
+    if sys.flags.safe_path:  # then Python has not put the working folder there
+        sys.path.insert(0, place)
+    sys.path[0] = place
 
 
 def _restart_with_fixed_hashes() -> None:
@@ -30,7 +40,9 @@ def _restart_with_fixed_hashes() -> None:
 
 def _testify() -> NoReturn:
     """Be a witness with files of its own; rank 0 is told that it has them, and waits for that."""
-    script, logs = map(Path, os.environ.pop(WITNESS).splitlines())
+    from harness.transparent import file_mechanism
+
+    script, logs = map(Path, os.environ.pop(file_mechanism.WITNESS).splitlines())
     files = file_mechanism.enter(script, logs)
     Connection(os.dup(0)).send(str(files.mechanism))
     from harness.transparent.script_process import testify

@@ -20,10 +20,10 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.turns import clock
 from harness.schema.record_notes import Note, NoteCode
+from harness.transparent.divided_keras_data import ArrayPartAdapter
 from harness.transparent.fused_arrays import FusedArrays
+from harness.transparent.fused_loop import Body, FusedSteps
 from harness.transparent.fused_pace import AgreedSteps, StepPace
-from harness.transparent.fused_steps import Body, FusedSteps
-from harness.transparent.keras_data import ArrayPartAdapter
 from harness.transparent.patch import replace
 
 _SAVED_S, _SAVED_SHARE = 3e-4, 0.04  # of a step that is fused: Python's time, and a part of its own

@@ -154,13 +154,13 @@ def _take_turns_alone() -> None:
 def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
-    from harness.transparent.draws import ScriptDraws
+    from harness.transparent.divided_keras_data import divide_adapters
+    from harness.transparent.divided_loops import Loops
+    from harness.transparent.divided_random_numbers import ScriptDraws
     from harness.transparent.gradients import GradientAverager
-    from harness.transparent.keras_data import divide_adapters
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
-    from harness.transparent.loops import Loops
     from harness.transparent.rank_files import Savers
     from harness.transparent.tf1 import Sessions
 

@@ -194,7 +194,7 @@ def offer_old_names() -> None:
     """Let scripts in the style of paper B write ``tf.DataSet``, and those of TensorFlow 1 ``tf.layers``."""
     import tensorflow as tf
 
-    from harness.horovod.former_names import answer
+    from harness.horovod.tf1_names import answer
 
     tf.DataSet = DataSet
     answer()

@@ -47,8 +47,9 @@ def _run(
     from harness.comm.mpi_library import mpi_version
     from harness.comm.world import impatiently, start_mpi
     from harness.schema.code_identity import code_identity
+    from harness.schema.layout import Layout
+    from harness.schema.point import Point
     from harness.schema.presets import script_workload
-    from harness.schema.sweep import Layout, Point
     from harness.schema.user_script import SCRIPT
     from harness.transparent.script_process import end_together, run_point
 

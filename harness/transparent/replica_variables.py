@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError
 from harness.comm.world import World
-from harness.schema.sync import SyncPolicy
+from harness.schema.sync_policies import SyncPolicy
 from harness.transparent.collectives import Collectives
 from harness.transparent.rows import Rows
 from harness.transparent.witness import NoWitness

@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sync import SyncPolicy, find_policy
+from harness.schema.sync_policies import SyncPolicy, find_policy
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import OwnRows, script_place

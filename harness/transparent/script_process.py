@@ -5,6 +5,7 @@ import runpy
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -13,12 +14,14 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.processes import process_age_s
 from harness.comm.gpu_choice import own_gpu
 from harness.comm.world import World, abort, leave
-from harness.schema.sweep import Point
+from harness.schema.point import Point
 from harness.transparent.install import fuse_alone
-from harness.transparent.names import NAME, give_way, has_own
+from harness.transparent.module_precedence import NAME, has_own
 from harness.transparent.patch import ImportHook, offer_old_names, with_script_traceback
+from harness.transparent.process_ends import ProcessEnds, end_at_exec
 from harness.transparent.run_settings import RunSettings, mpi_enabled
 from harness.transparent.session import Session
+from harness.transparent.shadowed_modules import give_way
 from harness.transparent.witness import Alone
 from harness.transparent.witness_process import enter as enter_witness
 
@@ -32,6 +35,7 @@ def testify() -> NoReturn:
     session = Session(
         world=world, settings=settings, script=_prepare(point), point=point, began=time.monotonic(), witness=witness
     )
+    end_at_exec(witness.end)
     session.run()
     sys.exit(0)
 
@@ -73,6 +77,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
 
             host.alone = host.answers = True
             offer()
+            ProcessEnds(None, script.name, lambda code: code).install()
             runpy.run_path(str(script), run_name="__main__")
         return 0
     began = time.monotonic() - process_age_s()
@@ -80,10 +85,20 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
 
 
 def _run_rank(session: Session) -> int:
-    """Run the script on this rank and return its exit code; an error on one rank ends all."""
+    """Run the script on this rank and return its exit code."""
+
+    def end_run(status: int) -> int:
+        return _outcome(session, lambda: session.end_early(status))
+
+    ProcessEnds(session.world, session.script.name, end_run).install()
+    return _outcome(session, session.run)
+
+
+def _outcome(session: Session, action: Callable[[], None]) -> int:
+    """Do `action` on this rank and return its exit code; an error on one rank ends all."""
     world = session.world
     try:
-        session.run()
+        action()
     except SharedError as shared:
         from harness.horovod.process_sets import host
 

@@ -29,14 +29,15 @@ from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
+from harness.horovod.exchange import timeline
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
+from harness.schema.point import Point
 from harness.schema.record import SCHEMA, EpochRecord, RankRecord, RunRecord, WeightsRecord
 from harness.schema.record_notes import Note
-from harness.schema.sweep import Point
 from harness.train.launch_record import apart, disturbances, finite, launch_provenance, rank_record, write_run
 from harness.train.step_table import Columns, on_one_clock, step_columns
-from harness.transparent.keras_data import rows_per_batch
+from harness.transparent.divided_keras_data import rows_per_batch
 from harness.transparent.patch import replace
 from harness.transparent.runtime import Runtime
 
@@ -122,7 +123,9 @@ class EpochClock(keras.callbacks.Callback):
 
 def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
     """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
-    return np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
+    times = np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
+    timeline.add_sums(times)  # where a Horovod script has started one
+    return times
 
 
 @dataclass(kw_only=True)

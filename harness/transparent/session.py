@@ -19,14 +19,15 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World
+from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Point
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
+from harness.transparent.clock_line import ClockLine, ClockSource, hear
 from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
-from harness.transparent.names import has_own
+from harness.transparent.module_precedence import has_own
 from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_ports import OwnPorts
 from harness.transparent.own_rate import OwnRate
@@ -92,7 +93,10 @@ class Session:
         self._clocks = AgreedClocks(self.world)
         hides_ranks = self.world.size > 1 and not self._sees_ranks()
         # The steps of a GPU go on, and may be in MPI, while the script reads a clock.
-        if (hides_ranks and self.gpu is None) or current_turns() is not None:
+        agrees_clocks = (hides_ranks and self.gpu is None) or self.witness.is_witness
+        if agrees_clocks:
+            self._clocks.line = self._clock_line()
+        if agrees_clocks or current_turns() is not None:
             self._clocks.install()
         if hides_ranks:
             self.rank_variables.hide(self.world.size)
@@ -111,13 +115,35 @@ class Session:
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
-                if isinstance(end.code, int) and end.code:
-                    raise RunError(f"the script ended with exit code {end.code}") from end
-                if end.code:
-                    raise RunError(str(end.code)) from end
-            if not self.witness.is_witness:
-                self._finish()
+                self._end(end.code)
+            else:
+                self._end(0)
+
+    def _end(self, status: str | int | None) -> None:
+        """End the run of a script that has ended with `status`, as `sys.exit` takes it.
+
+        Raises:
+            RunError: that is the script's word for a failure.
+        """
+        if isinstance(status, int) and status:
+            raise RunError(f"the script ended with exit code {status}")
+        if status:
+            raise RunError(str(status))
+        if not self.witness.is_witness:
+            self._finish()
         self._watch.stop()
+
+    def end_early(self, status: int) -> None:
+        """End the run where the script ends its process by itself, with an exit code.
+
+        Raises:
+            SharedError, RunError: see `run`; they are shown where the ranks show theirs.
+        """
+        try:
+            self._end(status)
+        except BaseException:
+            self._speak()
+            raise
 
     def _part_files(self) -> None:
         """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs."""
@@ -154,6 +180,14 @@ class Session:
         if self.settings.keep_rank_files:
             for rank, files in enumerate(ranks_files, start=1):
                 print(f"harness: {_kept_sentence(rank, files)}", file=sys.stderr, flush=True)
+
+    def _clock_line(self) -> ClockLine | None:
+        """Return this process's end of the line on which rank 0's clocks are heard; all ranks together."""
+        if self.world.rank == 0 and not self.witness.is_witness:
+            source = ClockSource(lambda: not self.witness.has_ended)
+            self._agree(source.address)
+            return source
+        return hear(self._agree(None), is_witness=self.witness.is_witness)
 
     def _agree(self, value: Any) -> Any:
         """Return rank 0's `value`, also in the witness."""

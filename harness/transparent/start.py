@@ -19,9 +19,10 @@ def _script_folder() -> Path:
 def main() -> None:
     """Import the harness from around this file, under its own name or a private one, and be a rank or a witness."""
     package = Path(__file__).resolve().parents[1]
-    before = sys.path[0]
+    if sys.flags.safe_path:  # then Python has not put this folder there
+        sys.path.insert(0, "")
     sys.path[0] = str(package.parent)
-    names = importlib.import_module(f"{package.name}.transparent.names")
+    names = importlib.import_module(f"{package.name}.transparent.module_precedence")
     name = package.name
     if os.environ.get(_APART) or names.has_own(_script_folder()):
         os.environ[_APART] = "1"
@@ -29,7 +30,6 @@ def main() -> None:
         for full in [full for full in sys.modules if full.partition(".")[0] == name]:
             del sys.modules[full]
         name = names.PRIVATE
-    sys.path[0] = before
     importlib.import_module(f"{name}.transparent.__main__").start()
 
 

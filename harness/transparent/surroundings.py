@@ -23,6 +23,7 @@ from typing import Any
 
 from harness.base.turns import current_turns
 from harness.comm.world import World
+from harness.transparent.clock_line import ClockLine
 from harness.transparent.patch import HorovodScript, is_script
 
 RANKS = "HARNESS_RANKS"
@@ -41,7 +42,8 @@ _WORLD = "COMM_WORLD"
 _SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
 _CLOCKS = (*_SECONDS, *(f"{name}_ns" for name in _SECONDS))
 _TAG = 7_105  # of the messages with what rank 0's clocks say
-_PATIENCE_S = 2.0  # for a reading of rank 0's that may never come
+_PATIENCE_S = 10.0  # for a reading of rank 0's, which may be waiting for the witness
+_LATER_PATIENCE_S = 2.0  # once a reading has not come
 _LATE_S = 5.0  # a signal that all ranks get reaches the last of them by then
 _STANDARD = sysconfig.get_path("stdlib")
 
@@ -87,14 +89,18 @@ class AgreedClocks:
 
     Rank 0 sends each of its readings and waits for nobody. Where rank 0 has not read a clock, a rank reads its own. In
     a turn block the time in which others had their turns is left out.
+
+    `line`: how the witness and the threads of ranks hear of rank 0's readings; None where each reads its own clocks.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.line: ClockLine | None = None
         self.steps: Callable[[], int] = lambda: 0  # of the script so far
         self._asked: Counter[tuple[Any, ...]] = Counter()
         self._received: dict[tuple[Any, ...], float] = {}
         self._sent: deque[Any] = deque()
+        self._patience_s = _PATIENCE_S
         self._step = 0  # of the script now
         self._latest = 0  # the step of the last reading that has come
         self._original_members: Mapping[str, Any] = {}  # of `datetime.datetime`
@@ -153,11 +159,16 @@ class AgreedClocks:
         turns = current_turns()
         if turns is not None:
             value -= type(value)(turns.state.paused * units)
-        if HorovodScript.active or self._world.size == 1:
+        thread = threading.current_thread()
+        if HorovodScript.active or isinstance(thread, threading._DummyThread):  # TensorFlow's, in whatever order
             return value
-        if threading.current_thread() is not threading.main_thread():
-            return value
-        return self._agreed(value, (frame.f_code.co_filename, frame.f_lineno, name))
+        place = (frame.f_code.co_filename, frame.f_lineno, name)
+        by_messages = self._world.size > 1 and thread is threading.main_thread()
+        if by_messages:
+            value = self._agreed(value, place)
+        if self.line is not None and not (by_messages and self._world.rank):
+            return self.line.agreed(value, place)
+        return value
 
     def _agreed(self, value: Any, place: tuple[Any, ...]) -> Any:
         """Return rank 0's reading at a `place` of the script; `value` is this rank's own."""
@@ -174,12 +185,14 @@ class AgreedClocks:
             while self._sent and self._sent[0].Test():
                 self._sent.popleft()
             return value
-        deadline = self._now() + _PATIENCE_S
+        deadline = self._now() + self._patience_s
         while key not in self._received and self._latest <= step and self._now() < deadline:
             self._receive()
             if key not in self._received:
                 time.sleep(0)
         self._receive()
+        if self._now() >= deadline:
+            self._patience_s = _LATER_PATIENCE_S
         return self._received.pop(key, value)
 
     def _receive(self) -> None:

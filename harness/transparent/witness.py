@@ -80,6 +80,11 @@ class NoWitness:
         """Whether nothing is looked at now."""
         return True
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be looked at any more."""
+        return True
+
     def gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None, training: object = None
     ) -> list[Any]:
@@ -127,6 +132,11 @@ class PeerRank(NoWitness):
     def over(self) -> bool:
         """Whether nothing is looked at now."""
         return self._over or all(judged.looked >= self._steps for judged in self._trainings.values())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be looked at any more."""
+        return self._over
 
     def _judged(self, variables: Sequence[Any], training: object) -> Judged:
         """Return the training that gradients of `variables` are of."""

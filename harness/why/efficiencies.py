@@ -53,6 +53,7 @@ TREE = (
 )
 
 
+_ROOT = TREE[0].name
 NAMES = tuple(metric.name for metric in TREE)
 
 # What TALP of the DLB library (https://pm.bsc.es/dlb) calls them. It has no name for serialisation and transfer.
@@ -75,7 +76,10 @@ class Efficiency:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointEfficiencies:
-    """The efficiencies of one point by name: all of `NAMES`, where work differs no computation scaling and no root."""
+    """The efficiencies of one point by name: all of `NAMES`, where work differs no computation scaling and no root.
+
+    Where the times of sums are not known it is the root alone.
+    """
 
     layout: str
     ranks: int
@@ -100,6 +104,8 @@ def _point_efficiencies(
     compared = point is scaling.base or point.speedup is not None
     base_times = _times(base, np.arange(len(base))[None]) if compared else None
     values = _metrics(_times(group, np.arange(len(group))[None]), base_times)
+    if not group["sums_timed"].all():  # sums and waiting are in the useful time: only the whole is known
+        values = {name: value for name, value in values.items() if name == _ROOT}
     intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
     return PointEfficiencies(
         layout=point.layout,

@@ -24,7 +24,7 @@ CostOf = Callable[[RunRecord], MessageCost | None]
 class Detailed:
     """The valid launches of a sweep with what their calls add.
 
-    `launches` is the `frames.launch_frame` of them with more columns, all in seconds of an epoch, medians over the
+    `launches` is the `launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
     longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The columns
     of `overheads.CAUSES` sum to their part of the epoch: what `skew_shares` divides to skew_seconds; latency and

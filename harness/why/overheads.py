@@ -143,7 +143,7 @@ def overheads(
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
     (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
-    `frames.launch_frame` and `time_parts.with_launch_parts`.
+    `launch_frames.launch_frame` and `time_parts.with_launch_parts`.
     """
     valid = launches[launches["valid"]]
     valid = valid.assign(**{_TOTAL: valid[[cause.column for cause in causes]].sum(axis=1)})

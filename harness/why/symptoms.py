@@ -11,9 +11,9 @@ from harness.analysis import units
 from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
 from harness.base.errors import SEPARATE_WORLDS
+from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
-from harness.schema.sweep import Failure
 from harness.why.delays import irregular_delays, regular_delays
 from harness.why.diagnosed_launch import Case
 

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
-from harness.probe import probing
+from harness.probe import probe_runner
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab, hanging, wait_for
@@ -134,12 +134,12 @@ def timed_elsewhere() -> Iterator[None]:
 def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
+    monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
     said: list[str] = []
     # A launcher that tells who has the host and whether it keeps it, and fails.
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
-    with timed_elsewhere(), refused("probe.probing._measure_all", "1", error=RunError):
-        probing.run_probe(probing.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
+    with timed_elsewhere(), refused("probe.probe_runner._measure_all", "1", error=RunError):
+        probe_runner.run_probe(probe_runner.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     assert [line for line in said if "waiting" in line] == [
         f"waiting: a launch in 'results/other' (process {os.getpid()}) is being measured on this host"
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.first_epoch import FIRST_EPOCH, note_first_epoch
-from harness.bench import blocks
+from harness.bench import bench_runner
 from harness.bench.bench_record import (
     RECORD,
     BenchBlock,
@@ -20,12 +20,12 @@ from harness.bench.bench_record import (
     read_bench,
     tabulate,
 )
-from harness.bench.blocks import BenchSettings, split
+from harness.bench.bench_runner import BenchSettings, split
 from harness.bench.contender_sets import FirstEpoch, SetMaker
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
 from harness.report.answer import Table
-from harness.report.bench_page import TEXT, bench_answer
-from harness.report.publish import write_page
+from harness.report.bench_answer import TEXT, bench_answer
+from harness.report.html_pages import write_page
 from harness.schema.claim import EXPERIMENTS
 from tests.labs.bench_records import bench_block, bench_record
 from tests.labs.refusals import refused
@@ -122,23 +122,23 @@ def test_two_ranks_make_whole_batches_only(workload: str) -> None:
     [
         (
             {"workloads": ("mnist-dmn",)},
-            ("bench.blocks.BenchSettings.__post_init__", "mnist-dnn"),
+            ("bench.bench_runner.BenchSettings.__post_init__", "mnist-dnn"),
         ),
         (
             {"blocks": 0},
-            ("bench.blocks.BenchSettings.__post_init__", "BLOCKS=0"),
+            ("bench.bench_runner.BenchSettings.__post_init__", "BLOCKS=0"),
         ),
         (
             {"rows": 100},
-            ("bench.blocks.BenchSettings.__post_init__", "ROWS=100"),
+            ("bench.bench_runner.BenchSettings.__post_init__", "ROWS=100"),
         ),
         (
             {"limit_s": 0},
-            ("bench.blocks.BenchSettings.__post_init__", "LIMIT=0"),
+            ("bench.bench_runner.BenchSettings.__post_init__", "LIMIT=0"),
         ),
         (
             {"pythons": {"horovod": "/nowhere/python"}},
-            ("bench.blocks.BenchSettings.__post_init__", "/nowhere/python"),
+            ("bench.bench_runner.BenchSettings.__post_init__", "/nowhere/python"),
         ),
     ],
 )
@@ -149,9 +149,10 @@ def test_bad_settings_are_named(settings: dict[str, object], refusal: str) -> No
 
 def test_blocks_go_on_until_the_minutes_are_spent() -> None:
     whole = BenchSettings()
-    assert blocks._goes_on(whole, 2, 1e6) and not blocks._goes_on(whole, 3, 1e6)  # three are needed, however long
-    assert blocks._goes_on(whole, 4, 700.0) and not blocks._goes_on(whole, 4, 740.0)  # a fifth takes 175 s, 185 s
-    assert not blocks._goes_on(BenchSettings(blocks=1), 1, 0.0)
+    goes_on = bench_runner._goes_on
+    assert goes_on(whole, 2, 1e6) and not goes_on(whole, 3, 1e6)  # three are needed, however long
+    assert goes_on(whole, 4, 700.0) and not goes_on(whole, 4, 740.0)  # a fifth takes 175 s, 185 s
+    assert not goes_on(BenchSettings(blocks=1), 1, 0.0)
     assert set(whole.names) == set(EXPERIMENTS)
 
 

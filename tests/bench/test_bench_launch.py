@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness.base import cpu_contention
 from harness.base.cores import usable_cores
 from harness.base.cpu_contention import CpuUsage, other_load, wait_until_quiet
-from harness.bench import blocks
+from harness.bench import bench_runner
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
@@ -69,7 +69,7 @@ def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypa
     """One that fails leaves the others to train."""
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(blocks._ROUNDS_S, "dnn", 6.0)
+    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 6.0)
     before = set(psutil.pids())
     options = ["--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1", "--rows", "1280"]
     # This Python is none that has ddp's package: it ends at its import.

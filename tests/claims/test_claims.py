@@ -14,16 +14,17 @@ from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
-from harness.claims.claim_finding import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import studies
-from harness.claims.judgement import judge_claim
+from harness.claims.claim_verdict import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
+from harness.claims.judging_sweep import judge_claim
 from harness.report.answer import Cell
-from harness.report.claims_page import claims_answer, ledger_row, published_words
-from harness.report.publish import write_page
+from harness.report.claims_answer import claims_answer, ledger_row, published_words
+from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, Rule, read_published
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
 from tests.labs.page_text import Text

@@ -9,12 +9,13 @@ import pytest
 
 from harness.base.files import resource
 from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan_experiments, rank_counts
-from harness.report.claims_page import FOLDER, claims_answer
+from harness.report.claims_answer import FOLDER, claims_answer
 from harness.report.experiment_results import PaperStudy, read_experiments
-from harness.report.publish import write_page
+from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
+from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.joint_sweeps import run_together

@@ -12,9 +12,10 @@ from harness.cli import main
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.launch_options import build_submission
 from harness.cli.training_options import build_layouts
+from harness.schema.layout import Layout
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.submission_settings import Submission, next_command, write_submission
 from tests.labs.asked import asked_sweep

@@ -12,7 +12,7 @@ from harness.comm.gpu_sums import GpuOfRank, open_nccl, reason_against
 from harness.comm.native.build import SUMS_BY_NCCL, build_operation
 from harness.comm.nccl_library import version_words
 from harness.comm.nccl_reduction import share_id
-from harness.comm.selection import select
+from harness.comm.reduction_choice import select
 from harness.comm.world import World
 from tests.labs.communicators import Alone
 from tests.labs.refusals import refused
@@ -124,5 +124,5 @@ def test_ranks_without_gpus_are_not_told_of_nccl() -> None:
 
 def test_a_wrong_word_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_REDUCTION", "ncll")
-    with refused("comm.settings.chosen_algorithm", "nccl"):
+    with refused("comm.harness_variables.chosen_algorithm", "nccl"):
         select(World(comm=None, rank=0, size=2), [1024])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.datasets.image_arrays import read_idx
+from harness.datasets.idx_and_cifar import read_idx
 from harness.datasets.known.papers import ADULT as adult
 from harness.datasets.known.papers import CIFAR10 as cifar10
 from harness.datasets.known.papers import HIGGS as higgs

@@ -155,7 +155,7 @@ def main() -> None:
     world = start_mpi()
     gpu = own_gpu(world, 0 if ON_CPU else 1, shared=True)
     start_gpu(gpu)
-    from harness.comm.selection import select
+    from harness.comm.reduction_choice import select
 
     reduction = select(world, [4 * 2**20])
     outcome = TASKS[sys.argv[1]](world, reduction)

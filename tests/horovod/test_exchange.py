@@ -119,7 +119,7 @@ def test_a_rank_that_has_joined_takes_part_with_zeros():
 def test_exchanges_are_timed_where_somebody_asks(tmp_path, monkeypatch):
     monkeypatch.setattr(exchange, "calls", [])
     timeline = Timeline()
-    timeline.path = str(tmp_path / "timeline.json")
+    timeline.start(str(tmp_path / "timeline.json"))
     Exchange(AlikeComm(size=1), [0], _unwatched(), timeline).run(Request("barrier", ""))
     assert len(exchange.calls) == 1
     timeline.stop()

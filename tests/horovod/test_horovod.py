@@ -83,6 +83,9 @@ def test_sums_that_do_not_wait_for_each_other_are_made_in_one_exchange_with_the_
         }
         assert all(value[1] for name, value in found.items() if name != "misfit")
         assert "'second'" in found["misfit"] and "[2,3], rank 1 for" in found["misfit"]
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events] == ["allreduce"]
+    assert "AutoGraph" not in finished.stderr
 
 
 @pytest.fixture

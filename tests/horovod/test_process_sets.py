@@ -1,12 +1,15 @@
 """Which ranks there are, and sets of them."""
 
+import json
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.horovod import process_sets
+from harness.base.turns import clock
+from harness.horovod import exchange, process_sets
 from harness.horovod.process_sets import ProcessSet
 from tests.labs.alike_ranks import AlikeComm
 from tests.labs.horovod_ranks import begin_horovod
@@ -82,6 +85,21 @@ def test_a_script_that_joins_is_known_by_its_text(tmp_path, monkeypatch, text, j
     script.write_text(text)
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
     assert process_sets._calls_join() == joins
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_timeline_has_the_native_sums_since_its_start_and_leaves_them_to_a_record(tmp_path, monkeypatch, recorded):
+    begin_horovod(monkeypatch)
+    monkeypatch.setattr(exchange, "calls", [] if recorded else None)
+    process_sets.start_timeline(str(tmp_path / "timeline.json"))
+    now = clock()
+    earlier, later = [now - 60, now - 59], [now + 1, now + 1.5]
+    native = SimpleNamespace(take_calls=lambda: np.array([earlier, later]))
+    monkeypatch.setattr(process_sets.global_process_set, "_sums", SimpleNamespace(reductions=[native]))
+    process_sets.stop_timeline()
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert [(event["name"], event["dur"]) for event in events] == [("allreduce", pytest.approx(5e5))]
+    assert exchange.calls == ([tuple(earlier), tuple(later)] if recorded else None)
 
 
 def test_a_number_is_asked_for_whenever_a_graph_runs():

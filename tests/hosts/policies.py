@@ -34,12 +34,12 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, probe_links
 from harness.prediction.step_model import predict_network
-from harness.probe.measure import ProbePlan, ProbeResult
+from harness.probe.measuring_ranks import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import decode, encode, read_run
-from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts
@@ -110,7 +110,7 @@ def probed(lab: Lab, kept: Path) -> Uncertain:
         plan = kept.with_suffix(".plan")
         plan.write_bytes(encode(ProbePlan(sizes=PROBED, samples=10, budget_s=20.0, reductions=())))
         lab.run(
-            [*lab.launcher(1), sys.executable, "-m", "harness.probe.measure", plan.resolve(), kept.resolve()],
+            [*lab.launcher(1), sys.executable, "-m", "harness.probe.measuring_ranks", plan.resolve(), kept.resolve()],
             timeout=300,
         )
     return probe_links(as_probe(decode(kept.read_bytes(), ProbeResult, kept)), 1)[0]

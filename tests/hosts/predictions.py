@@ -30,13 +30,13 @@ from harness.prediction.extrapolation import NETWORK, extrapolate
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
 from harness.prediction.step_model import predict_network
-from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
+from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.presets import resolve
 from harness.schema.record import decode, encode, read_run
-from harness.schema.sweep import Layout
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest
@@ -88,7 +88,7 @@ def probed(lab: Lab, folder: Path, rate: float, delay_s: float) -> Probe:
         slow = max(1.0, MESSAGE_S / (delay_s + size / rate))
         lab.network(delay_s=slow * delay_s, bytes_per_s=rate / slow)
         plan = ProbePlan(sizes=(size,), samples=6, budget_s=1.0, reductions=())
-        answer = launched(two, "harness.probe.measure", plan, folder, ProbeResult)
+        answer = launched(two, "harness.probe.measuring_ranks", plan, folder, ProbeResult)
         series += [replace(one, seconds=tuple(seconds / slow for seconds in one.seconds)) for one in answer.series]
     return as_probe(replace(answer, series=tuple(series)))
 

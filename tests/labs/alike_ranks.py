@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from harness.transparent.collectives import Collectives
 from harness.transparent.patch import OwnRows
 from harness.transparent.replica_variables import ReplicaVariables

@@ -7,8 +7,9 @@ from typing import Any
 from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.training_options import build_layouts, build_workload
+from harness.schema.layout import Layout
 from harness.schema.presets import usual_scaling
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.submission_settings import Submission
 
 

@@ -12,8 +12,11 @@ import pyarrow.parquet as pq
 from harness.analysis import launch_frames
 from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.data_record import DataRecord
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, RankRecord, RunRecord, WeightsRecord, encode
-from harness.schema.sweep import Failure, Layout, Point, Skipped, Study, Sweep
+from harness.schema.sweep import Skipped, Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload
 
@@ -189,7 +192,7 @@ def write_failure(sweep: Path, point: Point, reason: str, exit_code: int = 1) ->
 
 def write_report(folder: Path, reports: Path, **options: Any) -> Path:
     """Draw the report of the sweep in `folder` and return the path of its page."""
-    from harness.report.sweep_page import report_sweep
+    from harness.report.sweep_answer import report_sweep
 
     page = report_sweep(folder, reports, **options).page
     assert page is not None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.regression.measurement import MeasuredLaunch, Measurement, software
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from tests.labs.factories import START, make_provenance, make_run, make_workload
 
 AA_FILE = Path(__file__).parents[1] / "data" / "aa-mnist-dnn.json"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.sweep import Layout, Skipped
+from harness.schema.layout import Layout
+from harness.schema.sweep import Skipped
 from tests.labs.factories import (
     make_launch,
     make_point,

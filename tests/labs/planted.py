@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.schema.point import Point
 from harness.schema.record import EpochRecord, RunRecord, encode
-from harness.schema.sweep import Point
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
 from tests.labs.factories import make_point, make_ranks, make_run
 

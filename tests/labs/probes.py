@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from harness.probe.measure import MessageSeries
+from harness.probe.measuring_ranks import MessageSeries
 from harness.probe.message_fit import fit_launches
-from harness.probe.probing import (
+from harness.probe.probe_runner import (
     ProbeSamples,
     message_sizes,
 )

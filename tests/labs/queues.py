@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import job_submission, scheduler_commands
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep

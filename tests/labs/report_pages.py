@@ -16,13 +16,14 @@ from harness.probe.probe_store import write_probe
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
 from harness.report.answer import Answer
-from harness.report.bench_page import bench_answer
-from harness.report.check_page import check_answer
-from harness.report.history_page import history_answer
-from harness.report.probe_page import best_settings, probe_answer
-from harness.report.publish import write_page
+from harness.report.bench_answer import bench_answer
+from harness.report.check_answer import check_answer
+from harness.report.history_answer import history_answer
+from harness.report.html_pages import write_page
+from harness.report.probe_answer import best_settings, probe_answer
+from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Layout, Skipped
+from harness.schema.sweep import Skipped
 from tests.labs.bench_records import make_bench
 from tests.labs.factories import START, make_launch, make_point, make_run, write_failure, write_run, write_study
 from tests.labs.histories import MachineNoise, real_rests, simulate

@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep, current

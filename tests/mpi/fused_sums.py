@@ -93,6 +93,12 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     count("some fetched", lambda: session.run(totals[3:9], {fed: 1.0}), sums[3:9])
 
 
+if rank == 0:
+    hvd.start_timeline("timeline.json")
+independent()
+hvd.stop_timeline()
+
+
 @tf.function
 def misfit():
     shape = [2, 3] if rank == 0 else [3, 2]

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from harness.comm.replicas import verify_replicas
 from harness.comm.world import start_mpi
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Point
 from harness.train.replica import epoch_order, prepare_replica
 from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow

@@ -6,7 +6,7 @@ import threading
 
 import tensorflow as tf
 
-from harness.comm.selection import select
+from harness.comm.reduction_choice import select
 from harness.comm.world import start_mpi
 
 choice, fault = sys.argv[1:]

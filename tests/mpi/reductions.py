@@ -12,12 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.reduction import Descent, Reduction, Updater
+from harness.comm.reduction_choice import select
 from harness.comm.replicas import hash_weights, verify_replicas
-from harness.comm.selection import select
 from harness.comm.world import start_mpi
+from harness.schema.layout import Layout
 from harness.schema.message_cost import Algorithm
+from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Point
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load_shard
 from harness.train.training import configure_tensorflow, train_epoch

@@ -13,8 +13,9 @@ import sys
 from harness.cli.command_train import train_command
 from harness.comm.replicas import verify_replicas
 from harness.comm.world import start_mpi
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Point
 from harness.train.checkpoint_state import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load_shard

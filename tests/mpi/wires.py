@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base.errors import SharedError
-from harness.comm.selection import select
+from harness.comm.reduction_choice import select
 from harness.comm.world import start_mpi
 from harness.train.training import configure_tensorflow
 

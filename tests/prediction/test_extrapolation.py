@@ -15,8 +15,9 @@ from harness.prediction.measured_base import own_times
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.slowest_rank import measured_factor
 from harness.report.answer import Answer, Table
-from harness.report.sweep_page import report_sweep
-from harness.schema.sweep import Layout, Skipped
+from harness.report.sweep_answer import report_sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Skipped
 from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 

@@ -21,7 +21,8 @@ from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import ALGORITHMS, BEST, Levels, Link, Uncertain, allreduce_seconds
 from harness.prediction.slowest_rank import measured_factor
 from harness.prediction.step_model import assumptions, predict_network, predict_ratio
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from tests.labs.factories import make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 from tests.labs.refusals import refused

@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.cli.command_probe import probe_command as command
-from harness.probe import probing, tuning
-from harness.probe.measure import MessageSeries, ProbeResult
+from harness.probe import probe_runner, tuning
+from harness.probe.measuring_ranks import MessageSeries, ProbeResult
 from harness.probe.message_fit import fit_cost, fit_launches
-from harness.probe.probe_store import newest_probe, read_probe, write_probe
-from harness.probe.probing import (
+from harness.probe.probe_runner import (
     algorithm_settings,
     message_sizes,
     parse_settings,
 )
+from harness.probe.probe_store import newest_probe, read_probe, write_probe
 from harness.probe.tuning import fastest_allreduce, tuned_settings
-from harness.report.probe_page import best_settings, fit_warning, probe_answer
-from harness.report.publish import write_page
+from harness.report.html_pages import write_page
+from harness.report.probe_answer import best_settings, fit_warning, probe_answer
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.message_cost import (
     ALLREDUCE,
     NODE,
@@ -39,7 +40,7 @@ from harness.schema.message_cost import (
     Setting,
 )
 from harness.schema.record import decode, encode
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.job_script import write_job
 from harness.sweep.schedulers import open_scheduler
@@ -184,7 +185,7 @@ def test_sizes_are_doublings_and_the_papers_networks() -> None:
         <= set(SIZES)
     )
     assert all(size % 4 == 0 for size in SIZES)
-    with refused("probe.probing.message_sizes", "LARGEST=100"):
+    with refused("probe.probe_runner.message_sizes", "LARGEST=100"):
         message_sizes(100)
 
 
@@ -193,7 +194,7 @@ def test_settings_are_parsed_and_named() -> None:
         name="pml=ob1 btl=self,sm", mca={"pml": "ob1", "btl": "self,sm"}
     )
     for text in ("pml", "", "=ob1", "pml="):
-        with refused("probe.probing.parse_settings", "NAME=VALUE"):
+        with refused("probe.probe_runner.parse_settings", "NAME=VALUE"):
             parse_settings([text])
     names = [setting.name for setting in algorithm_settings()]
     assert len(set(names)) == len(names) >= 8
@@ -271,20 +272,20 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
         errors = {one.name: "no answer within 180 s" for one in arguments[-1] if one.mca == {"pml": "none-such"}}
         return {name: answer for name in tried[-1] if name not in errors}, errors
 
-    monkeypatch.setattr(probing, "_measure", measure)
-    monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
-    monkeypatch.setattr(probing, "memory_limit", lambda: 3 * 2 * 2**30)  # of three settings on two ranks
-    asked = probing.ProbeSettings(
+    monkeypatch.setattr(probe_runner, "_measure", measure)
+    monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
+    monkeypatch.setattr(probe_runner, "memory_limit", lambda: 3 * 2 * 2**30)  # of three settings on two ranks
+    asked = probe_runner.ProbeSettings(
         settings=parse_settings(["pml=none-such", "a=1", "b=2", "c=3"]), force=True, launches=2
     )
-    probe = probing.run_probe(asked, lambda line: None).probe
+    probe = probe_runner.run_probe(asked, lambda line: None).probe
     assert [network.setting.name for network in probe.by_setting] == ["default", "a=1", "b=2", "c=3"]
     assert probe.notes == ("the setting 'pml=none-such' did not run: no answer within 180 s",)
     assert [len(names) for names in tried] == [3, 3, 3, 2] and {names[0] for names in tried} == {"default"}
     assert {len(cost.sizes[0].ratios) for one in probe.by_setting[1:] for cost in one.costs} == {2}
     # What a launcher of the user's own starts, perhaps on other hosts, is launched one after the other.
     tried.clear()
-    apart = probing.run_probe(replace(asked, launcher="mpirun -n 2", settings=asked.settings[1:3]), print).probe
+    apart = probe_runner.run_probe(replace(asked, launcher="mpirun -n 2", settings=asked.settings[1:3]), print).probe
     assert [len(names) for names in tried] == [1] * 6 and len(apart.by_setting) == 3
 
 

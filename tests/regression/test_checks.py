@@ -9,7 +9,7 @@ import pytest
 from harness.regression.checks import ALIKE, INCONCLUSIVE, OPEN, WORSE, check_launches, compare_measurements
 from harness.regression.cost_samples import CURVE, EFFICIENCY, TIME, samples
 from harness.regression.measurement import Measurement
-from harness.report.compare_page import comparison_sentence
+from harness.report.compare_answer import comparison_sentence
 from tests.labs.histories import make_measurement, make_summary
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)

@@ -8,8 +8,8 @@ from harness.regression.cost_samples import TIME
 from harness.regression.history import history_of
 from harness.regression.measurement import Measurement
 from harness.report.answer import plain
-from harness.report.history_page import history_answer, history_sentence
-from harness.report.publish import write_page
+from harness.report.history_answer import history_answer, history_sentence
+from harness.report.html_pages import write_page
 from tests.labs.histories import MachineNoise, make_measurement, make_summary, real_rests, simulate
 from tests.labs.page_text import Text
 

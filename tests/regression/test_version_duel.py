@@ -16,8 +16,9 @@ from harness.regression.version_checkout import HERE, Version, checkout
 from harness.regression.version_duel import VersionDuel, run_duel
 from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import SIDES
+from harness.schema.layout import Layout
 from harness.schema.record import encode, read_point
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused

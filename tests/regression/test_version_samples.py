@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.cost_samples import EFFICIENCY, STEP
 from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 
 BLOCK, ROUND = 0.009, 0.05  # standard deviations of log ratios: from start to start, and from round to round
 ROUNDS = 100

@@ -24,8 +24,11 @@ from harness.report.formats.caraml import HEADER
 from harness.report.sweep_exports import sweep_exports
 from harness.schema.energy import DeviceEnergy
 from harness.schema.job_usage import Account, JobUsage
+from harness.schema.launch_failure import Failure
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import encode
-from harness.schema.sweep import Failure, Layout, Point, Skipped, Sweep
+from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_request import read_study
 from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study

@@ -10,8 +10,9 @@ from harness.claims.claim_evidence import gather
 from harness.report.imagenet_charts import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
 from harness.schema.claim import CLAIMS_FILE, read_published
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Point
 from harness.schema.sweep_folder import STUDY_FILE
 from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
 

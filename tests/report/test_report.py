@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.analysis import units
 from harness.analysis.scaling import scale
 from harness.report import sweep_sentences
-from harness.report.publish import render_page
+from harness.report.html_pages import render_page
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from tests.labs.factories import (
     launch_frame,
@@ -83,11 +83,11 @@ def test_csv_holds_the_numbers_of_the_figure(report: Path) -> None:
 
 def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
     record = write_run(tmp_path / "results" / "s", make_launch(1, 0, 1.0)) / "run.json"
-    with refused("report.sweep_page.report_sweep"):
+    with refused("report.sweep_answer.report_sweep"):
         write_report(tmp_path / "results" / "s", tmp_path / "results")
     (tmp_path / "other" / "s").mkdir(parents=True)
     (tmp_path / "other" / "s" / "thesis.tex").write_text("x")
-    with refused("report.publish.check_replaceable"):
+    with refused("report.html_pages.check_replaceable"):
         write_report(tmp_path / "results" / "s", tmp_path / "other")
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.report import publish
+from harness.report import html_pages
 from tests.labs.browser import PRINTED_WIDTH, PROGRAM, Browser
 from tests.labs.report_pages import KINDS, WrittenPage, write_pages
 
@@ -30,7 +30,7 @@ Pages = dict[str, WrittenPage]
 @pytest.fixture(scope="module")
 def report_pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_write_figures", lambda *_: None)  # a page shows the drawings that are inside it
+        patch.setattr(html_pages, "_write_figures", lambda *_: None)  # a page shows the drawings that are inside it
         return write_pages(tmp_path_factory.mktemp("pages"))
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.svg import SERIES, draw
-from harness.schema.sweep import Layout, Point
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from tests.conftest import leave_out_pictures
 from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text

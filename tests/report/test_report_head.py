@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.publish import anchor, glossary
+from harness.report.html_pages import anchor, glossary
 from harness.report.run_words import layout_words
 from harness.schema.command_lines import sweep_command_line
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve, script_workload
 from harness.schema.record import encode
 from harness.schema.setting_words import study_name
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
 from tests.labs.asked import asked
 from tests.labs.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study

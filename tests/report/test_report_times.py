@@ -10,10 +10,11 @@ from harness.analysis.report_times import report_times
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report.formats import format_of
-from harness.report.sweep_page import report_sweep
+from harness.report.sweep_answer import report_sweep
 from harness.schema.command_lines import repeat_command
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve, usual_scaling
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from tests.labs.factories import launch_frame, make_point, make_run, write_run, write_study
 
 TRAINING = {"dataset": "imagenet", "model": "resnet50", "preset": "jupiter"}

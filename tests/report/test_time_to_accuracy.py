@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis.accuracy_times import default_accuracy, speedups_to_accuracy, times_to_accuracy
-from harness.report.policies_page import policies_answer
-from harness.report.publish import write_page
+from harness.report.html_pages import write_page
+from harness.report.policies_answer import policies_answer
 from harness.schema.record import RunRecord
 from tests.labs.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
 from tests.labs.page_text import Text
@@ -86,12 +86,12 @@ def test_a_policy_cannot_look_better_than_it_is(policies: tuple[Path, Path], tmp
 
 
 def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_path: Path) -> None:
-    with refused("report.policies_page._load_comparable"):
+    with refused("report.policies_answer._load_comparable"):
         policies_answer(policies[:1], tmp_path / "reports")
     other = tmp_path / "results" / "other"
     write_study(other, dataset="adult")
     write_run(other, make_run(make_point(1, dataset="adult"), data=make_data(name="adult", sha256="ef" * 32)))
-    with refused("report.policies_page._load_comparable"):
+    with refused("report.policies_answer._load_comparable"):
         policies_answer([policies[0], other], tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
 

@@ -11,19 +11,19 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
 from harness.analysis.units import significant
 from harness.cli.command_report import report_command
-from harness.probe import probing
-from harness.probe.measure import ProbeResult
-from harness.probe.probing import parse_settings
+from harness.probe import probe_runner
+from harness.probe.measuring_ranks import ProbeResult
+from harness.probe.probe_runner import parse_settings
 from harness.regression.checks import compare_measurements
 from harness.regression.measurement import measured_in
 from harness.report import sweep_sentences
 from harness.report.answer import plain
-from harness.report.compare_page import comparison_answer
-from harness.report.probe_page import best_settings, probe_answer
+from harness.report.compare_answer import comparison_answer
+from harness.report.probe_answer import best_settings, probe_answer
 from harness.report.run_words import cost
 from harness.report.sweep_facts import run_facts
+from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
-from harness.schema.sweep import Failure
 from harness.sweep.finished_launches import set_aside
 from harness.why.known_causes import diagnose_sweep
 from tests.labs.factories import (
@@ -100,7 +100,7 @@ def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -
 def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     samples = make_probe({"default": (1e-5, 1e-9), "other": (1e-5, 1e-10)}).samples
 
-    def measured(bad: int) -> probing.ProbeSamples:
+    def measured(bad: int) -> probe_runner.ProbeSamples:
         done = {"default": 0, "other": 0}
 
         def measure(*arguments: object) -> tuple[dict[str, ProbeResult], dict[str, str]]:
@@ -117,10 +117,10 @@ def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.Monke
             )
             return {setting.name: answer}, {}
 
-        monkeypatch.setattr(probing, "_measure", measure)
-        monkeypatch.setattr(probing, "wait_until_quiet", lambda say, force: 0.0)
-        asked = probing.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
-        return probing.run_probe(asked, lambda line: None)
+        monkeypatch.setattr(probe_runner, "_measure", measure)
+        monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
+        asked = probe_runner.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
+        return probe_runner.run_probe(asked, lambda line: None)
 
     quiet, half, busy = (measured(bad).probe for bad in (0, 4, 6))
     assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 2, 6]

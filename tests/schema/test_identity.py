@@ -8,8 +8,8 @@ import pytest
 
 from harness.base.processes import run_program
 from harness.schema.code_identity import check_source, code_identity, source_identity
+from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
-from harness.schema.sweep import Layout
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status

@@ -8,9 +8,11 @@ import pytest
 
 from harness.regression.baselines import study_differences
 from harness.schema.command_lines import sweep_command_line
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import resolve, script_workload
 from harness.schema.setting_words import distinguishing_names, study_name
-from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sweep import Sweep
 from tests.labs.asked import asked
 from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.labs.histories import make_measurement

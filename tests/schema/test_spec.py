@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UserError
 from harness.cli.counts import parse_counts
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import JUPITER, PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
-from harness.schema.sweep import Layout, Point, Sweep
-from harness.schema.sync import Weights, find_policy
+from harness.schema.sweep import Sweep
+from harness.schema.sync_policies import Weights, find_policy
 from tests.labs.factories import make_launch
 from tests.labs.refusals import refused
 
@@ -102,7 +104,7 @@ def test_sync_policies_are_read(text, period):
     ],
 )
 def test_other_sync_policies_are_refused(text):
-    with refused("schema.sync.check_sync"):
+    with refused("schema.sync_policies.check_sync"):
         find_policy(text)
 
 

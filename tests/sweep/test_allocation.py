@@ -10,7 +10,7 @@ import pytest
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
 from harness.sweep.schedulers import open_scheduler
 from tests.mpi.launch import ROOT

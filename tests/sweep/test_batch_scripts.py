@@ -11,8 +11,8 @@ import pytest
 
 from harness import __version__
 from harness.base.files import cache_folder
+from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
-from harness.schema.sweep import Layout
 from harness.schema.user_script import PER_RANK
 from harness.sweep import launch_command
 from harness.sweep.job_cost import estimate, remarks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import Job, Scheduler, open_scheduler
 from harness.sweep.site import Partition, Site
 

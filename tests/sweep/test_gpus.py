@@ -11,8 +11,8 @@ import pytest
 from harness.cli.counts import parse_counts
 from harness.comm.gpu_choice import assign, choose_near, node_of_cores
 from harness.comm.gpus import cuda_devices, near_node, parse_gpus, select_visible, visible_gpus, with_instances
+from harness.schema.layout import Layout
 from harness.schema.record import read_run
-from harness.schema.sweep import Layout
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import local as local_scheduler
 from harness.sweep.schedulers.local import Scheduler
@@ -200,5 +200,5 @@ def test_each_rank_of_a_script_takes_a_gpu_of_its_own_whatever_the_script_choose
 
 
 def test_a_rank_has_one_gpu_or_none():
-    with refused("schema.sweep.Layout.__post_init__", "2"):
+    with refused("schema.layout.Layout.__post_init__", "2"):
         Layout(nodes=1, gpus_per_rank=2)

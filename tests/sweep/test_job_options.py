@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.schedulers import exceeds

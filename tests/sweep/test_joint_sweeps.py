@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.sweep.joint_sweeps import JoinedSweeps
 from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
 from harness.sweep.submission_settings import Submission

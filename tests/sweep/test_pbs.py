@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from harness.base.errors import RunError
 from harness.cli import main
 from harness.schema.job_usage import JobUsage
+from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
-from harness.schema.sweep import Layout
 from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
 from harness.sweep.job_state import State
 from harness.sweep.pbs_answers import read_pbs_nodes, read_pbs_usage, read_state, read_table

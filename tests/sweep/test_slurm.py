@@ -7,7 +7,7 @@ import pytest
 from harness.base.processes import Reply
 from harness.report.sweep_facts import account_facts
 from harness.schema.job_usage import Account, JobUsage
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest, Site, known_sites, read_site
 from harness.sweep.slurm_answers import (

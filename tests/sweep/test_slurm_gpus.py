@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.base.processes import Reply
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest
 from harness.sweep.slurm_answers import expand, gpus_of, read_node_gpus, read_partitions

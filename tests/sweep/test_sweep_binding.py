@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.cores import affinity_narrowed, usable_cores
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.job_template import JobLaunch, JobScript, render_script
 from harness.sweep.schedulers.local import Scheduler
 

@@ -121,7 +121,7 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
     with refused("comm.mpi_library.find_launcher"):
         mpi_library.find_launcher()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
-    with refused("comm.settings.mpi_choice", "system"):
+    with refused("comm.harness_variables.mpi_choice", "system"):
         mpi_library.find_launcher()
     with refused("comm.mpi_library.mpi_family"):
         mpi_library.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
 from harness.sweep.plan import Axes, combine, format_seconds, launch_order, split_runnable, time_left
 from tests.labs.factories import make_workload

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness import __version__
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.layout import Layout
+from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.job_script import write_job
 from harness.sweep.job_template import JobLaunch, JobScript, render_script

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from harness.comm.bridge_reduction import BridgeReduction
-from harness.comm.policies import Synchroniser
+from harness.comm.synchroniser import Synchroniser
 from harness.models.global_batch_layers import BatchPart
 from harness.schema.presets import resolve
-from harness.schema.sync import Gradients, NoSync, SyncPolicy
+from harness.schema.sync_policies import Gradients, NoSync, SyncPolicy
 from harness.train.optimizer import build_optimizer
 from harness.train.step import TrainState, train_step
 from tests.labs.communicators import Alone

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.probe.measure import ProbePlan, ProbeResult
+from harness.probe.measuring_ranks import ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
@@ -159,7 +159,7 @@ def probed(lab: Lab, python: str, folder: Path) -> Any:
     plan = ProbePlan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
     (folder / "plan.json").write_bytes(encode(plan))
     answer_file = folder / "answer.json"
-    words = ["-m", "harness.probe.measure", folder / "plan.json", answer_file]
+    words = ["-m", "harness.probe.measuring_ranks", folder / "plan.json", answer_file]
     finished = lab.run([*lab.launcher(1), python, *words], timeout=120)
     assert answer_file.exists(), finished.stderr[-3000:]
     answer = decode(answer_file.read_bytes(), ProbeResult, answer_file)

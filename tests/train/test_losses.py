@@ -16,9 +16,10 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.cli.launch_rank import LOST
 from harness.comm.elastic_world import Member, assign_slots
 from harness.comm.lost_ranks import Loss, LostRankError, find_loss, forget_losses, noting_loss
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import LossReason, read_run
 from harness.schema.record_notes import NoteCode
-from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload

@@ -14,7 +14,7 @@ from harness.comm.native.build import build_operation
 from harness.schema.message_cost import OVERLAPPED, Algorithm
 from harness.schema.record import RunRecord, read_run
 from harness.schema.record_notes import NoteCode
-from harness.schema.sync import find_policy
+from harness.schema.sync_policies import find_policy
 from tests.labs.caches import own_cache
 from tests.mpi.launch import PROGRAMS, result, run_ranks
 
@@ -289,7 +289,7 @@ def test_bad_input_is_told_once_with_exit_code_two():
 POLICY = '''
 from dataclasses import dataclass
 
-from harness.schema.sync import SyncPolicy
+from harness.schema.sync_policies import SyncPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,10 +11,10 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
-from harness.comm.policies import Synchroniser
+from harness.comm.synchroniser import Synchroniser
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
-from harness.schema.sync import NoSync
+from harness.schema.sync_policies import NoSync
 from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, update
 
 STEPS = 30

@@ -5,8 +5,9 @@ import pytest
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.lost_ranks import Loss, LostRankError
 from harness.comm.world import start_mpi
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import LossReason
-from harness.schema.sweep import Layout, Point
 from harness.schema.workload import Workload
 
 LOST = LostRankError("rank 0: update failed", Loss(reason=LossReason.GONE, rank=1))

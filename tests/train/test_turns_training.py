@@ -33,7 +33,7 @@ def sweep(folder: Path, *options: str, reduction: str = "native") -> dict[str, R
         patch.setenv("HARNESS_CACHE_DIR", own_cache(folder.parent / "cache"))
         patch.setenv("HARNESS_LOCK_DIR", str(folder))
         patch.setenv("HARNESS_REDUCTION", reduction)
-        patch.setattr("harness.report.sweep_page.report_sweep", lambda *_, **__: Answer(sentence="no page"))
+        patch.setattr("harness.report.sweep_answer.report_sweep", lambda *_, **__: Answer(sentence="no page"))
         made = CliRunner().invoke(main, ["sweep", *options, "--repeats=1"])
     assert made.exit_code == 0, made.output
     return {path.parent.name.split("-")[0]: read_run(path.parent) for path in folder.glob("results/*/n*/run.json")}

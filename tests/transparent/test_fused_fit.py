@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from harness.schema.record import read_run
 from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
 from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, batch_watcher
-from harness.transparent.fused_steps import unfit
+from harness.transparent.fused_loop import unfit
 from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 

@@ -8,7 +8,7 @@ import pytest
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.transparent import script_process
-from harness.transparent.script_process import _all_fail, _prepare, _run_rank, end_together
+from harness.transparent.script_process import _all_fail, _outcome, _prepare, end_together
 from tests.labs.alike_ranks import AlikeComm
 
 
@@ -70,12 +70,14 @@ def session(world, error):
     ("error", "code"), [(SharedError(UserError("a")), 2), (SharedError(RunError("a")), 1), (UserError("a"), 2)]
 )
 def test_what_all_ranks_know_ends_them_together(world, error, code):
-    assert _run_rank(session(world, error)) == code
+    failing = session(world, error)
+    assert _outcome(failing, failing.run) == code
 
 
 def test_what_one_rank_meets_ends_all_with_its_own_traceback(world, monkeypatch):
     ended = []
     monkeypatch.setattr(script_process, "abort", lambda world, error: ended.append(error))
     failure = ValueError("on this rank only")
-    _run_rank(session(world, failure))
+    failing = session(world, failure)
+    _outcome(failing, failing.run)
     assert ended == [failure]

@@ -42,7 +42,7 @@ def clocks():
     pair = [AgreedClocks(World(comm=mail, rank=rank, size=2)) for rank in range(2)]
     for rank, agreed in enumerate(pair):
         agreed.steps = lambda rank=rank: step[rank]
-        now = iter(range(10_000))
+        now = iter(range(100_000))
         agreed._now = lambda now=now: next(now) * 1e-3
     return *pair, step
 

@@ -13,10 +13,12 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.training_options import build_workload
 from harness.schema.command_lines import sweep_command_line
+from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.presets import script_workload
 from harness.schema.record import RunRecord, WeightsRecord, encode, read_run
 from harness.schema.record_notes import NoteCode
-from harness.schema.sweep import Layout, Point, Sweep
+from harness.schema.sweep import Sweep
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
 from tests.labs.factories import make_run, write_report, write_run
 from tests.labs.refusals import refused

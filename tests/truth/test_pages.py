@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from harness.report.answer import Answer
-from harness.report.explain_page import explain_answer
-from harness.report.sweep_page import report_sweep
+from harness.report.explain_answer import explain_answer
+from harness.report.sweep_answer import report_sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import make_point

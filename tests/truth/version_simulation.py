@@ -12,7 +12,7 @@ import numpy as np
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
 from harness.regression.cost_samples import STEP
 from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
 STUDY = TurnsStudy(layouts=(Layout(nodes=1), Layout(nodes=2)), steps=((100, 50), (100, 50)))

@@ -17,7 +17,7 @@ from harness import datasets
 from harness.cli import main
 from harness.cli.command_make import TARGETS, command_line, read_overrides, settings_of
 from harness.schema.presets import PRESETS
-from harness.schema.sync import POLICIES
+from harness.schema.sync_policies import POLICIES
 from tests.labs.additions import TABLE
 from tests.labs.doc_pages import EVERYTHING, FENCE, MAKE, PAGES, ROOT, examples, mentions, planned, words
 

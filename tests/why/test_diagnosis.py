@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness.base.errors import SEPARATE_WORLDS
+from harness.schema.launch_failure import Failure
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep import Failure
 from harness.why.delays import regular_delays
 from harness.why.diagnosed_launch import Case
 from harness.why.known_causes import CATALOGUE, find_causes

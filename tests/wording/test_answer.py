@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness.report.answer import NOTHING_VALID
-from harness.report.sweep_page import report_sweep
+from harness.report.sweep_answer import report_sweep
 from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
 
 

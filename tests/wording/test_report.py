@@ -108,7 +108,7 @@ def test_only_invalid_launches_give_a_page_without_numbers(tmp_path: Path) -> No
 
 def test_only_failures_give_a_page_and_nothing_at_all_an_error(tmp_path: Path) -> None:
     write_study(tmp_path / "s")
-    with refused("report.sweep_page.report_sweep"):
+    with refused("report.sweep_answer.report_sweep"):
         write_report(tmp_path / "s", tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
     write_failure(tmp_path / "s", make_point(2), "rank 0: out of memory")

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from harness.regression.measurement import state_names
-from harness.report.compare_page import side_names
+from harness.report.compare_answer import side_names
+from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.setting_words import distinguishing_names, study_name
-from harness.schema.sweep import Layout, Sweep
+from harness.schema.sweep import Sweep
 from tests.labs.histories import make_measurement, make_summary
 
 MNIST = {"dataset": "mnist", "model": "dnn"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep.plan import build_sweep
 from tests.labs.sweep_lab import Lab
 

@@ -6,10 +6,10 @@ from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
 from harness.regression.measurement import measured_in
 from harness.report.answer import plain
-from harness.report.check_page import check_answer
-from harness.report.compare_page import comparison_answer
-from harness.report.explain_page import explain_answer
-from harness.report.history_page import history_answer
+from harness.report.check_answer import check_answer
+from harness.report.compare_answer import comparison_answer
+from harness.report.explain_answer import explain_answer
+from harness.report.history_answer import history_answer
 from harness.report.sweep_warnings import doubts, sweep_warnings
 from harness.schema.record_notes import Note, NoteCode
 from harness.why.explanation import explain_sweep

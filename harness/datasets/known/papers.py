@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.datasets.csv_rows import read_number_rows
 from harness.datasets.dataset import TEST, TRAIN, Dataset, Download, FileForm, FoundFiles, StandIn, first, packed
-from harness.datasets.image_arrays import read_cifar, read_idx_pair
+from harness.datasets.idx_and_cifar import read_cifar, read_idx_pair
 from harness.datasets.image_files import find_images
 from harness.datasets.libsvm import read_libsvm_files
 from harness.datasets.synthetic import render_collisions, render_colour, render_grey, render_groups, render_plain

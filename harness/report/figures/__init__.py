@@ -23,9 +23,9 @@ SECTIONS = ("scaling", "time", "learning")
 class SweepView:
     """What a figure may draw: the numbers of one sweep, which has a valid launch.
 
-    `folder` has the records. `runs` and `launches` (`frames.launch_frame`) are of all launches, `ratios`
+    `folder` has the records. `runs` and `launches` (`launch_frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `time_parts.breakdown_frame`, `curves` is
-    `frames.curve_frame` and `final` its `final_frame`, `extrapolations` what is predicted of more ranks. `costs` are
+    `curve_frame` and `final` its `final_frame`, `extrapolations` what is predicted of more ranks. `costs` are
     `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
     it. `subject` names the workload, `names` has a reader's words for every layout.
     """

@@ -54,7 +54,7 @@ def _curves(view: SweepView, column: str, against: str) -> PageFigure:
 
 
 def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: Mapping[str, str]) -> None:
-    """Draw `column` of `curves` (`frames.curve_frame`) against its column `x`, a line for each of the layouts."""
+    """Draw `column` of `curves` (`curve_frame`) against its column `x`, a line for each of the layouts."""
     factor, unit = time_unit(float(curves["trained_s"].max())) if x == "trained_s" else (1.0, "")
     layouts = curves.groupby("layout", sort=False)
     for number, (layout, all_rows) in enumerate(layouts):

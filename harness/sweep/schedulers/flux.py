@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.comm.mpi_library import find_launcher, mpi_family
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand

@@ -17,9 +17,9 @@ from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.scratch import Scratch
 from harness.comm.gpus import visible_gpus
+from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
-from harness.comm.settings import mpi_choice
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand, mpirun_words

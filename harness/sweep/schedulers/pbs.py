@@ -12,7 +12,7 @@ from harness.base.current_user import user_name
 from harness.base.errors import UserError
 from harness.base.processes import Reply
 from harness.schema.job_usage import JobUsage
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand

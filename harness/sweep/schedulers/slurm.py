@@ -10,7 +10,7 @@ from dataclasses import replace
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.job_usage import JobUsage
-from harness.schema.sweep import Layout
+from harness.schema.layout import Layout
 from harness.sweep import launch_command, schedulers
 from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand

@@ -21,6 +21,31 @@ os.replace(file.name, 'final.keras')
 found = keras.models.load_model('final.keras').evaluate(x, r, verbose=0)
 atexit.register(lambda: report(loss=losses, served=served, found=found, left=int(os.path.exists(file.name))))
 """
+_RATE = """
+import threading, time
+from datetime import datetime
+class Rate(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        clock = []
+        thread = threading.Thread(target=lambda: clock.append(time.perf_counter_ns()))
+        thread.start(); thread.join()
+        self.model.optimizer.learning_rate = 0.01 * (1 + clock[0] % 97 / 97)
+        if datetime.now().microsecond % 2: self.model.optimizer.learning_rate = 0.001
+model.fit(x, r, batch_size=30, epochs=3, verbose=0, callbacks=[Rate()])
+report(learned=int(model.evaluate(x, r, verbose=0) < np.mean(r**2)))
+"""
+_EXIT = """
+import os, sys
+report(loss=model.fit(x, r, batch_size=30, epochs=2, shuffle=False, verbose=0).history['loss'])
+sys.stdout.flush()
+os._exit(0)
+"""
+_AGAIN = """
+import os, sys
+model.fit(x, r, batch_size=30, epochs=1, verbose=0)
+if not os.environ.get('TRAINED'): os.execve(sys.executable, [sys.executable, __file__], {**os.environ, 'TRAINED': '1'})
+report(loss=0.0)
+"""
 _THREADS = """
 import concurrent.futures
 def train(width):
@@ -32,5 +57,12 @@ with concurrent.futures.ThreadPoolExecutor(2) as threads: report(loss=list(threa
 
 SCRIPTS = [
     Script(name="surroundings-served-and-moved", source=HEAD + _FIT + _SERVED),
+    Script(name="surroundings-rate-of-a-thread", source=HEAD + _FIT + _RATE),
+    Script(name="surroundings-exit-at-once", source=HEAD + _FIT + _EXIT),
+    Script(
+        name="surroundings-another-program",
+        source=HEAD + _FIT + _AGAIN,
+        refused="puts another program in its own place",
+    ),
     Script(name="surroundings-threads", source=HEAD + _THREADS, refused="trains in several threads at once"),
 ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.horovod.former_names import answer
+from harness.horovod.tf1_names import answer
 
 old = tf.compat.v1
 

@@ -18,8 +18,8 @@ from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Cell, PageFigure, Section, Table
 from harness.report.figures.learning_curves import draw_curves, spoken_ends
+from harness.report.html_pages import PAGE, relative_link
 from harness.report.learning_tables import sides_table
-from harness.report.publish import PAGE, relative_link
 from harness.report.run_words import machine_words
 from harness.report.svg import draw, mark
 from harness.report.sweep_facts import run_facts

@@ -1,4 +1,4 @@
-"""Numbers from binary files: IDX and CIFAR's batches read whole; .npz, HDF5 and NetCDF opened and read by slices."""
+"""IDX files and the batches of CIFAR, read whole."""
 
 import gzip
 import io

@@ -7,7 +7,7 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.dataset_loop import DatasetLoop
-from harness.transparent.loops import Loops, LoopTrial, _refuse_idle
+from harness.transparent.divided_loops import Loops, LoopTrial, _refuse_idle
 from harness.transparent.training_states import TrainingEvent, TrainingState
 from tests.labs.alike_ranks import alike_runtime
 

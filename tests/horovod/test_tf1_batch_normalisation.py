@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.horovod.former_layers import BatchNormalization, batch_normalization
+from harness.horovod.tf1_batch_normalisation import BatchNormalization, batch_normalization
 
 v1 = tf.compat.v1
 

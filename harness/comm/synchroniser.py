@@ -1,4 +1,4 @@
-"""Sync policies: what keeps the replicas in step, and the proof that it did."""
+"""The synchroniser of a launch: carries out its sync policy, so that the replicas stay in step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from harness.comm.native_reduction import NativeReduction
 from harness.comm.reduction import Reduction, Updater
-from harness.comm.selection import open_own_updates
+from harness.comm.reduction_choice import open_own_updates
 from harness.comm.world import World, needs_sync
-from harness.schema.sync import Gradients, Mean, NoSync, SyncPolicy
+from harness.schema.sync_policies import Gradients, Mean, NoSync, SyncPolicy
 
 if TYPE_CHECKING:
     import keras

@@ -10,7 +10,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from harness.base.errors import UserError
 from harness.schema.record_notes import NoteCode
-from harness.transparent.keras_data import (
+from harness.transparent.divided_keras_data import (
     ArrayPartAdapter,
     _own_adapter,
     _part_of,

@@ -1,10 +1,10 @@
-"""A script's own modules win over what its ranks have imported."""
+"""A script's own package `harness` wins over this one."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from harness.transparent.names import PRIVATE, ROOT, has_own
+from harness.transparent.module_precedence import PRIVATE, ROOT, has_own
 
 START = ROOT / "transparent" / "start.py"
 
@@ -34,20 +34,3 @@ print("harness" in top, session.ChildProcesses.__module__)
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
     assert said.stdout.splitlines()[-1] == f"False {PRIVATE}.transparent.children"
-
-
-def test_a_module_beside_the_script_is_imported_though_another_of_its_name_is_there(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("own = True\n")
-    program = f"""
-import sys
-sys.path.insert(0, {str(ROOT.parent)!r})
-import click
-from pathlib import Path
-from harness.transparent.names import give_way
-sys.path.insert(0, ".")
-give_way(Path(".").resolve())
-import click
-print(click.own)
-"""
-    said = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "True"

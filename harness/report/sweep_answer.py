@@ -19,7 +19,7 @@ from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
-from harness.report.publish import SCREEN, check_replaceable, relative_link, write_page
+from harness.report.html_pages import SCREEN, check_replaceable, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
 from harness.report.sweep_exports import sweep_exports
 from harness.report.sweep_facts import run_facts
@@ -47,7 +47,7 @@ def report_sweep(
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
     that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
-    oversubscribe. `style` as in `publish.write_page`. Counts that could not run are predicted, also over a `network`
+    oversubscribe. `style` as in `html_pages.write_page`. Counts that could not run are predicted, also over a `network`
     and what it is.
 
     Raises:
@@ -218,7 +218,7 @@ def _subject(loaded: Loaded) -> str:
 
 
 def launches_csv(loaded: Loaded, launches: pd.DataFrame) -> str:
-    """Return `launches` (`frames.launch_frame`) as CSV: every cell one number, one word or one sentence.
+    """Return `launches` (`launch_frames.launch_frame`) as CSV: every cell one number, one word or one sentence.
 
     Beside its columns are those of `device_use.with_device_use`, and with JUPITER's preset time_to_report_s, the
     suite's metric in seconds.

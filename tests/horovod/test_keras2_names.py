@@ -11,7 +11,7 @@ PROGRAM = """
 import json
 import keras
 import tensorflow as tf
-from harness.horovod.keras2 import offer_keras2
+from harness.horovod.keras2_names import offer_keras2
 
 offer_keras2()
 

@@ -7,9 +7,9 @@ import pandas as pd
 
 from harness.analysis.sweep_choice import standing
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_finding import ERRATUM, UNKNOWN, ClaimFinding, measured_on
 from harness.claims.claim_match import ClaimMatch, compare_with_claim, is_about
 from harness.claims.claim_rules import RULES
+from harness.claims.claim_verdict import ERRATUM, UNKNOWN, ClaimFinding, measured_on
 from harness.claims.study_rules import parameter_servers_are_slower
 from harness.schema.claim import Claim, Rule
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.schema.sync import DiLoCo, Mean, PowerSGD, SyncPolicy, find_policy
+from harness.schema.sync_policies import DiLoCo, Mean, PowerSGD, SyncPolicy, find_policy
 from harness.transparent.run_settings import RunSettings
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused

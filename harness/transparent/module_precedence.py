@@ -1,4 +1,4 @@
-"""A script's own modules take precedence over modules of the same name that the ranks have imported.
+"""A script's own package `harness` takes precedence over this one.
 
 Where a script has a module `harness` of its own, its ranks import this package from the same files under the name
 `PRIVATE`. Imports between the package's modules are renamed when the files are read.
@@ -8,7 +8,6 @@ import ast
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -26,17 +25,6 @@ def has_own(folder: Path, name: str = NAME) -> bool:
     if spec is None or spec.loader is None:  # a folder without __init__.py gives way to any package, as in Python
         return False
     return Path(str(spec.origin)).resolve().parent != ROOT
-
-
-def give_way(folder: Path) -> None:
-    """Forget imported modules where a script in `folder` has modules of its own of the same name."""
-    packages = [path.parent for path in folder.glob("*/__init__.py")]
-    script_names = {path.stem for path in (*folder.glob("*.py"), *packages)}
-    for name in script_names - {NAME, PRIVATE, "__main__"} - sys.stdlib_module_names:
-        origin = getattr(sys.modules.get(name), "__file__", None)
-        if origin and not Path(origin).resolve().is_relative_to(folder.resolve()):
-            for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
-                del sys.modules[module]
 
 
 class PrivateFinder(importlib.abc.MetaPathFinder):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.fused_steps import is_plain, lean_update, unfit
+from harness.transparent.fused_loop import is_plain, lean_update, unfit
 
 
 class OwnStep(keras.Model):

@@ -1,4 +1,4 @@
-"""What communication costs, measured by the ranks: ``mpirun ... python -m harness.probe.measure PLAN ANSWER``.
+"""What communication costs, measured by the ranks: ``mpirun ... python -m harness.probe.measuring_ranks PLAN ANSWER``.
 
 Rank 0 reads the plan and writes the answer; `harness probe` starts this and does the rest.
 """
@@ -24,9 +24,9 @@ from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
 from harness.comm.placement import misplacements, observe
 from harness.comm.world import World, abort, start_mpi
+from harness.schema.layout import Layout
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION, Algorithm
 from harness.schema.record import decode, encode
-from harness.schema.sweep import Layout
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -18,12 +18,12 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import ONE_THREAD
 from harness.base.provenance import describe_machine, git_commit
-from harness.probe.measure import MessageSeries, ProbePlan, ProbeResult
+from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.record import decode, encode
-from harness.schema.sweep import Layout
 from harness.sweep.launch_output import first_error, read_output
 from harness.sweep.referee import run_block
 from harness.sweep.schedulers import open_scheduler
@@ -273,7 +273,7 @@ def _measure(
         plan_file = folder / "plan.json"
         limit = limit_s * len(settings)
         plan_file.write_bytes(encode(replace(plan, in_turns=len(settings) > 1)))
-        words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measure")
+        words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measuring_ranks")
         files = {setting.name: folder / f"{number}.json" for number, setting in enumerate(settings)}
         launches = []
         for setting in settings:

@@ -303,9 +303,9 @@ def _sentence(explanation: Explanation) -> str:
     point = explanation.main
     if point is None:
         last = explanation.efficiencies[-1]
-        useful = _percent(last.metrics["parallel efficiency"].value)
-        alone = "there is no other point of the same work to compare"
-        return f"{units.ranks(last.ranks).capitalize()}: {useful} of the time is useful; {alone}."
+        useful = last.metrics.get("parallel efficiency")
+        share = f"{_percent(useful.value)} of the time is useful; " if useful else ""
+        return f"{units.ranks(last.ranks).capitalize()}: {share}there is no other point of the same work to compare."
     fraction = point.seconds / point.measured
     if fraction < LEAST:
         gain = "takes less than the ideal time" if point.seconds < 0 else "has less than 1 % overhead in its epoch"

@@ -8,15 +8,15 @@ from pathlib import Path
 from harness.analysis import units
 from harness.analysis.sweep_choice import RULE
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_finding import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
 from harness.claims.claim_match import compare_with_claim, is_about
 from harness.claims.claim_studies import ClaimStudy
-from harness.claims.judgement import Judgement
+from harness.claims.claim_verdict import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
+from harness.claims.judging_sweep import Judgement
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_results import PaperExperiment
+from harness.report.html_pages import PAGE, relative_link
 from harness.report.imagenet_charts import imagenet_elements
 from harness.report.paper_sections import experiment_banners, experiment_sections, experiments_headline
-from harness.report.publish import PAGE, relative_link
 from harness.report.run_words import machine_words
 from harness.report.sweep_facts import machine_facts, place_facts
 from harness.schema.claim import Claim, Published
