@@ -76,8 +76,8 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     """Return which valid rows of `base` and `group`, of one layout each, compare; None where none do.
 
     The launch order has every layout once in each repeat. Whole repeats, each launched in one session (`sessions`), are
-    pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single session count as unrelated,
-    which can only widen an interval; of several sessions only the pairs are left, since no launch's scatter shows how
+    pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single session count as unrelated.
+    That can only widen an interval. Of several sessions only the pairs are left, because no launch's scatter shows how
     far sessions differ. None for fewer than 6 of those.
     """
     begins, ends = (pd.concat([base[name], group[name]]) for name in ("session_begin", "session_end"))

@@ -49,15 +49,15 @@ Columns = dict[str, NDArray[Any]]
 def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
     """Return one row per launch and epoch, in the order of `runs` (at least one), from their `epoch_columns`.
 
-    Columns: run (folder), layout, ranks, repeat, valid, session_begin and session_end (of the launch's session, see
-    `sessions.sessions`), epoch; seconds = maximum over ranks of the epoch's training time; sync_seconds, its parts
-    skew_seconds and wire_seconds, and input_seconds = means over ranks; parted = whether the record has the parts (else
-    all counts as wire, see `sweep_warnings.doubts`); trained_s and rows_seen = totals up to and with this epoch;
-    train_loss, test_loss, test_accuracy, test_auc (NaN if not measured).
+    Columns: run (folder), layout, ranks, repeat, valid, epoch; session_begin and session_end of the launch's session
+    (`sessions.sessions`). seconds is the maximum over ranks of the epoch's training time. sync_seconds, its parts
+    skew_seconds and wire_seconds, and input_seconds are means over ranks. parted: whether the record has these parts
+    (else all counts as wire, see `sweep_warnings.doubts`). trained_s and rows_seen are totals up to and with this
+    epoch. train_loss, test_loss, test_accuracy and test_auc are NaN if not measured.
 
-    `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns, and adds
-    recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, with what others took of the
-    machine; turn_block, the launch's `turn_blocks.BlockTimes`.
+    `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns. It adds three
+    columns: recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, beside other work;
+    turn_block, the launch's `turn_blocks.BlockTimes`.
     """
     counts = [len(part["epoch"]) for part in parts]
     launches = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
@@ -128,17 +128,18 @@ def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float6
 def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches.
 
-    seconds = median over the launch's epochs of the maximum over ranks (seconds); skew_seconds,
-    wire_seconds and input_seconds likewise of the means over ranks; sync_seconds = skew and wire; compute_seconds the
-    rest of `seconds`, with all sums where not sums_timed; step_seconds = seconds over steps; within = the
-    relative standard deviation of the epochs (NaN for one); trained_s all epochs together. One-off times
-    (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is left of
-    inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
-    metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not
-    finite. Of launches that trained in turns all times of epochs are those of their turns on undisturbed cores;
-    ran_seconds, recorded_seconds and turn_block as in `epoch_frame`, where other launches have NaN, their seconds and
-    None. disturbed = whether all of its block met other work, where other blocks did not: its times are as they ran.
-    `outlier` marks valid launches far from the others of their layout (`outliers`).
+    seconds is the median over the launch's epochs of the maximum over ranks; skew_seconds, wire_seconds and
+    input_seconds likewise of the means over ranks. sync_seconds is skew and wire, compute_seconds the rest of `seconds`
+    (with all sums where not sums_timed), step_seconds is seconds over steps. within is the relative standard deviation
+    of the epochs (NaN for a single one), trained_s the time of all epochs.
+
+    One-off times (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is
+    left of inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
+    metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite.
+    For launches that trained in turns, all times of epochs are those of their turns on undisturbed cores. ran_seconds,
+    recorded_seconds and turn_block are those of `epoch_frame`; other launches have NaN, their seconds and None there.
+    disturbed: whether other work met all rounds of its block, but not all of other blocks; its times are then as they
+    ran. `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     groups = epochs.groupby("run", sort=False)
     timed = groups[["seconds", *PARTS]].median()

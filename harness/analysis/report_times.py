@@ -25,7 +25,7 @@ class ReportTime:
 
 
 def has_report_time(workload: Workload) -> bool:
-    """Tell whether the metric is asked for: with the suite's preset."""
+    """Return whether the metric is asked for: with the suite's preset."""
     return workload.preset == JUPITER
 
 

@@ -31,15 +31,14 @@ class PointScaling:
     each; the ratio of the base's time to the point's is the speedup (strong scaling). The `ran_` fields are None for
     launches one after the other, whose times are as they ran.
 
-    `speedup` is relative to the base (scaled speedup under weak scaling) and None where the work differs
-    from the base's, `ideal` the ratio of the ranks, `efficiency` speedup over the ratio of the cores, which is the
-    same where all ranks have as many threads. `step_seconds` is a launch's
-    epoch time over its steps. `between` is the relative standard deviation of the launches (None for one),
-    `within` the median over launches of that of their epochs (None for one epoch); `outliers` counts launches
-    that stand out. `other_session`: launched in other sessions than the base, so that its speedup has no interval.
-    `blocks`: in how many it trained in turns with the base, so that speedup and interval are of these (Student's t from
-    3 blocks on), else 0.
-    `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
+    `speedup` is relative to the base (scaled speedup under weak scaling), and None where the work differs from the
+    base's. `ideal` is the ratio of the ranks. `efficiency` is speedup over the ratio of the cores, which is the same
+    where all ranks have the same number of threads. `step_seconds` is a launch's epoch time over its steps. `between`
+    is the relative standard deviation of the launches (None for one), `within` the median over launches of that of
+    their epochs (None for one epoch); `outliers` counts launches that stand out. `other_session`: launched in other
+    sessions than the base, so that its speedup has no interval. `blocks`: in how many it trained in turns with the
+    base, so that speedup and interval are of these (Student's t from 3 blocks on), else 0. `flags` are short sentences:
+    superlinear, indivisible, not comparable, in another session.
     """
 
     layout: str

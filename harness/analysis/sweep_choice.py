@@ -58,7 +58,7 @@ def standing(loaded: Loaded) -> tuple[bool, int, float]:
 
 
 def as_preset(workload: Workload) -> bool:
-    """Tell whether `workload` trains with the settings of its preset; how many rows and epochs is left open."""
+    """Return whether `workload` trains with the settings of its preset; how many rows and epochs is left open."""
     if workload.preset not in PRESETS:
         return True
     usual = resolve(dataset=workload.dataset, model=workload.model, preset=workload.preset)

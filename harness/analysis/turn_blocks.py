@@ -49,7 +49,7 @@ class BlockTimes:
         return times[launch]
 
     def has(self, launch: str) -> bool:
-        """Tell whether the block has times of `launch`."""
+        """Return whether the block has times of `launch`."""
         return launch in (self.undisturbed or self.as_it_ran)
 
 
@@ -74,12 +74,12 @@ def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
 def undisturbed_rounds(turns: pd.DataFrame, *, alike: bool = True) -> pd.DataFrame:
     """Return the turns of the rounds that no other work met; a round that it met is left out as a whole.
 
-    It met a round where, in any of its turns, a rank had less than 95 % of the processor time that a core of such
-    launches usually has (`cores`, by the kernel's accounting, in which stolen time is no processor time). The rule
-    looks at no step's time, and is the same for all launches: it takes nothing from one side of a comparison only.
-    Usual is the upper quartile of a launch's turns, and where launches are `alike` the highest of these: a core that
-    others use all the time is not usual. Ranks that sleep while they wait keep no core busy and show nothing of
-    others: where that is usual, every round counts.
+    It met a round where a rank had, in any turn, less than 95 % of the processor time that a core of such launches
+    usually has. Processor time is `cores`, by the kernel's accounting, which does not count stolen time. The rule looks
+    at no step's time, and is the same for all launches: it takes nothing from one side of a comparison only. Usual is
+    the upper quartile of a launch's turns, and where launches are `alike` the highest of these: a core that others use
+    all the time is not usual. Ranks that sleep while they wait keep no core busy and show nothing of others: where that
+    is usual, every round counts.
     """
     share = turns["cores"] / _cores_of_a_rank(turns)
     usual = share.groupby(turns["launch"]).transform("quantile", _USUAL)
@@ -164,8 +164,8 @@ def base_log_times(base_turns: pd.DataFrame, rounds: NDArray[np.int64]) -> Array
 def winsorise(values: Array, tail: float = 0.1) -> Array:
     """Return `values` for Winsor's mean: a part `tail` of them on either side counts as the next one within.
 
-    Of two states that last for seconds, such as a core that a neighbouring virtual machine has a part of, a mean has
-    its part of each, where a median would be that of one of them or the other, by chance.
+    A state of the machine may last for seconds, such as a core that a neighbouring virtual machine uses in part. A mean
+    then contains both states in proportion. A median would be that of either state, by chance.
     """
     clipped: Array = np.clip(values, *np.quantile(values, (tail, 1 - tail)))
     return clipped

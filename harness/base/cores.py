@@ -48,7 +48,7 @@ def memory_limit(root: Path = _ROOT) -> int:
 
 
 def affinity_narrowed(root: Path = _ROOT) -> bool:
-    """Tell whether this process may run on fewer CPUs than its cgroup allows, as after ``taskset``.
+    """Return whether this process may run on fewer CPUs than its cgroup allows, as after ``taskset``.
 
     Open MPI's mpirun binds to all CPUs of the cgroup and ignores such a mask.
     """

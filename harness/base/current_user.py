@@ -63,7 +63,7 @@ def base_folder(variable: str, below_home: str) -> Path | None:
 
 
 def can_be_written(folder: Path) -> bool:
-    """Tell whether `folder` is there, or can be made: the nearest folder above it that is there can be written to."""
+    """Return whether `folder` is there, or can be made: the nearest folder above it that is there can be written to."""
     if folder.is_dir():
         return True  # read-only too: somebody may have prepared it
     above = next(parent for parent in folder.absolute().parents if parent.exists())

@@ -181,8 +181,8 @@ def hold_lock_file(path: Path) -> Iterator[None]:
 def publish_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `folder` at the end, unless another process was first.
 
-    Renaming a folder onto one that has content fails, on any file system: the first stays as it is, so
-    nobody who has it open loses it. On an error nothing is left behind.
+    Renaming a folder onto one that has content fails, on any file system: the first stays as it is, so nobody who has
+    it open loses it. On an error nothing is left.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.

@@ -1,9 +1,9 @@
 """matplotlib for the harness's own figures: as it comes, whatever the user's settings are.
 
-matplotlib reads ``matplotlibrc`` (from the current folder, $MATPLOTLIBRC, $MPLCONFIGDIR or the home) and $MPLBACKEND
-while it is imported, and ends with an error where one of them is damaged. So all modules take it from here, where it is
-imported out of their reach, and every figure is drawn by `own_settings`. The user's scripts and all other processes see
-their own settings.
+While it is imported, matplotlib reads ``matplotlibrc`` (from the current folder, $MATPLOTLIBRC, $MPLCONFIGDIR or the
+home) and $MPLBACKEND. It fails where one of them is damaged. So all modules take it from here, where it is imported out
+of their reach, and every figure is drawn by `own_settings`. The user's scripts and all other processes see their own
+settings.
 """
 
 import contextlib

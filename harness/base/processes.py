@@ -1,4 +1,4 @@
-"""Child processes with a time limit and nothing left behind, signals that end them, and imports that stay quiet."""
+"""Child processes with a time limit that leave nothing, signals that end them, and imports that stay quiet."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ import psutil
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """Return the environment that keeps libraries of numbers from starting more than so many threads."""
+    """Return the environment that keeps numerical libraries from starting more than `threads` threads."""
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 

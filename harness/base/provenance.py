@@ -58,7 +58,7 @@ def git_commit() -> tuple[str, bool]:
 
 
 def has_commit(folder: Path, commit: str) -> bool:
-    """Tell whether the checkout in `folder` has `commit`: a shallow one may not."""
+    """Return whether the checkout in `folder` has `commit`: a shallow one may not."""
     return git(folder, "cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
 

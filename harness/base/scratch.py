@@ -82,7 +82,7 @@ def of_process() -> Scratch:
 def keep_generated_files() -> None:
     """Let TensorFlow write the code that it generates into the launch's own folder, or else this process's.
 
-    It removes such files when a process ends by itself; a rank that is killed would leave them behind.
+    It removes such files when a process ends by itself; a rank that is killed would leave them.
     """
     if SCRATCH not in os.environ:
         os.environ.update({name: path for name, path in of_process().variables.items() if name == SCRATCH})

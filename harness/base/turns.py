@@ -248,7 +248,7 @@ class Turns:
         return TimedSteps(steps=steps, seconds=self.state.last - self._begin, cores_had=cores_had)
 
     def _until(self, passes: int, turn: int = 0) -> int:
-        """Have `boundary` called after so many passes, of steps that are timed in `turn`."""
+        """Have `boundary` called after `passes` passes of steps that are timed in `turn`."""
         self._asked = self.state.left = passes
         self._marks.append((self._passed, turn))
         return passes

@@ -130,7 +130,7 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
 
 
 def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
-    """Tell whether every workload has another block, after `number` in `spent_s` seconds."""
+    """Return whether every workload has another block, after `number` in `spent_s` seconds."""
     if settings.blocks is not None:
         return number < settings.blocks
     return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES

@@ -90,7 +90,7 @@ def _word(word: str) -> str:
 
 
 def evaluation_sentence(seconds: float) -> str:
-    """Return that everything took so many `seconds` as recorded, and whether that fits the hours of an evaluation."""
+    """Return the sentence on how long everything took as recorded, and whether an evaluation has the hours for it."""
     took = f"Everything again took {_minutes(seconds)} minutes as recorded"
     if seconds <= 3600 * EVALUATION_HOURS:
         return f"{took}: it fits the {EVALUATION_HOURS} hours of an evaluation."

@@ -78,7 +78,7 @@ def _block_seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple[ClaimStudy, ...]:
-    """Return what can judge `claims` on a machine of so many `cores`, in the order in which it is worth running.
+    """Return the studies that can judge `claims` on a machine with `cores` cores, the most useful first.
 
     Raises:
         UserError: the data in `data_dir` is wrong.
@@ -88,7 +88,7 @@ def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple
 
 
 class _StudyPlanner:
-    """Makes the studies of `claims` for a machine of so many `cores`."""
+    """Makes the studies of `claims` for a machine with `cores` cores."""
 
     def __init__(self, claims: Sequence[Claim], cores: int, data_dir: Path | None) -> None:
         self._claims = claims

@@ -118,7 +118,7 @@ sweep_argument = click.argument("sweep", required=False)
 
 
 def refuse_bad_mpi() -> None:
-    """Refuse a site's MPI library that mpi4py cannot load before anything starts, or say that it may be so.
+    """Refuse, before anything starts, a site's MPI library that mpi4py cannot load, or say that it may not load.
 
     Raises:
         UserError: no launch can work, or there is no launcher.

@@ -35,9 +35,9 @@ def fetch_for(workload: Workload, data_dir: Path | None) -> None:
 def fetch_small_set(name: str, data_dir: Path | None) -> None:
     """Fetch the files of data set `name` where they are missing and may be fetched unasked.
 
-    That is: the set is a small one, no folder of originals is named (what is in that is the user's), nobody forbids
-    it, and this is neither a batch job nor a rank, whose node may have no network and is paid for. Where it fails, one
-    line says why and nothing else happens: the stand-in is used.
+    It is fetched if the set is small, no folder of originals is named (its content is the user's), and nothing forbids
+    it. Batch jobs and ranks never fetch: their node may have no network, and is paid for. Where it fails, one line says
+    why and nothing else happens: the stand-in is used.
 
     Raises:
         UserError: `HARNESS_FETCH` is neither 0 nor 1.

@@ -333,7 +333,7 @@ def _decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], asked:
 
 
 def _unproven_decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], evidence: MarkEvidence) -> str:
-    """Return the decimal mark of a file in which every mark has three digits behind it, or that has none."""
+    """Return the decimal mark of a file in which three digits follow every mark, or that has no mark."""
     unsure = dict(evidence.open_marks)
     if set(evidence.grouped_marks) == set(unsure) == {COMMA}:
         return POINT

@@ -47,7 +47,7 @@ def are_sorted(labels: npt.NDArray[np.int32]) -> bool:
 
 
 def order_rows(labels: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int64]:
-    """Return the numbers of all rows, those to train on first, the `count` test rows behind them.
+    """Return the numbers of all rows: those to train on first, then the `count` test rows.
 
     Both are in the file's order; where that is sorted by class the rows to train on are in random order, as SAMPLES=
     takes the first and each rank its own part of them.

@@ -116,10 +116,10 @@ _WORDS = 4  # 32-bit numbers of one step of Philox's counter
 def row_mask(rate: float, seed: tf.Tensor, first: int, inputs: tf.Tensor) -> tf.Tensor:
     """Return bool of the shape of `inputs` [rows, *units], False for about `rate` of them.
 
-    What becomes of a unit follows from `seed` (uint32 [2]: the layer's seed and its step), from the row's number in
-    the global batch, counted from `first`, and from the unit alone: the counter of the generator (Salmon et al.
-    2011, "Parallel random numbers: as easy as 1, 2, 3") is set to the rank's first row, and nothing is drawn for
-    other ranks' rows.
+    Whether a unit is dropped follows only from `seed` (uint32 [2]: the layer's seed and its step), from the row's
+    number in the global batch, counted from `first`, and from the unit. The counter of the generator (Salmon et al.
+    2011, "Parallel random numbers: as easy as 1, 2, 3") is set to the rank's first row. Nothing is drawn for other
+    ranks' rows.
     """
     units = math.prod(inputs.shape[1:])
     steps = -(-units // _WORDS)  # of the counter, for a row

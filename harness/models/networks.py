@@ -133,9 +133,9 @@ _FIFTH = ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128))
 def googlenet(features: tuple[int, ...], classes: int) -> keras.Model:
     """Return GoogLeNet (Szegedy et al. 2014, "Going deeper with convolutions") for images [rows, height, width, 3].
 
-    Its outputs are three logits [rows, classes]: the network's own, and the auxiliary classifiers' behind
-    inception (4a) and (4d), which count in training only. 13,378,280 parameters at 1,000 classes, 6,998,552 of
-    them without the auxiliary classifiers.
+    Its outputs are three logits [rows, classes]: the network's own, and those of the auxiliary classifiers after
+    inception (4a) and (4d), which count in training only. 13,378,280 parameters at 1,000 classes, 6,998,552 of them
+    without the auxiliary classifiers.
     """
     inputs = keras.Input(features)
     maps = LocalResponse()(_pool(_convolve(inputs, 64, 7, strides=2)))

@@ -27,12 +27,12 @@ _MOST_RUNS = 24  # whose steps are read
 class MeasuredBase:
     """What was measured on few ranks: a step's computation, and what else its prediction needs.
 
-    `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its
-    interval (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are
-    the trained weights', `tensors` each one's and `shapes` its shape where they are known. `jitter` are compute times
-    over their rank's mean, in order of time, each of `every` steps, without what slows all ranks at once; `imbalance`
-    the ranks' means over the mean of all ranks; without them no rank is slower than another. `source` says where all
-    that comes from.
+    `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its interval
+    (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are the trained
+    weights', `tensors` each one's and `shapes` its shape where they are known. `jitter` are compute times over their
+    rank's mean, in order of time, each of `every` steps, without what slows all ranks at once. `imbalance` are the
+    ranks' means over the mean of all ranks; if empty, no rank is slower than another. `source` says where all that
+    comes from.
     """
 
     workload: Workload

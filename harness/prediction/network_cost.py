@@ -1,10 +1,10 @@
 """What a network costs: latency and bandwidth of its links, given or probed, and an allreduce over them in closed form.
 
-A message of n bytes between two ranks takes t(n): alpha + n beta, and where a probe measured it, what it measured
-(Kielmann, Bal, Verstoep, "Fast measurement of LogP parameters for message passing platforms", IPDPS 2000 Workshops):
-long ones are asked for first, and the answer waits behind what goes the same way.
-The allreduces are those of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a power
-of two are handled as MPICH and Open MPI do (section 4.5).
+A message of n bytes between two ranks takes t(n) = alpha + n beta, or, where a probe measured its size, what the probe
+says (Kielmann, Bal, Verstoep, "Fast measurement of LogP parameters for message passing platforms", IPDPS 2000
+Workshops). For long messages the library first asks the receiver, and the answer waits for the data that goes the same
+way. The allreduces are those of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 3; rank counts that are not a
+power of two are handled as MPICH and Open MPI do (section 4.5).
 """
 
 import re
@@ -32,8 +32,8 @@ _PAIR = re.compile(r"([0-9.eE+-]+)\s*,\s*([0-9.eE+-]+)")
 class Link:
     """A message's cost: `alpha_s` seconds, and `beta_s_per_byte` seconds for each byte.
 
-    `bends`: bytes, ascending, and what messages from so many on were measured to take over what that line says.
-    Protocols change at powers of two, where a probe's sizes are: between them nothing is made smooth.
+    `bends`: sizes in bytes, ascending, each with the measured time of messages from that size on over what the line
+    says. Protocols change at powers of two, where a probe's sizes are: between them nothing is made smooth.
     """
 
     alpha_s: float
@@ -131,7 +131,7 @@ def allreduce_seconds(algorithm: str, ranks: ArrayLike, size: float, levels: Lev
 
 
 def calls(tensors: Sequence[float]) -> tuple[float, ...]:
-    """Return the bytes of each allreduce that sums `tensors` of so many bytes between hosts of one rank each."""
+    """Return the bytes of each allreduce that sums `tensors`, given by their bytes, between hosts of one rank each."""
     small = sum(size for size in tensors if size < _SMALL)
     return (*(size for size in tensors if size >= _SMALL), *([small] if small else []))
 

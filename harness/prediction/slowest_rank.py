@@ -44,7 +44,7 @@ def slowest(base: MeasuredBase, counts: Array, between: Array) -> Array:
 
 
 def block_means(times: ArrayLike, steps: int) -> Array:
-    """Return what means of so many `steps` may be, float64 [draws], from the `times` of single ones in order.
+    """Return drawn means over `steps` steps, float64 [draws], from the `times` of single steps in their order.
 
     A moving-block bootstrap (Kuensch, Annals of Statistics 17, 1989): slow steps come together, so that means vary
     more than single steps over a root. A block is four times as long as the autocorrelation is beyond noise, a tenth

@@ -42,9 +42,9 @@ class TunedSetting:
 def fastest_allreduce(probe: Probe, count: int) -> TunedSetting:
     """Return the fastest setting and reduction to allreduce `count` bytes over the probed ranks.
 
-    The defaults stay unless another candidate takes less: where Student's interval over blocks of its ratio within
-    rounds lies below 1, at 3 % one-sided divided by the number of other candidates (Bonferroni): where all are equal,
-    another is then chosen in at most 5 % of all probes.
+    The defaults stay unless another candidate takes less time: Student's interval over blocks of its ratio within
+    rounds must be below 1, at 3 % one-sided divided by the number of other candidates (Bonferroni). So where all are
+    equal, another one is chosen in at most 5 % of all probes.
 
     Raises:
         UserError: the probe holds no allreduce, or none of that size.

@@ -1,7 +1,7 @@
 """The costs of a measurement: one number for each launch and quantity, all on one scale.
 
-The scale is the natural logarithm of a time (or of its ratio to another) where a relative change is meant, and a share
-of the reference's epoch where a part of it is meant: a step up of 0.1 is a slowdown of about 10 % either way.
+For a relative change the scale is the natural logarithm of a time, or of its ratio to another. For a part of an epoch
+it is a share of the reference's epoch. On both, 0.1 more is a slowdown of about 10 %.
 """
 
 import math

@@ -89,7 +89,7 @@ class Table:
     wide: Sequence[int] = ()
 
     def is_text(self, column: int) -> bool:
-        """Tell whether `column` is set as text."""
+        """Return whether `column` is set as text."""
         return column < self.left or column in self.texts or column - len(self.headings) in self.texts
 
 

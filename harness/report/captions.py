@@ -44,7 +44,7 @@ def _reductions(runs: Sequence[RunRecord]) -> str:
 
 
 def repeats(scaling: Scaling) -> str:
-    """Return how many launches stand behind each point and what the error bars are."""
+    """Return how many launches each point is made of, and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
     if in_turns(scaling):

@@ -251,7 +251,7 @@ def _most_over_fewest(sweep: ClaimEvidence) -> str:
 
 
 def _considered(evidence: Sequence[ClaimEvidence], claims: Sequence[Claim], target: Path) -> list[Element]:
-    """Return every sweep, with why no claim is judged by it where that is so."""
+    """Return every sweep, and for those that judge no claim the reason."""
     if not evidence:
         text = "None: the results folder holds no valid launch of the papers' networks. Start with make paper."
         return [Prose(text=text)]

@@ -46,7 +46,7 @@ def experiment_figure(part: PaperExperiment) -> PageFigure:
 
 
 def _experiment_table(part: PaperExperiment) -> pd.DataFrame:
-    """Return the numbers behind the figure: a row for each published number and for each layout of each policy."""
+    """Return the numbers of the figure: a row for each published number and for each layout of each policy."""
     rows: list[dict[str, object]] = [
         {"series": "published", "base": claim.base, "cores": claim.count, "speedup": claim.value}
         for claim in part.claims

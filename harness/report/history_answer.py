@@ -48,7 +48,7 @@ def _series_figure(history: History, series: CostSeries, subject: str) -> PageFi
 
 
 def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
-    """Return the median of each state that has values, in words; an efficiency with so many decimal `places`."""
+    """Return the median of each state that has values, in words; an efficiency with `places` decimal places."""
     states = np.array(series.states)
     medians = {state: float(np.median(series.values[states == state])) for state in dict.fromkeys(series.states)}
     as_text = units.seconds if series.quantity == TIME else lambda value: units.percent(value, places)
@@ -87,7 +87,7 @@ def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:
 
 
 def _short(name: str) -> str:
-    """Return what distinguishes a state: its versions, else eight digits of its commit or of the code behind a plus."""
+    """Return what distinguishes a state: its versions, else eight digits of its commit, or after a plus of its code."""
     return name.partition(" (")[2].rstrip(")") or name.rpartition("+")[2][:8]
 
 

@@ -59,7 +59,7 @@ def some_of(frame: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
-    """Make the value axis one of speedups: doublings equally far where the axis of ranks is so, else from 0."""
+    """Make the value axis one of speedups: logarithmic where the axis of ranks is, else linear from 0."""
     if logarithmic:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

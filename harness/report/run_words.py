@@ -97,7 +97,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
 
 
 def core_hours(seconds: float) -> str:
-    """Return so many seconds of one core in words."""
+    """Return seconds of one core in words."""
     return f"{units.significant(seconds / 3600, 2)} core-hours"
 
 
@@ -155,7 +155,7 @@ def layout_words(layout: Layout, one_machine: bool) -> str:
 
 
 def on_one_machine(runs: Sequence[RunRecord]) -> bool:
-    """Tell whether all ranks of all `runs` were on one host."""
+    """Return whether all ranks of all `runs` were on one host."""
     return len({rank.node or rank.host for run in runs for rank in run.ranks}) == 1
 
 

@@ -25,12 +25,12 @@ def speedup_label(scaling: Scaling) -> str:
 
 
 def in_turns(scaling: Scaling) -> bool:
-    """Tell whether every ratio is of launches that trained in turns."""
+    """Return whether every ratio is of launches that trained in turns."""
     return bool(scaling.others) and all(point.blocks for point in scaling.others)
 
 
 def as_it_ran_only(scaling: Scaling) -> bool:
-    """Tell whether no block has times on undisturbed cores."""
+    """Return whether no block has times on undisturbed cores."""
     return scaling.base.ran_seconds == scaling.base.seconds
 
 
@@ -130,7 +130,7 @@ def _left_out(last: PointScaling, base: PointScaling) -> str:
 
 
 def ran_apart(point: PointScaling) -> bool:
-    """Tell whether the speedup as it ran differs from that on undisturbed cores: by 2 %, or beyond an interval."""
+    """Return whether the speedup as it ran differs from that on undisturbed cores: by 2 %, or beyond an interval."""
     if point.speedup is None or point.ran_speedup is None:
         return False
     ratio = point.ran_speedup / point.speedup

@@ -23,7 +23,7 @@ _FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w
 
 
 def is_own_code(text: str) -> bool:
-    """Tell whether a setting's `text` names a user's own code; nothing is imported."""
+    """Return whether a setting's `text` names a user's own code; nothing is imported."""
     return _FORM.fullmatch(text) is not None
 
 

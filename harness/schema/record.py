@@ -119,18 +119,17 @@ class Provenance(Versions):
 class RankRecord:
     """What one rank was given and observed. Times in seconds, memory in bytes, `cores` it may run on.
 
-    `node` is the scheduler's name of the host; `core` the one it ran on when its place was taken down, before the
-    timed epochs. `rows` is its share of the training rows; `batch` its rows of a full global
-    batch.
-    `import_s` from process start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the
-    scatter from rank 0 (0 when read in parallel); `compile_s` tracing, compilation and warm-up;
-    `evaluate_s` all evaluations together. `clock_offset_s` is how far its host's clock was ahead of rank 0's when
-    training began, `clock_drift` what it gained in a second, `clock_error_s` the most that times on one clock are
-    wrong by; all 0 on rank 0's host, which has the same clock. `step_without_input_s` is a step that need not wait
-    for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is what the peak was expected
-    to be: of the process, or on a GPU of the device, whose own peak is `peak_gpu_memory_bytes`. `gpu` describes that
-    device and `device` is its UUID, both empty on a processor. `queued_share`, `stolen_share` and `preempted` are
-    what others took from it over the timed epochs (`harness.base.cpu_contention.Delays`).
+    `node` is the scheduler's name of the host; `core` the one it ran on when its place was taken down, before the timed
+    epochs. `rows` is its share of the training rows; `batch` its rows of a full global batch. `import_s` from process
+    start to TensorFlow imported; `load_s` reading its rows; `distribute_s` the scatter from rank 0 (0 when read in
+    parallel); `compile_s` tracing, compilation and warm-up; `evaluate_s` all evaluations together. `clock_offset_s` is
+    how far its host's clock was ahead of rank 0's when training began, `clock_drift` what it gained in a second, and
+    `clock_error_s` the largest possible error of times on one clock. All are 0 on rank 0's host. `step_without_input_s`
+    is a step that need not wait for images to be decoded, 0 where they are held in memory. `predicted_memory_bytes` is
+    what the peak was expected to be: of the process, or on a GPU of the device, whose own peak is
+    `peak_gpu_memory_bytes`. `gpu` describes that device and `device` is its UUID, both empty on a processor.
+    `queued_share`, `stolen_share` and `preempted` are what others took from it over the timed epochs
+    (`harness.base.cpu_contention.Delays`).
     """
 
     rank: int

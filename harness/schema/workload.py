@@ -365,5 +365,5 @@ class Workload:
 
 
 def survives(workload: Workload) -> bool:
-    """Tell whether a launch of `workload` goes on when a rank fails."""
+    """Return whether a launch of `workload` goes on when a rank fails."""
     return workload.on_failure == "shrink"

@@ -55,7 +55,7 @@ def parse_memory(text: str, uuids: set[str]) -> tuple[MemoryUse, ...]:
 
 
 def holds(before: Sequence[MemoryUse], with_one: Sequence[MemoryUse], launches: int) -> bool:
-    """Tell whether each device holds `launches` as large as the first, which has taken what is between the two.
+    """Return whether each device holds `launches` as large as the first, which has taken what is between the two.
 
     The first has the fewest ranks and may be on one device alone: the most that it took there is taken for all.
     """

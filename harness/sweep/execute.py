@@ -70,9 +70,9 @@ def run_sweep(
     """Launch every point of `sweep` that has no valid record, wait for all, and return the sweep's folder.
 
     What earlier commands left in a queue is taken in or waited for. Without `invalid_too` launches whose times are not
-    valid are not made again. On this machine one launch or block runs at a time, and what was killed or has no valid
-    times runs once more at the end; after that `enough` says how many repeats of each layout there shall be, and is
-    asked again until they are there. `approve` may raise when it sees the cost of batch jobs.
+    valid are not made again. On this machine one launch or block runs at a time. Launches that were killed or have no
+    valid times run once more at the end. Then `enough` says how many repeats each layout shall have; it is asked again
+    until these exist. `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler

@@ -55,7 +55,7 @@ def _shared(point: Point, shape: str) -> object:
 
 
 def takes_turns(point: Point) -> bool:
-    """Tell whether ranks can wait for a turn: not those that outlive others, decode ahead, or share GPU or core."""
+    """Return whether ranks can wait for a turn: not those that outlive others, decode ahead, or share GPU or core."""
     workload = point.workload
     from_files = workload.input == "files" or (workload.input == "auto" and not point.data_id.startswith("synthetic"))
     decodes_ahead = workload.dataset == IMAGENET and from_files
@@ -98,9 +98,9 @@ def plan_turn_blocks(
     with the base. What cannot wait for a turn is launched alone: ranks that outlive others, images that are decoded
     ahead of the steps, more ranks than cores.
 
-    On the `nodes` of a batch system a block is a job, whose launches share its first node: those of a block have the
-    same ranks per node, threads and GPUs, and what cannot wait for a turn has an allocation where they follow each
-    other.
+    On the `nodes` of a batch system a block is a job, whose launches share its first node. All launches of a block have
+    the same ranks per node, threads and GPUs. Launches that cannot wait for a turn follow each other in an allocation
+    of their own.
     """
     waiting = [point for point in points if takes_turns(point)]
     unfit = [point for point in points if not takes_turns(point)]

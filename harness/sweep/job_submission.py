@@ -1,8 +1,8 @@
 """A job's way into the queue, and back to it: nothing is submitted twice, whatever becomes of the command that submits.
 
-A job's name is on disk before it is submitted. As long as the outcome of a submission is open (the answer was lost, the
-command was killed in between, its answer is not understood) the job is looked for by that name before anything else is
-submitted: by the command that goes on, and by the next one.
+A job's name is on disk before it is submitted. While the outcome of a submission is unknown (the answer was lost or is
+not understood, or the command was killed meanwhile), the job is looked for by that name before anything else is
+submitted. Both the command that goes on and the next one do so.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
 
 
 def _look(scheduler: Scheduler, folder: Path, launches: Sequence[Running], seconds: float) -> dict[str, str]:
-    """Look for the jobs of `launches` until all are there, for so many `seconds`; return those that are, by name.
+    """Look for the jobs of `launches` until all are found, for at most `seconds`; return the found ones by name.
 
     Raises:
         SubmissionUnknown: the scheduler does not answer.

@@ -54,7 +54,7 @@ def mpirun_words(
     threads: int | None = 1,
     oversubscribe: bool = False,
 ) -> tuple[str, ...]:
-    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, so many `per_node` of several.
+    """Return the words by which mpirun `program` of a `family` starts `ranks` ranks, `per_node` on each of the nodes.
 
     Each is bound to `threads` cores, or with None to none, as are more ranks than there are cores (`oversubscribe`).
     """
@@ -110,7 +110,7 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
 
 
 def can_survive(command: LaunchCommand) -> bool:
-    """Tell whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
+    """Return whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
     program = Path(command.words[0])
     return program.name == "mpirun" and mpi_family(program) == "openmpi"
 

@@ -88,7 +88,7 @@ def settle(folder: Path, running: Running, state: State, scheduler: Scheduler, s
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
-    """Tell whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
+    """Return whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
     if state.phase != "unknown":
         seen.missing.pop(running.job, None)
         return state.phase == "ended"
@@ -98,7 +98,7 @@ def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSe
 
 
 def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool:
-    """Tell whether something was first seen less than so many seconds ago; by default it is now."""
+    """Return whether something was first seen less than a number of seconds ago; by default it is now."""
     return time.monotonic() - first_seen.setdefault(name, time.monotonic()) < seconds
 
 

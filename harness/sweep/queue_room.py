@@ -14,13 +14,13 @@ class QueueRoom:
         self._retry_at = 0.0
 
     def takes_more(self, jobs: int) -> bool:
-        """Tell whether another job is to be tried, with so many `jobs` of this sweep in the queue."""
+        """Return whether another job should be tried, with `jobs` jobs of this sweep in the queue."""
         if jobs >= self._jobs and time.monotonic() < self._retry_at:
             return False
         self._jobs = math.inf
         return True
 
     def is_full(self, jobs: int, *, certain: bool) -> None:
-        """Leave the queue alone with so many `jobs` in it: until one ends, or where that is `certain` for a while."""
+        """Submit nothing more with `jobs` jobs in the queue: until one ends, or for a while where that is `certain`."""
         self._jobs = jobs
         self._retry_at = time.monotonic() + _FULL_S if certain else math.inf

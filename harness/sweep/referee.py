@@ -228,7 +228,7 @@ class Referee:
         return turns
 
     def _make_turn(self, rank_set: RankSet, steps: int, round_number: int = 0) -> list[TurnReport]:
-        """Give a set the turn, for so many timed steps or to its end (0), and wait until it gives it back.
+        """Give a set the turn, for a number of timed steps or to its end (0), and wait until it gives it back.
 
         A single rank makes its turn of a round on the cores of another rank of the block, one after the other. Return
         what the ranks tell of it, by rank; nothing where the set has ended.
@@ -245,7 +245,7 @@ class Referee:
         return reports
 
     def _order(self, rank_set: RankSet, steps: int, round_number: int = 0) -> None:
-        """Tell the ranks of a set to make a turn of so many `steps`."""
+        """Tell the ranks of a set to make a turn of `steps` steps."""
         now = time.monotonic()
         rank_set.paused_s += now - (rank_set.waits_since or now)
         rank_set.turns += 1

@@ -37,7 +37,7 @@ _OF_A_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "S
 
 
 def in_a_job() -> bool:
-    """Tell whether this process runs inside a batch job or a launch, or is a rank."""
+    """Return whether this process runs inside a batch job or a launch, or is a rank."""
     return any(name in os.environ for name in (*_OF_A_JOB, *_OF_A_RANK))
 
 

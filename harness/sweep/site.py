@@ -82,7 +82,7 @@ class JobRequest:
             raise unknown("shape", self.shape, SHAPES)
 
     def limit_s(self, nodes: int) -> int:
-        """Return the seconds that one launch on so many nodes may take."""
+        """Return the seconds that one launch on `nodes` nodes may take."""
         return next(limit for least, limit in reversed(_walltimes(self.walltime)) if nodes >= least)
 
 

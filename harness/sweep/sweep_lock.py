@@ -45,7 +45,7 @@ def hold_sweep(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a process works on the sweep in `folder` now."""
+    """Return whether a process works on the sweep in `folder` now."""
     try:
         with SweepFolder(folder).lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -75,10 +75,14 @@ TURN_TYPES = {
 class BlockEnd:
     """What came of a turn block: every launch's exit code by name, and its turns.
 
-    Columns of `turns`, one row a turn: round (int32), launch (its name), place (int32, in the round's order), steps
-    (int32, timed), seconds (float64, of the slowest rank for those steps), cores (float64, CPU seconds a second of the
-    rank that had least), at_s (float64, since the first round), core_ns (float64, as in `RunRecord`, 0 where it was not
-    measured), bound (the cores that each rank might use, by rank, "0;1").
+    Columns of `turns`, one row a turn:
+
+    - round (int32), launch (its name), place (int32, in the round's order);
+    - steps (int32): those that were timed; seconds (float64): of the slowest rank for these steps;
+    - cores (float64): CPU seconds per second of the rank that had least;
+    - at_s (float64): since the first round;
+    - core_ns (float64): as in `RunRecord`, 0 where it was not measured;
+    - bound: the cores that each rank might use, by rank, "0;1".
     """
 
     codes: "dict[str, int]"

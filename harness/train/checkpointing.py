@@ -64,7 +64,7 @@ class Checkpointing:
         return self._attempts if len(self._attempts) > 1 else ()
 
     def resume(self) -> Progress:
-        """Return what an earlier attempt has left behind, and set all variables as they were then.
+        """Return what an earlier attempt has left, and set all variables as they were then.
 
         Raises:
             SharedError: it was another launch, or cannot go on with this number of ranks; on every rank.
@@ -158,7 +158,7 @@ class Checkpointing:
             self._attempts = (*self._attempts[:-1], now)
 
     def _aligned(self, steps: int) -> int:
-        """Return at least `steps`, so many that all averages of weights that are due have been made."""
+        """Return the least number of steps, `steps` or more, after which no average of weights is due."""
         period = find_policy(self._replica.point.workload.sync).period or 1
         return -(-steps // period) * period
 
@@ -238,7 +238,7 @@ class Checkpointing:
             self._writer = None
 
     def _begin_attempt(self, header: Header | None) -> None:
-        """Note that this attempt has begun, behind those that came before the checkpoint of `header`."""
+        """Note that this attempt has begun, after those before the checkpoint of `header`."""
         now = datetime.now(UTC)
         attempt = Segment(started=now, ended=now, begin=(0, 0), end=(0, 0), ranks=self._world.size)
         if header is None or self._folder is None:

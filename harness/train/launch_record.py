@@ -53,16 +53,22 @@ from harness.train.step_table import Columns, on_one_clock, with_parts
 def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     """Write run.json and steps.parquet into `folder`.
 
-    Columns of steps.parquet: epoch, step, rank (int32); begin_s (the rank's start of the epoch), entry_s, exit_s
-    (float64, seconds since rank 0 began the epoch, on rank 0's clock, NaN for a step without synchronisation), skew_s
-    and wire_s (float64, the parts of exit_s - entry_s, `on_one_clock`), loss_sum (float32); where batch
-    normalisation is synchronised statistics_s (float64, seconds inside its calls), where images are in files
-    input_s (float64, seconds waited for the batch), of a launch in turns turn (int32: the number of the turn in which
-    the step was timed, 0 for the first steps of turns, which are not). Where sums overlap with the backward pass,
-    entry_s is when the rank has all its gradients.
+    Columns of steps.parquet, one row for each step of each rank:
+
+    - epoch, step, rank (int32);
+    - begin_s (float64): the rank's start of the epoch, as entry_s and exit_s in seconds since rank 0 began the epoch,
+      on rank 0's clock;
+    - entry_s, exit_s (float64): of the synchronisation call, NaN for a step without one. Where sums overlap with the
+      backward pass, entry_s is when the rank has all its gradients;
+    - skew_s, wire_s (float64): the parts of exit_s - entry_s (`on_one_clock`);
+    - loss_sum (float32);
+    - statistics_s (float64), where batch normalisation is synchronised: seconds inside its calls;
+    - input_s (float64), where images are in files: seconds waited for the batch;
+    - turn (int32), of a launch in turns: the number of the turn in which the step was timed, 0 for the first steps of
+      turns, which are not timed.
 
     Raises:
-        UserError: the folder cannot be written or the disk is full; nothing is left behind.
+        UserError: the folder cannot be written or the disk is full; nothing is left.
     """
     import pyarrow as pa  # which no other rank needs
     import pyarrow.parquet as pq

@@ -105,7 +105,7 @@ def update(
 def _only_steps(
     optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
 ) -> TypeGuard["FusedSGD | FusedMomentum | FusedAdam"]:
-    """Tell whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""
+    """Return whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""
     besides = (
         optimizer.clipnorm,
         optimizer.clipvalue,

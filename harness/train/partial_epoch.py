@@ -46,7 +46,7 @@ class PartialEpoch:
 
 @dataclass(kw_only=True, slots=True)
 class Progress:
-    """What a launch has behind it: records and columns of whole epochs, and its part of the one under way."""
+    """What a launch has done: records and columns of whole epochs, and its part of the current one."""
 
     epochs: list[EpochRecord] = field(default_factory=list)
     steps: list[Columns] = field(default_factory=list)

@@ -35,10 +35,11 @@ def step_columns(
 ) -> Columns:
     """Return one rank's and epoch's rows of steps.parquet.
 
-    `begin` is the epoch's start in seconds on the rank's clock; `losses` float32 [steps], the rank's summed row
-    losses; `calls` float64 [calls, 2], entry and exit in seconds since the epoch's start; `period` as in `SyncPolicy`:
-    under gradients (0) every step has its call. Of several sums in one synchronisation the call is as long as all, up
-    to the end of the last: what is computed between them is computation. Steps without a call have NaN times.
+    `begin` is the epoch's start in seconds on the rank's clock. `losses`, float32 [steps], are the rank's summed row
+    losses. `calls`, float64 [calls, 2], are entry and exit in seconds since the epoch's start. `period` is that of
+    `SyncPolicy`: under gradients (0) every step has its call. Of several sums in one synchronisation the call is as
+    long as all, up to the end of the last: what is computed between them is computation. Steps without a call have NaN
+    times.
     """
     steps = len(losses)
     times = np.full((steps, 2), np.nan)

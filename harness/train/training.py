@@ -286,7 +286,7 @@ def _conclude_epoch(replica: Replica, number: int, part: PartialEpoch, begin: fl
 
 
 def time_is_up(epochs: list[EpochRecord], budget: float | None) -> bool:
-    """Tell whether the `epochs` have taken the budget's seconds, by the slowest rank of each; alike on every rank."""
+    """Return whether the `epochs` have taken the budget's seconds, by the slowest rank of each; alike on every rank."""
     return budget is not None and sum(max(epoch.seconds) for epoch in epochs) >= budget
 
 

@@ -68,11 +68,12 @@ def irregular_delays(epochs: Sequence[Array]) -> RareDelay | None:
 def regular_delays(epochs: Sequence[Array]) -> RareDelay | None:
     """Return the clearest regular delay, None where chance would give one as clear.
 
-    `epochs` have how much later than the others each rank came, in seconds, [calls, ranks]. Each is folded by every
-    period: of each call of it the mean place among all calls of the epoch (their ranks, so that no single call counts
-    for more than another), whose latest is compared with what as many calls of any epoch would give: the normal
-    limit of the mean of uniform numbers, for as many calls as the period has. Epochs, which need not begin at the same
-    call of a period, are combined by Fisher's method, periods and ranks by Bonferroni's.
+    `epochs` have how much later than the others each rank came, in seconds, [calls, ranks]. Each series is folded by
+    every period. For each call of the period this gives the mean place among all calls of the epoch (by their order, so
+    that no single call counts more than another). The latest of these is compared with what the same number of calls
+    would give by chance: the normal limit of the mean of uniform numbers, for as many calls as the period has. Epochs,
+    which need not begin at the same call of a period, are combined by Fisher's method, periods and ranks by
+    Bonferroni's.
     """
     examined = [epoch[:_MOST_CALLS] for epoch in epochs[:_MOST_EPOCHS] if len(epoch) >= SHORTEST * _EVENTS]
     if not examined:

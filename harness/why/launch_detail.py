@@ -27,11 +27,11 @@ class Detailed:
     `launches` is the `launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
     longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The columns
-    of `overheads.CAUSES` sum to their part of the epoch: what `skew_shares` divides to skew_seconds; latency and
-    bandwidth, where a probe gives them, and sum_seconds, what it does not explain, to wire_seconds; to compute_seconds
-    the computation, queue_seconds, which is waiting for a core that other processes had, and unexplained_seconds, what
-    the times of epochs have beyond synchronisation and the useful time that the calls show (ranks end at different
-    times). `last` has by layout whom the ranks waited for, of every launch.
+    of `overheads.CAUSES` sum to their part of the epoch. The parts of `skew_shares` sum to skew_seconds. Latency and
+    bandwidth, where a probe gives them, and sum_seconds, the rest, sum to wire_seconds. compute_seconds is the sum of
+    the computation, queue_seconds (waiting for a core that other processes had) and unexplained_seconds (what epochs
+    take beyond synchronisation and the useful time that the calls show, as ranks end at different times). `last` has by
+    layout whom the ranks waited for, of every launch.
     """
 
     launches: pd.DataFrame

@@ -19,6 +19,7 @@ from harness.analysis.time_parts import breakdown_frame
 from harness.report.sweep_warnings import doubts
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
+from tests.labs.code_sentences import worded
 from tests.labs.factories import (
     epoch_frame,
     launch_frame,
@@ -134,16 +135,15 @@ def test_weak_scaling_is_refused_when_work_per_rank_varies() -> None:
     ]
     point = scaled(runs).points[1]
     assert point.speedup is None and point.efficiency is None
-    assert "500 rows per rank against the base's 1,000" in point.flags[0]
+    worded(point.flags[0], "analysis.comparison.different_work", 500, "1,000")
 
 
 def test_superlinear_and_indivisible_points_are_flagged() -> None:
     scaling = scaled([make_launch(1, 0, 3.0), make_launch(3, 0, 0.9)])
     assert scaling.points[0].flags == ()
-    assert scaling.points[1].flags == (
-        "superlinear: efficiency above 100 %, with too few launches to distinguish it from noise",
-        "6,400 rows do not divide by 3 ranks",
-    )
+    superlinear, indivisible = scaling.points[1].flags
+    worded(superlinear, "analysis.scaling._superlinear", "100 %", "too few")
+    worded(indivisible, "analysis.scaling._indivisible", "6,400", 3)
 
 
 def test_invalid_launches_count_nowhere_and_are_counted() -> None:
@@ -193,8 +193,7 @@ def test_final_metrics_are_of_the_last_epoch() -> None:
 def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
     brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
     (sentence,) = doubts(brief, launch_frame(brief))
-    assert sentence.startswith("2 of 2 launches trained for less than 1 s")
-    assert sentence.endswith("EPOCHS=100 makes that 5 s.")
+    worded(sentence, "report.sweep_warnings._doubts_of_times", "2 of 2", "1 s", "EPOCHS=100", "5 s")
     assert not doubts([make_run()], launch_frame([make_run()]))
     in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
     assert not doubts(in_turns, launch_frame(in_turns))

@@ -7,6 +7,7 @@ import pytest
 from harness.analysis.device_use import device_uses, joules_per_row, with_device_use
 from harness.analysis.gpu_peaks import PEAKS, gpu_peak
 from harness.analysis.scaling import scale
+from harness.comm.gpus import Gpu
 from harness.schema.energy import DeviceEnergy
 from harness.schema.record import RunRecord
 from tests.labs.factories import launch_frame, make_launch
@@ -78,7 +79,8 @@ def test_the_energy_of_a_launch_in_turns_is_its_power_times_its_time() -> None:
     ],
 )
 def test_a_gpu_has_its_vendors_peak(name: str, precision: str, peak: float | None) -> None:
-    assert gpu_peak(f"{name}, 80000 MiB, driver 1, at most 1 MHz, 1 W", precision) == peak
+    gpu = Gpu(uuid="GPU-1", name=name, driver="1", memory_mib="80000", clock_mhz="1", power_w="1")
+    assert gpu_peak(str(gpu), precision) == peak
 
 
 def test_16_bit_types_are_twice_as_fast_as_tf32() -> None:

@@ -23,6 +23,7 @@ from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probe_runner
 from harness.sweep.sweep_lock import hold_sweep, is_locked
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab, hanging, wait_for
 
@@ -39,8 +40,8 @@ def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
     first, second = HostLock(), HostLock()
     assert first.take() is None
     first.note_holder("a launch in 'results/mine'")
-    assert (
-        second.take() == f"waiting: a launch in 'results/mine' (process {os.getpid()}) is being measured on this host"
+    assert worded(second.take(), "base.hostlock._holder", "'results/mine'", os.getpid(), "measured").startswith(
+        "waiting: "
     )
     first.release()
     assert second.take() is None
@@ -69,7 +70,7 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
         launch.note_holder("a launch")
         launch.release()
         said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
-        assert said.stdout == f"waiting: a bench (process {os.getpid()}) is being measured on this host\n"
+        worded(said.stdout, "base.hostlock._holder", "a bench", os.getpid(), "measured")
     assert launch.take() is None
     assert launch.handles
     assert HostLock().take() is not None
@@ -81,7 +82,9 @@ def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> No
     one.note_holder("a launch in 'results/mine'")
     assert other.take() is not None  # it is next
     one.release()
-    assert one.take() == "waiting: others wait for this host too; another command is being measured on this host"
+    sentence = one.take()
+    worded(sentence, "base.hostlock.HostLock.take")
+    assert sentence and "results/mine" not in sentence
 
 
 def test_other_users_can_lock_the_file_whatever_the_umask(folder: Path) -> None:
@@ -140,9 +143,8 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
     with timed_elsewhere(), refused("probe.probe_runner._measure_all", "1", error=RunError):
         probe_runner.run_probe(probe_runner.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
-    assert [line for line in said if "waiting" in line] == [
-        f"waiting: a launch in 'results/other' (process {os.getpid()}) is being measured on this host"
-    ]
+    (line,) = (line for line in said if "waiting" in line)
+    worded(line, "base.hostlock._holder", "'results/other'", os.getpid(), "measured")
     assert HostLock().take() is None
 
 
@@ -162,8 +164,9 @@ def test_a_script_whose_times_are_recorded_waits_too(
     with timed_elsewhere():
         result = CliRunner().invoke(main, words)
     assert result.exit_code == 0
-    assert result.output.count("waiting: a launch in 'results/other'") == recorded
-    assert Path("said").read_text().startswith("'train.py'" if recorded else "a launch in")
+    assert result.output.count("'results/other'") == recorded
+    holder = Path("said").read_text()
+    assert holder.startswith("'train.py'") if recorded else "'results/other'" in holder
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
@@ -178,7 +181,8 @@ def test_whoever_makes_the_lock_the_other_user_waits_for_it(
         with as_user(first) as one:
             assert one == "None"
             with as_user(second) as other:
-                assert re.match(rf"waiting: {first} \(process \d+\) is being measured on this host", other)
+                worded(other, "base.hostlock._holder", first, "measured")
+                assert re.search(r" \d+\)", other)
         with as_user(second) as other:
             assert other == "None"
 

@@ -28,6 +28,7 @@ from harness.report.bench_answer import TEXT, bench_answer
 from harness.report.html_pages import write_page
 from harness.schema.claim import EXPERIMENTS
 from tests.labs.bench_records import bench_block, bench_record
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
 
@@ -51,7 +52,7 @@ def test_near_and_far_cores_are_told_apart_by_their_ping_pong() -> None:
         "far": (0.666667, 3),
     }
     table = bench_answer(bench_record(*made)).files[TEXT]
-    assert "harness gradients, 2 ranks over a bare loop, far" in table and "0.667" in table
+    worded(table, "bench.contenders.CONTENDERS", "2 ranks", "far", "0.667")
     assert distances(bench_record(replace(made[0], core_ns=(100.0,) * 21))) == {}
 
 
@@ -161,10 +162,10 @@ def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, left_out = choose_contenders((), {"horovod": "/peers/bin/python"}, 2)
     assert {one.name for one in chosen} == set(CONTENDERS) - {"ddp"}
     assert next(one for one in chosen if one.name == "horovod").python == "/peers/bin/python"
-    assert left_out["ddp"].endswith("torch is not installed; give TORCH_PYTHON=PATH of a Python with it")
+    worded(left_out["ddp"], "bench.contenders._why_left_out", "torch", "TORCH_PYTHON=")
     alone, left_out = choose_contenders((), {}, 1)
     assert {one.name for one in alone} == {"bare-1", "ours-1", "keras-fit"}
-    assert left_out["mwms"].endswith("needs 2 cores, this machine has 1")
+    worded(left_out["mwms"], "bench.contenders._why_left_out", 2, 1)
     assert left_out["ddp"] in bench_answer(bench_record(left_out=left_out)).files[TEXT]
 
 
@@ -232,8 +233,9 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     answer = bench_answer(bench_record(*made))
     folder = write_page(answer, tmp_path).page.parent
     page = (folder / TEXT).read_text()
-    assert "How fast is the harness beside a bare loop" in (folder / "index.html").read_text()
-    assert answer.sentence.startswith("mnist-dnn: harness gradients, 2 ranks over the bound 0.756 (0.75")
+    worded((folder / "index.html").read_text(), "report.bench_answer.bench_answer", "How fast")
+    worded(answer.sentence, "bench.contenders.CONTENDERS", "2 ranks", "0.756", "(0.75")
+    assert answer.sentence.startswith("mnist-dnn: ")
     assert read_bench(folder / RECORD).blocks == tuple(made)
     for words in ("0.756 NO (0.756 to 0.756)", "failed", "0.2500", "RuntimeError: a \\| b", "Horovod 0.28.1"):
         assert words in page.replace("RuntimeError: a | b", "RuntimeError: a \\| b"), words

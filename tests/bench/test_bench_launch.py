@@ -15,6 +15,7 @@ from harness.bench import bench_runner
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
 
@@ -44,7 +45,9 @@ def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     assert wait_until_quiet(said.append, force=False) == 0.1
     busy = f"other processes keep 0.9 of {psutil.cpu_count()} cores busy (most of all compiler, process 7)"
-    assert said == [f"{busy}: waiting up to 60 s for them to stop"]
+    (line,) = said
+    assert line.startswith(busy)
+    worded(line, "base.cpu_contention.wait_until_quiet", "process 7", "60 s")
 
 
 def test_looking_at_the_machine_sees_a_busy_process() -> None:

@@ -12,6 +12,7 @@ import pytest
 from harness.bundle.repetition import SAME
 from harness.schema.record import read_run
 from tests.labs.caches import own_cache
+from tests.labs.code_sentences import worded
 from tests.labs.whole_job import harness
 from tests.mpi.launch import warm_python
 
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.e2e]
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600
+LOSS, ACCURACY = "training loss", "test accuracy"  # quantities of the answer's JSON
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +75,18 @@ def test_the_smoke_script_checks_draws_and_repeats(unpacked: Path) -> None:
     ended = sh(unpacked, "smoke.sh", f"../{unpacked.name}.tar.gz")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     said = " ".join(ended.stdout.split())
-    assert f"{unpacked.name}.tar.gz is whole." in said
-    assert "files are the bundle's byte for byte." in said
-    assert "Reproduced: weights, training loss, test accuracy." in said
+    assert "whole." in said.partition(f"{unpacked.name}.tar.gz")[2].split()[:2]
+    worded(said, "cli.command_bundle.redraw_command")
+    assert {"weights", LOSS, ACCURACY} <= set(said.partition("Reproduced: ")[2].partition(".")[0].split(", "))
     forgotten = sh(unpacked, "smoke.sh")
-    assert forgotten.returncode and "the archive of the bundle is missing" in forgotten.stderr
+    assert forgotten.returncode and f"smoke.sh ../{unpacked.name}.tar.gz" in forgotten.stderr
 
 
 def test_everything_again_launches_all_of_it_beside_the_records_of_the_bundle(unpacked: Path) -> None:
     before = {path: path.read_bytes() for path in (unpacked / "results").rglob("run.json")}
     ended = sh(unpacked, "reproduce.sh")
     assert ended.returncode in (0, 1), ended.stdout + ended.stderr  # 1: the machine was busy, no times are valid
-    assert "2 launches, 0 done, 2 to run" in ended.stderr + ended.stdout
+    worded(ended.stderr + ended.stdout, "sweep.planned_launches._announce", 2, 0, 2)
     again = {path.parent.name: path for path in (unpacked / "again/results").glob("*/n*/run.json")}
     launches = (unpacked / "results").glob("*/n*/run.json")
     recorded = {path.parent.name: before[path] for path in launches}
@@ -103,10 +105,11 @@ def test_two_ranks_are_repeated_bit_for_bit_and_a_damaged_record_is_found(finish
     told = harness(tmp_path, "reproduce", str(file), "--json")
     document = json.loads(told.stdout)
     found = {line["quantity"]: line["verdict"] for line in document["lines"]}
-    assert (found["weights"], found["training loss"], found["test accuracy"]) == (SAME, SAME, SAME), told.stderr
+    assert (found["weights"], found[LOSS], found[ACCURACY]) == (SAME, SAME, SAME), told.stderr
     assert told.returncode in (0, 1), "on a busy machine the time may be another"
     record = json.loads(file.read_text())
     record["weights"]["sha256"] = "0" * 64
     file.write_text(json.dumps(record))
     wrong = harness(tmp_path, "reproduce", file.parent.name, "--results", str(file.parents[1]))
-    assert wrong.returncode == 1 and "Not reproduced" in wrong.stdout, wrong.stdout + wrong.stderr
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    worded(wrong.stdout, "bundle.repetition.overall_verdict", "weights")

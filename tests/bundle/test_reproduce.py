@@ -21,8 +21,14 @@ from harness.bundle.repetition import (
 )
 from harness.datasets import locate
 from harness.schema.record import RunRecord
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_run
 from tests.labs.refusals import refused
+
+LOSS = "training loss"
+ACCURACY = "test accuracy"
+TIME = "epoch time"
+GOVERNOR = "frequency governor"
 
 
 def changed(run: RunRecord, **facts: object) -> RunRecord:
@@ -38,9 +44,9 @@ def test_the_same_again_is_the_same() -> None:
     assert environment(run, run) == ()
     assert by_quantity(results_of(run, run, [run, run, run])) == {
         "weights": SAME,
-        "training loss": SAME,
-        "test accuracy": SAME,
-        "epoch time": CLOSE,
+        LOSS: SAME,
+        ACCURACY: SAME,
+        TIME: CLOSE,
     }
 
 
@@ -60,12 +66,12 @@ def test_other_weights_are_only_excused_by_what_decides_them() -> None:
 
 def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
     run = make_run()
-    assert by_quantity(results_of(run, run))["epoch time"] == NOT_COMPARED
+    assert by_quantity(results_of(run, run))[TIME] == NOT_COMPARED
     several = [scaled(run, 1 + 0.01 * number) for number in range(6)]
-    assert by_quantity(results_of(run, scaled(run, 1.05), several))["epoch time"] == CLOSE
-    assert by_quantity(results_of(run, scaled(run, 1.5), several))["epoch time"] == DIFFERENT
+    assert by_quantity(results_of(run, scaled(run, 1.05), several))[TIME] == CLOSE
+    assert by_quantity(results_of(run, scaled(run, 1.5), several))[TIME] == DIFFERENT
     elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
-    assert by_quantity(results_of(run, elsewhere, several))["epoch time"] == NOT_COMPARED
+    assert by_quantity(results_of(run, elsewhere, several))[TIME] == NOT_COMPARED
 
 
 def scaled(run: RunRecord, factor: float) -> RunRecord:
@@ -78,8 +84,8 @@ def test_a_loss_beyond_the_bound_is_told() -> None:
     run = make_run()
     epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
     lines = results_of(run, replace(run, epochs=epochs))
-    assert by_quantity(lines)["training loss"] == DIFFERENT
-    assert "training loss" in overall_verdict(lines) and overall_verdict(lines).startswith("Not reproduced")
+    assert by_quantity(lines)[LOSS] == DIFFERENT
+    worded(overall_verdict(lines), "bundle.repetition.overall_verdict", LOSS)
 
 
 def test_other_data_is_refused_before_anything_is_launched() -> None:
@@ -99,9 +105,9 @@ def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch
     known = relevant_environment()
     assert known["UCX_TLS"] == "tcp" and "AWS_SECRET_ACCESS_KEY" not in known
     run = make_run()
-    slower = changed(run, environment=known, system={"frequency governor": "powersave"})
+    slower = changed(run, environment=known, system={GOVERNOR: "powersave"})
     told = {line.quantity: line.now for line in environment(run, slower)}
-    assert (told["UCX_TLS"], told["frequency governor"]) == ("tcp", "powersave")
+    assert (told["UCX_TLS"], told[GOVERNOR]) == ("tcp", "powersave")
     assert all(describe_system().values())
 
 

@@ -26,6 +26,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import RunRecord
 from harness.schema.workload import Workload
+from tests.labs.code_sentences import worded
 from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
 from tests.labs.page_text import Text
 from tests.labs.refusals import refused
@@ -81,7 +82,8 @@ def test_the_ledger_holds_every_number_of_paper_b() -> None:
 
 def test_the_ledger_says_where_and_how_the_papers_measured() -> None:
     ours, other = LEDGER.papers
-    assert all(word in ours.testbed for word in ("Haswell", "64 GB", "InfiniBand", "Open MPI 1.8.3"))
+    facts = ("Haswell", "64 GB", "InfiniBand", "Open MPI 1.8.3")
+    assert [fact for fact in facts if fact not in ours.testbed] == []
     assert "K40" in other.testbed
     assert {c.sync for c in LEDGER.of("A")} == {"weights:epoch"} and {c.sync for c in LEDGER.of("B")} == {"gradients"}
     (higgs,) = LEDGER.of("A", "higgs-dnn")
@@ -232,7 +234,8 @@ def test_rounds_of_turns_are_of_epochs_and_of_nothing_else() -> None:
     own = sweep(SCALES, change=before(compile_s=1.0))
     turns = in_turns(own, own.launches["seconds"].to_numpy())
     said = judge_claim(ledger("more-epochs-gain-more"), [turns], pd.DataFrame()).finding.reason
-    assert "what comes before it 1.00" in said  # it was the epoch's ratio, for rounds have no other
+    part = worded(said, "claims.study_rules.more_epochs_gain_more").partition("before it ")[2]
+    assert part.startswith("1.00")  # it was the epoch's ratio, for rounds have no other
 
 
 @pytest.mark.parametrize(
@@ -278,9 +281,10 @@ def test_without_a_valid_launch_nothing_is_measured_and_the_reason_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = sweep({1: 2.0}, launches=1).runs[0]
-    write_run(tmp_path / "busy", replace(run, invalid=("other processes kept 1.5 of 2 cores busy",)))
+    reason = "other processes kept 1.5 of 2 cores busy"
+    write_run(tmp_path / "busy", replace(run, invalid=(reason,)))
     assert gather([tmp_path / "busy", tmp_path / "absent"]) == ()
-    assert "kept 1.5 of 2 cores busy" in caplog.text and "absent" in caplog.text
+    assert reason in caplog.text and "absent" in caplog.text
     assert outcome(claim()) == UNKNOWN
 
 
@@ -411,7 +415,8 @@ def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
     assert outcome(asked, sweep({2: 4000.0}, change=scoring(0.56), **cifar)) == REFUTED  # too late
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.50), **cifar)) == UNKNOWN  # trained three minutes
     few = judge_claim(asked, [sweep({2: 60.0}, launches=2, change=scoring(0.56), **cifar)], pd.DataFrame()).finding
-    assert (few.outcome, few.missing) == (UNKNOWN, "4 more launches")
+    assert few.outcome == UNKNOWN
+    worded(few.missing, "claims.study_rules._accuracy_on", 4)
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.56), kind="synthetic", **cifar)) == UNKNOWN
     assert outcome(asked) == UNKNOWN
 
@@ -427,8 +432,8 @@ def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
     assert outcome(asked, fixed) == CONFIRMED
     assert outcome(asked, sweep({16: 8.0, 64: 2.5}, change=lasting({16: 8, 64: 20}), **cnn)) == REFUTED
     rows = judge_claim(asked, [sweep({16: 8.0, 64: 4.17}, model="cnn")], pd.DataFrame())
-    assert rows.finding.outcome == CONFIRMED and any("equal rows" in said for said in rows.differences)
-    assert not any("equal rows" in said for said in judge_claim(asked, [fixed], pd.DataFrame()).differences)
+    assert rows.finding.outcome == CONFIRMED and any("equal" in said for said in rows.differences)
+    assert not any("equal" in said for said in judge_claim(asked, [fixed], pd.DataFrame()).differences)
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, launches=3, model="cnn")) == UNKNOWN
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, model="cnn", sync="none")) == UNKNOWN
 
@@ -448,7 +453,9 @@ def test_averaging_weights_is_equivalent_only_with_equal_losses() -> None:
     gradients = sweep(SCALES, sync="gradients", change=losing({1: 0.3, 2: 0.3}), **same)
     found = judge_claim(asked, [gradients, apart], pd.DataFrame()).finding
     assert found.outcome == REFUTED
-    assert "weights:epoch ends 20.00" in found.reason and "gradients ends 0.00" in found.reason
+    worded(
+        found.reason, "claims.study_rules.same_loss_with_same_batches", "weights:epoch", "20.00", "gradients", " 0.00"
+    )
     assert outcome(asked, gradients) == UNKNOWN  # they are equivalent; the claim is about averaged weights
     assert outcome(asked, sweep(SCALES)) == UNKNOWN  # the batch grows with the ranks: nothing to compare
     assert outcome(asked, sweep(SCALES, sync="none")) == UNKNOWN
@@ -493,26 +500,28 @@ def test_every_value_of_paper_b_is_judged_by_sweeps_of_its_networks(model: str, 
     ]
     judged = [judge_claim(claim, evidence, pd.DataFrame()) for claim in LEDGER.of("B", network)]
     assert [one.finding.outcome for one in judged] == [CONFIRMED] * 6
-    assert "a core stands for a CPU" in judged[0].differences and judged[4].finding.used == (evidence[1],)
+    worded("; ".join(judged[0].differences), "claims.claim_match._other_conditions", "core", "CPU")
+    assert judged[4].finding.used == (evidence[1],)
     few = {"change": images(size), "rows": 640, "batch_per_rank": 16}
     cut = judge_claim(LEDGER.of("B", network)[0], [sweep({1: 10.0, 2: 10 / cpus[0]}, **few, **own)], pd.DataFrame())
     assert cut.finding.outcome == CONFIRMED and "640 of 1,281,167 rows" in cut.differences
     small = judge_claim(LEDGER.of("B", network)[0], [sweep(on_cores, change=images(96), **own)], pd.DataFrame()).finding
     assert small.outcome == UNKNOWN and "96 pixels" in small.reason
     short = sweep({1: 10.0, 2: 10 / cpus[0]}, **(few | {"rows": 320}), **own)
-    assert "10 steps only" in judge_claim(LEDGER.of("B", network)[0], [short], pd.DataFrame()).finding.reason
+    assert " 10 steps" in judge_claim(LEDGER.of("B", network)[0], [short], pd.DataFrame()).finding.reason
 
 
 def test_studies_are_what_this_machine_can_judge() -> None:
     two = {one.title: one for one in studies(LEDGER.claims, 2, None)}
     networks = ["alexnet", "googlenet", "inceptionv3", "resnet50"]
-    assert list(two) == ["mnist-dnn", "adult-dnn", "parameter servers", *networks, "accuracy"]
+    servers = "parameter servers"
+    assert list(two) == ["mnist-dnn", "adult-dnn", servers, *networks, "accuracy"]
     assert sum(len(one.claims) for one in two.values()) == 10
     assert sum(one.minutes for one in two.values() if one.title != "accuracy") <= 50
     assert {layout.ranks for one in two.values() for each in one.sweeps for layout in each.layouts} == {1, 2}
     assert "DATA_DIR" in two["accuracy"].lacks and not two["mnist-dnn"].lacks
     assert {one.repeats for one in two["alexnet"].sweeps} == {4}
-    assert studies(LEDGER.claims, 1, None)[0].lacks == "a second core"
+    assert "core" in studies(LEDGER.claims, 1, None)[0].lacks
     many = [claim for one in studies(LEDGER.claims, 64, None) for claim in one.claims]
     assert (
         ledger("computation-falls-and-exchange-does-not") in many and ledger("rows-in-equal-time", "mnist-cnn") in many
@@ -526,17 +535,19 @@ def test_studies_are_what_this_machine_can_judge() -> None:
 
 def test_words_of_claims() -> None:
     assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
-    assert published_words(ledger("every-step-gains", "adult-dnn")) == "chart without numbers"
+    worded(published_words(ledger("every-step-gains", "adult-dnn")), "report.claims_answer.published_words")
     judgement = judge_claim(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame())
     _, _, value, verdict, ours, _ = ledger_row(judgement, Path("reports/claims"))
-    assert isinstance(value, Cell) and value.note == "32 cores over 1"
+    assert isinstance(value, Cell) and value.note.split() == ["32", "cores", "over", "1"]
     assert isinstance(verdict, Cell) and verdict.tone == ""
-    assert verdict.text == "cannot be said: measured on 1, 2 ranks; missing: launches on 32 cores"
+    assert verdict.text.startswith(UNKNOWN)
+    worded(verdict.text, "claims.claim_verdict.measured_on", "1, 2")
+    worded(verdict.text, "claims.judging_sweep._lack_of_counts", "32")
     assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
     few = judge_claim(
         ledger("more-epochs-gain-more"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame()
     )
-    assert "(–)" not in few.finding.reason and "what comes before it 1.00; a whole launch" in few.finding.reason
+    assert "(–)" not in few.finding.reason and " 1.00; a " in few.finding.reason
 
 
 def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path) -> None:
@@ -553,9 +564,10 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     page = Text(path.read_text())
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
-    assert "None of 39 claims is decided by what ran here: " in text and "38 cannot be said" in text
-    assert "measured on 1, 2 ranks; missing: launches on 32 cores" in text and "1.60 on 2 ranks over 1" in text
-    assert "with SYNC=none the ranks do not train one model" in text
+    worded(text, "report.claims_answer._headline", "None", 39, f"38 {UNKNOWN}")
+    worded(text, "claims.claim_verdict.measured_on", "1, 2", "32")
+    worded(text, "claims.claim_match._other_question", "SYNC=none")
+    assert "1.60 on 2 ranks" in text
     drawn = {file.stem for file in path.parent.glob("*.svg")}
     assert drawn == {"imagenet-published-cpus", "imagenet-published-gpus"}
     for entry in LEDGER.claims:

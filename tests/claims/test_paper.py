@@ -14,6 +14,7 @@ from harness.report.experiment_results import PaperStudy, read_experiments
 from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Published, read_published
 from harness.schema.layout import Layout
+from harness.schema.presets import SOURCES
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
@@ -21,10 +22,13 @@ from harness.sweep.job_plan import JobPlan
 from harness.sweep.joint_sweeps import run_together
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
 
 TWO = (Layout(nodes=1), Layout(nodes=2))
+WEIGHTS, GRADIENTS = "weights each epoch", "gradients each step"  # what is averaged: cells and CSV
+PROBLEM = "2 of 4 launches failed"
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +108,7 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
         for run in found:
             write_run(folders[-1], run)
     study = PaperStudy(experiment="mnist-dnn", folders=(*folders, tmp_path / "results" / "never run"))
-    failed = PaperStudy(experiment="adult-dnn", folders=(), problem="2 of 4 launches failed")
+    failed = PaperStudy(experiment="adult-dnn", folders=(), problem=PROBLEM)
     reports = tmp_path / "reports"
     experiments = read_experiments([study, failed], published, reports / FOLDER)
     answer = claims_answer([], [], experiments, published, reports, command="harness paper --epochs 3")
@@ -115,33 +119,33 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
 
 def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: Path, published: Published) -> None:
     page, text = drawn(tmp_path, published)
-    assert "2 ranks train the same rows 2.00 times as fast as the base" in text
-    assert "reach its accuracy less 1 point 1.33 times as fast" in text
+    worded(text, "report.paper_sections.experiments_headline", "2 ranks", "2.00", "1 point", "1.33")
     assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 –" in text  # one line of all experiments
-    assert "To repeat it harness paper --epochs 3" in text and "Date 2" in text
-    assert "weights each epoch" in text and "gradients each step" in text and "nothing, one rank alone" in text
+    assert "paper --epochs 3" in text and "Date 2" in text
+    assert WEIGHTS in text and GRADIENTS in text
+    worded(text, "report.paper_sections._section", "one rank alone")
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point
-    assert "6,400 rows of the data set's 60,000; 3 of the preset's 30 epochs" in text
-    assert "1 launch of each layout, too few for an interval, which needs 6: no number has one" in text
-    assert "data parallelism, which the paper calls model parallelism" in text
-    assert "that the figures were made with it is not stated" in text
-    assert "ADULT-DNN: 2 of 4 launches failed" in text
+    worded(text, "report.experiment_results.cuts", "6,400", "60,000", 3, 30, 6)
+    worded(text, "report.paper_sections._method", "model parallelism")
+    assert SOURCES[PRESET] in text
+    assert f"ADULT-DNN: {PROBLEM}" in text
     table = (page.parent / "experiment-mnist-dnn.csv").read_text().splitlines()
     assert [line.split(",")[:4] for line in table[1:]] == [
         ["published", "1", "32", "11.6"],
-        ["weights each epoch", "1", "1", "1.0"],
-        ["weights each epoch", "1", "2", "2.0"],
-        ["gradients each step", "1", "2", "1.6"],
+        [WEIGHTS, "1", "1", "1.0"],
+        [WEIGHTS, "1", "2", "2.0"],
+        [GRADIENTS, "1", "2", "1.6"],
     ]
     assert (page.parent / "experiment-mnist-dnn.svg").is_file()
 
 
 def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Path, published: Published) -> None:
-    page, text = drawn(tmp_path, published, invalid=("more ranks than cores",))
-    assert "None has valid times on more than one rank" in text
-    assert "90.50 %" in text and "times not valid" in text
-    assert "more ranks than cores" in text
-    assert "gradients each step,1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
+    reason = "more ranks than cores"
+    page, text = drawn(tmp_path, published, invalid=(reason,))
+    worded(text, "report.paper_sections.experiments_headline", "None has")
+    assert "90.50 %" in text and reason in text
+    worded(text, "report.learning_tables.sides_table", "not valid")
+    assert f"{GRADIENTS},1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
 
 
 def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

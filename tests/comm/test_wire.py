@@ -6,6 +6,7 @@ import pytest
 
 from harness.schema.record import read_run
 from harness.schema.record_notes import NoteCode
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused
 from tests.mpi.launch import PROGRAMS, result, run_ranks
@@ -26,7 +27,7 @@ def test_sums_in_16_bits_are_as_near_as_their_digits_allow() -> None:
         assert found["rounded once"], case
         # 1e-9 is below the least float16 and well within bfloat16, which has float32's exponents.
         assert bool(found["lost"]) == (wire == "fp16"), case
-    assert "use another wire type or leave it out" in found["lost"]
+    worded(found["lost"], "comm.wire_reduction.WireReduction.check", "WIRE=fp16")
 
 
 @pytest.mark.mpi

@@ -19,6 +19,7 @@ from harness.base.errors import UserError
 from harness.base.files import publish_folder
 from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
 
@@ -80,7 +81,7 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
     path = a9a(tmp_path / "data" / "adult", 30)
     source = datasets.locate(workload("adult"), tmp_path / "data")
     assert (source.kind, source.files) == ("real", (path,))
-    assert "the last 1 in 10 training rows is held out" in source.note
+    worded(source.note, "datasets.data_source._locate", "1 in 10")
     again = datasets.locate(workload("adult", samples=5), tmp_path / "data")
     assert again.data_id == source.data_id
     a9a(tmp_path / "data" / "adult", 31)
@@ -90,9 +91,8 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
 def test_locate_says_that_a_stand_in_is_used(cache, tmp_path):
     source = datasets.locate(workload("higgs"), tmp_path)
     assert (source.kind, source.rows, source.data_id) == ("synthetic", 1_000_000, "synthetic-higgs-v1")
-    assert source.note == (
-        f"no HIGGS files in {tmp_path} (missing HIGGS.csv.gz): a synthetic stand-in of 1,000,000 rows is used"
-    )
+    worded(source.note, "datasets.data_source._locate", "HIGGS", tmp_path, "HIGGS.csv.gz")
+    worded(source.note, "datasets.data_source._stand_in", "1,000,000")
     sized = datasets.locate(workload("higgs", samples=500, data="synthetic"), None)
     assert (sized.rows, sized.data_id) == (500, source.data_id)
 
@@ -135,7 +135,7 @@ def test_prepare_holds_out_and_says_so(cache, tmp_path):
     prepared = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     record = prepared.record
     assert (record.train_rows, record.test_rows, record.held_out) == (36, 4, True)
-    assert record.note == "no Adult (a9a) test files: the last 4 training rows are held out for test"
+    worded(record.note, "datasets.prepare._held_out", "Adult", 4)
     a9a(tmp_path, 7, "a9a.t")
     whole = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert (whole.record.train_rows, whole.record.test_rows, whole.record.held_out) == (40, 7, False)
@@ -266,7 +266,8 @@ def test_full_disk_is_one_sentence(cache):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert "cannot be written: file too large" in done.stdout and done.stdout.count("\n") == 1
+    worded(done.stdout, "base.files.user_errors", "large")
+    assert done.stdout.count("\n") == 1
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
 

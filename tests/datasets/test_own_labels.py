@@ -13,6 +13,7 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.datasets.held_out import draw_rows
+from harness.datasets.own_columns import LabelChoice
 from harness.schema.data_record import OwnFile, TableColumns
 from harness.schema.record import read_run
 from tests.labs.factories import make_launch, write_report, write_run
@@ -56,7 +57,7 @@ def test_a_nameless_column_that_numbers_the_rows_is_left_out(cache: Path, tmp_pa
     path.write_text(INDEXES[name])
     prepared = prepare(path)
     table = columns(prepared)
-    assert (table.label, table.label_choice, table.numbers) == ("class", "by name", ("a", "b"))
+    assert (table.label, table.label_choice, table.numbers) == ("class", LabelChoice.BY_NAME.value, ("a", "b"))
     assert [(column.name, column.reason) for column in table.left_out] == [("column 1", "index")]
     x = np.concatenate([prepared.train_x, prepared.test_x])
     assert sorted(map(tuple, x.tolist())) == sorted((row % 9 + 0.5, row % 4) for row in range(ROWS))

@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+FAILURE = "rank 1: loss is not finite: lower the learning rate"
+BAD_NODE = "a bad node"
 
 
 def main() -> int:
@@ -45,7 +47,7 @@ def act(behaviour: str, point: object, folder: Path, ranks: int) -> int:
     record = json.dumps(whole(ranks) | {"point": point} | disturbed(behaviour, folder))
     if behaviour == "fail":
         sys.stdout.buffer.write(b"epoch 1/3\0\xff\n")
-        print("harness: rank 1: loss is not finite: lower the learning rate", file=sys.stderr)
+        print(f"harness: {FAILURE}", file=sys.stderr)
         return 1
     mark = HERE / f"killed-{folder.name}"
     if behaviour == "killed" and not mark.exists():
@@ -78,7 +80,9 @@ def in_pieces(behaviour: str, folder: Path, record: str) -> int:
     attempts = len(list(kept.iterdir()))
     if attempts < (2 if behaviour == "stops" else 1):
         (kept / f"{attempts + 1:06d}-000000000.ckpt").touch()
-        print(f"harness: stopped by SIGUSR1 in epoch {attempts + 2}" if behaviour == "stops" else "harness: a bad node")
+        print(
+            f"harness: stopped by SIGUSR1 in epoch {attempts + 2}" if behaviour == "stops" else f"harness: {BAD_NODE}"
+        )
         return 75 if behaviour == "stops" else 1
     shutil.rmtree(kept)
     write_whole(folder, record)

@@ -9,6 +9,7 @@ from harness.analysis.sweep_choice import as_preset, choose_sweep
 from harness.prediction.measured_base import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
+from tests.labs.code_sentences import worded
 from tests.labs.factories import START, make_point, make_run, write_run, write_study
 
 PRESET = {"optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 5}
@@ -53,7 +54,8 @@ def test_a_sweep_with_settings_of_its_own_changes_no_answer(tmp_path: Path, laun
     write(tmp_path, "every epoch", launches, day=1, sync="weights:epoch")
     assert taken(tmp_path) == "study"
     chosen = choose_sweep(tmp_path, lambda study: True)
-    assert chosen is not None and "of study" in measured_base(chosen.loaded).source
+    assert chosen is not None
+    worded(measured_base(chosen.loaded).source, "prediction.measured_base.measured_base", 6, "study")
 
 
 def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:
@@ -62,12 +64,12 @@ def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:
 
     write(tmp_path, "study", 6)
     alone = choose_sweep(tmp_path, wanted)
-    assert alone and alone.sentence("mnist-dnn") == "mnist-dnn: study, 6\u00a0valid launches, the only sweep"
+    assert alone and alone.sentence("mnist-dnn").startswith("mnist-dnn: study, ")
+    assert "only" in worded(alone.sentence("mnist-dnn"), "analysis.sweep_choice.SweepChoice.sentence", 6)
     write(tmp_path, "other", 1, sync="none")
     both = choose_sweep(tmp_path, wanted)
-    assert both and both.sentence("x").startswith(
-        "x: study, 6\u00a0valid launches, of 2 sweeps (settings as its preset"
-    )
+    assert both is not None
+    worded(both.sentence("x"), "analysis.sweep_choice.SweepChoice.sentence", "x: study", 6, 2, "preset")
 
 
 def test_rows_epochs_and_seed_are_free() -> None:

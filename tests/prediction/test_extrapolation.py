@@ -11,6 +11,7 @@ import pytest
 
 from harness.cli.answer_output import _document
 from harness.prediction.epoch_draws import Draws, MeasuredParts
+from harness.prediction.extrapolation import NETWORK, NODE
 from harness.prediction.measured_base import own_times
 from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
 from harness.prediction.slowest_rank import measured_factor
@@ -18,6 +19,7 @@ from harness.report.answer import Answer, Table
 from harness.report.sweep_answer import report_sweep
 from harness.schema.layout import Layout
 from harness.schema.sweep import Skipped
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 
@@ -144,10 +146,10 @@ def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
 
 
 def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
-    assert two_cores.sentence.replace("\u00a0", " ").startswith(
-        "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (efficiency 80 %), 3 launches each: too few for an "
-        "interval, measured; 8 ranks on a node like this: about 5.0 (4.2 to 5.9), predicted."
-    )
+    measured, _, predicted = two_cores.sentence.replace("\u00a0", " ").partition(", measured; ")
+    worded(measured, "report.sweep_sentences._speedup", "2 ranks", "MNIST-DNN", "1.60", "1 rank", "80 %")
+    worded(measured, "report.sweep_sentences._certainty")
+    worded(predicted, "report.sweep_sentences._furthest", "8 ranks", "5.0", "4.2", "5.9", "predicted")
 
 
 def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> None:
@@ -168,7 +170,7 @@ def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> 
         assert list(figure.table["ranks"][predicted]) == [3, 4, 5, 6, 7, 8]
         assert figure.table[value].notna().eq(~predicted).all()
         assert figure.table[["predicted", "predicted_low", "predicted_high"]].notna().all(axis=1).eq(predicted).all()
-        assert "predicted, not measured" in figure.caption
+        worded(figure.caption, "report.captions.foreseen", "predicted, not measured")
 
 
 def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> None:
@@ -178,23 +180,23 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     assert heading == "kind,layout,ranks,speedup,low,high,predicted,predicted_low,predicted_high,where,launches,run"
     assert sum(line.startswith("predicted,") for line in lines) == 6
     (series,) = json.loads(_document(two_cores))["predicted"]
-    assert series["where"] == "on a node like this" and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
+    assert series["where"] == NODE and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
-    assert "Predicted on a node like this, not measured" in page and "not probed" in page
-    assert not re.search(r"Amdahl|Fitted laws", page)
+    worded(page, "report.predict_answer.extrapolation_table", NODE)
+    worded(page, "prediction.extrapolation_words._sums", "not probed")
+    assert "Amdahl" not in page
 
 
 @pytest.mark.slow
 def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1,)))
-    sentence = answer.sentence.replace("\u00a0", " ")
-    assert re.match(
-        r"1 rank trains an epoch of MNIST-DNN in 2.02 s, measured; 8 ranks on a node like this: about [\d.]+ "
-        r"\([\d.]+ to [\d.]+\) times as fast, predicted\.",
-        sentence,
-    )
-    note = table(answer, "Predicted on a node like this").note
-    assert "one rank sums nothing" in note and "one rank waits for none" in note
+    measured, _, predicted = answer.sentence.replace("\u00a0", " ").partition(", measured; ")
+    worded(measured, "report.sweep_sentences._headline_without_speedup", "1 rank", "MNIST-DNN", "2.02 s")
+    worded(predicted, "report.sweep_sentences._furthest", "8 ranks", NODE)
+    assert re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", predicted)
+    note = table(answer, f"Predicted {NODE}").note
+    worded(note, "prediction.extrapolation_words._sums", "NETWORK=")
+    worded(note, "prediction.extrapolation_words._wait", "0.5 %", "10 %")
     assert [one.name for one in answer.figures][:2] == ["speedup", "efficiency"]
 
 
@@ -203,16 +205,16 @@ def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     links = read_links("2e-5,8e-10", None, 1)
     answer = drawn(folder, network=links)
-    assert "; 8\u00a0ranks over the stated network: about " in answer.sentence
+    worded(answer.sentence.rpartition(";")[2], "report.sweep_sentences._furthest", "8 ranks", NETWORK)
     assert answer.table is not None and list(answer.table.headings[-2:]) == ["Predicted", "Predicted, network"]
-    assert "20 µs and 1.25 GB/s, as given" in table(answer, "Predicted over the stated network").note
+    worded(table(answer, f"Predicted {NETWORK}").note, "prediction.network_cost.read_links", "20 µs", "1.25 GB/s")
 
 
 @pytest.mark.slow
 def test_what_cannot_be_predicted_is_said_in_one_sentence(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), threads=2))
-    assert "Nothing is predicted: the counts asked for have other threads per rank than" in answer.sentence
-    assert answer.data["predicted"] == () and "node like this" not in answer.sentence
+    worded(answer.sentence, "prediction.extrapolation._refused", "threads")
+    assert answer.data["predicted"] == () and NODE not in answer.sentence
 
 
 def test_a_fixed_global_batch_leaves_the_fixed_cost_of_a_step() -> None:
@@ -243,11 +245,14 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
     for ranks, repeat in ((1, 0), (1, 1), (2, 0), (2, 1)):
         point = make_point(ranks, repeat, sync="none")
         write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
-    assert "Nothing is predicted: with SYNC=none ranks exchange nothing." in drawn(tmp_path / "study").sentence
+    answer = drawn(tmp_path / "study")
+    worded(answer.sentence, "prediction.extrapolation._refused", "SYNC=none")
+    assert answer.data["predicted"] == ()
 
 
 @pytest.mark.slow
 def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
-    assert answer.sentence.startswith("No speedup to rely on") and "Nothing is predicted from it." in answer.sentence
+    worded(answer.sentence, "report.sweep_sentences.headline")
+    worded(answer.sentence, "report.sweep_answer._measure")
     assert answer.data["predicted"] == ()

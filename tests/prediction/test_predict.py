@@ -23,6 +23,7 @@ from harness.prediction.slowest_rank import measured_factor
 from harness.prediction.step_model import assumptions, predict_network, predict_ratio
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
 from tests.labs.refusals import refused
@@ -250,11 +251,11 @@ def test_the_command_prints_what_is_predicted_and_from_what(tmp_path: Path) -> N
     where = ["--results", str(tmp_path), "--network", "2e-6,1e-10"]
     where += ["--reports", str(tmp_path / "reports")]
     result = CliRunner().invoke(command, ["--nodes", "1..64*2", *where], catch_exceptions=False)
-    assert "mnist-dnn: base is 6 launches on 1 rank" in result.output
-    assert "Predicted, not measured: mnist-dnn on 64 ranks is " in result.output
-    assert "alpha 2 µs and 10 GB/s, as given" in result.output
+    worded(result.output, "prediction.measured_base.measured_base", 6, "1 rank")
+    worded(result.output, "report.predict_answer.prediction_answer", "mnist-dnn", "64 ranks")
+    worded(result.output, "prediction.network_cost.read_links", "2 µs", "10 GB/s")
     page = Path(result.output.splitlines()[-1]).read_text()
-    assert "How would MNIST-DNN scale to 64 ranks?" in page and "Predicted, not measured" in page
+    worded(page, "report.predict_answer.prediction_answer", "MNIST-DNN", "64 ranks", "mnist-dnn")
     document = CliRunner().invoke(command, ["--nodes", "1..64*2", *where, "--json"], catch_exceptions=False).stdout
     (predicted,) = json.loads(document)["predicted"]
     assert [point["ranks"] for point in predicted["points"]] == [1, 2, 4, 8, 16, 32, 64]

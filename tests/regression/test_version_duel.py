@@ -20,6 +20,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import encode, read_point
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused
 
@@ -62,9 +63,8 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
         both = VersionDuel(*versions, folder=tmp_path / name, data_dir=None, budget_s=60)
         assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
     assert trained == [30, 150, 150, 30, 30]
-    assert [line for line in said if "epochs" in line] == [
-        "30\u00a0epochs took 4 s in turns: launches of 150 are compared"
-    ]
+    (line,) = (line for line in said if "epochs" in line)
+    worded(line, "regression.version_duel.VersionDuel._lengthen", 30, "4 s", 150)
 
 
 @pytest.mark.parametrize("entry", ["own", "handed"])

@@ -10,16 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis import units
-from harness.analysis.scaling import scale
-from harness.report import sweep_sentences
 from harness.report.html_pages import render_page
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from tests.labs.factories import (
-    launch_frame,
     make_launch,
-    make_point,
-    make_run,
-    make_workload,
     write_report,
     write_run,
 )
@@ -109,17 +103,6 @@ def test_a_page_of_300_launches_takes_seconds(tmp_path: Path) -> None:
     assert time.process_time() - start < 15
 
 
-def test_weak_headline_speaks_of_rates() -> None:
-    runs = [
-        make_run(make_point(ranks, scaling="weak", samples=1000 * ranks), rows=1000 * ranks, seconds=[[t] * ranks])
-        for ranks, t in ((1, 1.0), (4, 1.25))
-    ]
-    scaling = scale(launch_frame(runs))
-    assert scaling is not None
-    sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
-    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
-
-
 @pytest.mark.slow
 def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path) -> None:
     from harness.cli.command_report import report_command as command
@@ -127,8 +110,8 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
 
     where = ["--results", str(study.parent), "--reports", str(tmp_path)]
     result = CliRunner().invoke(command, where, catch_exceptions=False)
-    assert result.output.splitlines()[-1] == str(tmp_path / "mnist study" / "index.html")
-    assert find_sweep("mnist study", study.parent) == find_sweep(str(study), tmp_path) == study
+    assert result.output.splitlines()[-1] == str(tmp_path / study.name / "index.html")
+    assert " " in study.name and find_sweep(study.name, study.parent) == find_sweep(str(study), tmp_path) == study
     with refused("cli.sweep_argument._beginning"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
     with refused("cli.sweep_argument._all_sweeps"):

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from harness.report.figures.breakdown import EPOCH, LAUNCH
+from harness.report.run_words import layout_words
 from harness.report.svg import SERIES, draw
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from tests.conftest import leave_out_pictures
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text
 
@@ -132,7 +134,8 @@ def test_figures_tell_their_numbers_to_those_who_cannot_see_them(report: Path) -
         re.findall(r'<figure id="([^"]+)">.*?aria-label="([^"]+)"', (report / "index.html").read_text(), re.DOTALL)
     )
     assert re.search(r"2\u00a0ranks: \d\.\d\d \(\d\.\d\d to \d\.\d\d\)", labels["speedup"])
-    assert "computation" in labels["epoch-breakdown"] and "At the end: " in labels["accuracy-time"]
+    assert "computation" in labels["epoch-breakdown"]
+    worded(labels["accuracy-time"], "report.figures.learning_curves.spoken_ends")
 
 
 @pytest.mark.slow
@@ -144,7 +147,9 @@ def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_pa
             write_run(tmp_path / "s", make_run(point, seconds=[[seconds + repeat / 1000] * ranks] * 3))
     page = write_report(tmp_path / "s", tmp_path / "reports")
     labels = dict(re.findall(r'<figure id="([^"]+)">.*?aria-label="([^"]+)"', page.read_text(), re.DOTALL))
-    assert "1\u00a0rank of 2\u00a0threads: 1.33" in labels["speedup"]
-    assert "1\u00a0rank of 2\u00a0threads: 67\u00a0%" in labels["efficiency"]  # 1.33 on two cores
-    assert "2\u00a0ranks of 2\u00a0threads: 62\u00a0%" in labels["efficiency"]
-    assert "2 ranks, 2 threads each" in str(Text(page.read_text())).replace("\u00a0", " ")
+    one_of_two, two_of_two = (f"{ranks} of 2\u00a0threads: " for ranks in ("1\u00a0rank", "2\u00a0ranks"))
+    assert f"{one_of_two}1.33" in labels["speedup"]
+    assert f"{one_of_two}67\u00a0%" in labels["efficiency"]  # 1.33 on two cores
+    assert f"{two_of_two}62\u00a0%" in labels["efficiency"]
+    words, text = layout_words(Layout(nodes=2, threads=2), True), str(Text(page.read_text()))
+    assert words.replace("\u00a0", " ") in text.replace("\u00a0", " ")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from harness.report.html_pages import anchor, glossary
-from harness.report.run_words import layout_words
 from harness.schema.command_lines import sweep_command_line
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve, script_workload
@@ -18,6 +17,7 @@ from harness.schema.setting_words import study_name
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import Axes, combine
 from tests.labs.asked import asked
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_data, make_point, make_run, write_failure, write_report, write_run, write_study
 from tests.labs.page_text import Text
 
@@ -56,13 +56,6 @@ def test_a_script_with_hard_arguments_survives_shell_and_make(tmp_path: Path) ->
 def test_a_file_of_ones_own_names_its_study(tmp_path: Path) -> None:
     workload = resolve(dataset="file", model="dnn", data_file=str(tmp_path / "iris.csv"))
     assert workload.name == "iris.csv-dnn"  # no data set has a dot: a file called mnist.csv is not the paper's MNIST
-
-
-def test_a_layout_on_one_machine_has_no_nodes() -> None:
-    assert layout_words(Layout(nodes=2), True).replace("\u00a0", " ") == "2 ranks, 1 thread each"
-    assert layout_words(Layout(nodes=2, ranks_per_node=4), False).replace("\u00a0", " ") == (
-        "2 nodes × 4 ranks, 1 thread each"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +98,8 @@ def test_every_term_of_a_page_is_in_the_glossary_beside_it(page: Path) -> None:
     assert len(links) >= 3
     for _, place in links:
         assert f'id="{place}"' in written
-    assert {anchor(term) for term in glossary()} == set(re.findall(r'<div id="([^"]+)"', written))
+    anchors = re.findall(r'<div id="([^"]+)"', written)
+    assert {anchor(term) for term in glossary()} == set(anchors)
     assert len(glossary()) > 30
 
 
@@ -130,8 +124,11 @@ def test_the_index_lists_pages_the_newest_first(page: Path) -> None:
     index = page.parents[1] / "index.html"
     text = str(Text(index.read_text()))
     assert [link for link in Text(index.read_text()).links if link.endswith("study/index.html")]
-    assert text.index("No launch of MNIST-DNN can be read") < text.index("HIGGS-DNN")  # launched a year before
+    worded(text, "report.sweep_answer.page_sentence", "MNIST-DNN")
+    names = [link.split("/")[-2] for link in Text(index.read_text()).links if link.endswith("/index.html")]
+    assert names.index("drawn") < names.index("study")  # launched a year before
     assert json.loads((page.parent / "summary.json").read_text())["kind"] == "sweep"
-    index.write_text("my own page")
+    own_page = "my own page"
+    index.write_text(own_page)
     write_report(results / "drawn", page.parents[1])
-    assert index.read_text() == "my own page"
+    assert index.read_text() == own_page

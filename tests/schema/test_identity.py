@@ -13,6 +13,7 @@ from harness.schema.presets import script_workload
 from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload, write_report
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
@@ -70,7 +71,8 @@ def test_an_edited_script_is_other_code_and_the_same_sweep(package: Path) -> Non
 def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = make_workload()
     before = code_identity(workload, "Open MPI 5.0.8")
-    assert code_identity(workload, "Open MPI 5.0.9") != before
+    newer = "Open MPI 5.0.9"
+    assert code_identity(workload, newer) != before
     monkeypatch.setattr("harness.schema.code_identity.package_version", lambda name: "2.22.0")
     after = code_identity(workload, "Open MPI 5.0.8")
     assert after != before
@@ -123,8 +125,8 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     lab.run(sweep)
     lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")
-    assert "0 done, 2 to run" in lab.run(sweep)
+    worded(lab.run(sweep), "sweep.planned_launches._announce", 2, 0, 2)
     folder = lab.results / sweep.name
     assert (read_status(folder).count("done"), read_status(folder).other_code) == (2, 2)
     page = write_report(folder, tmp_path / "reports").read_text()
-    assert "of this sweep ran a different code version" in page
+    worded(page, "report.sweep_warnings._warnings_of_sweep", "code version", "MODEL")

@@ -167,7 +167,7 @@ def test_a_sweep_keeps_its_folder_when_layouts_and_repeats_are_added():
     more = sweep(layouts=(Layout(nodes=4),), repeats=9)
     assert more.name == sweep().name
     assert sweep(workload=resolve(dataset="mnist", model="dnn", seed=1)).name != sweep().name
-    assert sweep(data_id="other data").name != sweep().name
+    assert sweep(data_id="other-data").name != sweep().name
     places = {
         sweep(layouts=(Layout(nodes=1, gpus_per_rank=gpus),), scheduler=one).name.rsplit("-", 1)[0]
         for gpus in (0, 1)

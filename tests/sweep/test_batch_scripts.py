@@ -22,6 +22,7 @@ from harness.sweep.job_template import check_directives
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.refusals import refused
@@ -180,8 +181,8 @@ def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_runn
 def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_submitted() -> None:
     site, limit = Site(modules=("openmpi/5.0",)), Partition(name="standard", cores_per_node=64)
     said = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site)
-    assert said[0].startswith("MPI: openmpi ") and "not that of the site's module openmpi/5.0: MPI=system" in said[0]
-    assert said[1].startswith("nodes of 64 cores for this sweep alone, of which it uses ")
+    worded(said[0], "sweep.job_cost.remarks", "openmpi/5.0", "MPI=system")
+    worded(said[1], "sweep.job_cost.remarks", 64, FOUR.ranks_per_node, "RANKS_PER_NODE=")
     whole = Layout(nodes=1, ranks_per_node=64)
     assert len(remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))) == 1
     assert "container" in remarks((whole,), CONTAINER, limit, site)[0]
@@ -190,9 +191,10 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
     groups = [JobPlan(shape="jobs", points=(replace(make_point(), layout=ONE),))]
     cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
-    assert "judging by these, WALLTIME=0:05:00 is enough" in str(cost)
-    assert "is enough" not in str(estimate(groups, JobRequest(walltime="0:08:00"), None, {ONE: [100.0]}))
-    assert "is enough" not in str(estimate(groups, JobRequest(walltime="1:00:00"), None, {}))
+    assert cost.enough == "0:05:00" and "WALLTIME=0:05:00" in str(cost)
+    for request, durations in ((JobRequest(walltime="0:08:00"), {ONE: [100.0]}), (JobRequest(walltime="1:00:00"), {})):
+        longer = estimate(groups, request, None, durations)
+        assert longer.enough == "" and "WALLTIME" not in str(longer)
 
 
 def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_folder_words_environment_cores_output_and_exit_code_are_the_programs_ow
     assert (warm.returncode, json.loads(warm.stdout)) == (own.returncode, json.loads(own.stdout))
     assert (warm.returncode, warm.stderr.split()[-1], own.stderr) == (3, "True", "False\n")
     failed = subprocess.run([warm_python(), "-c", "1 / 0"], capture_output=True, text=True, check=False)
-    assert failed.returncode == 1 and failed.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith("ZeroDivisionError: ")
 
 
 @pytest.mark.slow

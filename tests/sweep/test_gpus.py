@@ -16,6 +16,7 @@ from harness.schema.record import read_run
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import local as local_scheduler
 from harness.sweep.schedulers.local import Scheduler
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
 ANSWER = """\
@@ -28,7 +29,11 @@ GPUS = parse_gpus(ANSWER)
 
 def test_the_drivers_answer_is_read():
     assert len(GPUS) == 3
-    assert str(GPUS[0]) == "NVIDIA A100-SXM4-40GB, 40960 MiB, driver 535.129.03, at most 1410 MHz, 400.00 W"
+    gpu = GPUS[0]
+    facts = (gpu.name, gpu.memory_mib, gpu.driver, gpu.clock_mhz, gpu.power_w)
+    assert facts == ("NVIDIA A100-SXM4-40GB", "40960", "535.129.03", "1410", "400.00")
+    worded(f"{gpu}", "comm.gpus.Gpu.__str__", *facts[1:])
+    assert str(gpu).startswith(gpu.name)
     assert parse_gpus("") == ()
 
 
@@ -42,7 +47,7 @@ GPU 2: NVIDIA A100-SXM4-40GB (UUID: GPU-cccc3333-0000)
 """
     found = with_instances(GPUS, listing)
     assert [gpu.uuid[:5] for gpu in found] == ["GPU-a", "MIG-d", "MIG-e", "GPU-c"]
-    assert str(found[2]).startswith("NVIDIA A100-SXM4-40GB MIG 1g.5gb+me, 5120 MiB, driver")
+    assert (found[2].name, found[2].memory_mib) == (f"{GPUS[1].name} MIG 1g.5gb+me", "5120")
     assert select_visible(found, "MIG-eeee5555-0000,MIG-dddd4444-0000") == (found[2], found[1])
     assert with_instances(GPUS, "") == GPUS
 
@@ -150,14 +155,14 @@ def test_a_sweep_on_this_machine_takes_as_many_gpus_as_the_driver_shows(driver, 
     layouts, _ = combine(Axes(gpus=parse_counts("GPUS", counts)), local.limit())
     assert [(each.nodes, each.ranks, each.gpus_per_rank) for each in layouts] == [(1, count, 1) for count in ranks]
     many = Layout(nodes=1, ranks_per_node=4, gpus_per_rank=1)
-    assert local.refusal(many) == "needs a GPU for every rank (4), this machine has 3"
+    worded(local.refusal(many), "sweep.schedulers.local.Scheduler.refusal", 4, 3)
     assert local.refusal(Layout(nodes=1)) is None
 
 
 def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
     monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
     local = Scheduler(oversubscribe=True)
-    assert local.refusal(Layout(nodes=1, gpus_per_rank=1)) == "needs a GPU for every rank (1), this machine has 0"
+    worded(local.refusal(Layout(nodes=1, gpus_per_rank=1)), "sweep.schedulers.local.Scheduler.refusal", "GPU", 1, 0)
     with refused("sweep.plan.combine", "GPUS=", "RANKS_PER_NODE=:"):
         combine(Axes(gpus=(1, 2)), local.limit())
 

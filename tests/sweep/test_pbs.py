@@ -27,9 +27,11 @@ from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
+from tests.labs.code_sentences import worded
 from tests.labs.doubles import install
 from tests.labs.factories import START
-from tests.labs.refusals import refused
+from tests.labs.fake_mpirun import FAILURE
+from tests.labs.refusals import refused, refusing
 from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parents[1] / "data/pbs"
@@ -96,7 +98,9 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
     assert (limit.nodes, limit.cores_per_node, limit.gpus_per_node, ill) == (2, 4, 2, {})
     down = json.loads(recorded("pbsnodes.json"))
     down["nodes"]["n2"]["state"] = "state-unknown,down"
-    assert read_pbs_nodes(json.dumps(down))[1] == {"n2": "node n2 is state-unknown,down"}
+    (ill,) = read_pbs_nodes(json.dumps(down))[1].items()
+    assert ill[0] == "n2"
+    worded(ill[1], "sweep.pbs_answers.read_pbs_nodes", "n2", "state-unknown,down")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,9 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
         assert len(jobs) == (1 if shape == "nested" else 4)
         assert {usage.nodes for usage in jobs.values() if usage} == ({3} if shape == "nested" else {1, 3})
     else:
-        assert {(one.usage, one.missing) for one in accounts} == {(None, "qstat: the server keeps no job history")}
+        assert {one.usage for one in accounts} == {None}
+        for account in accounts:
+            worded(account.missing, "sweep.schedulers.pbs.Scheduler.account")
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []
@@ -212,7 +218,8 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     (entry,) = read_status(folder).entries
-    assert entry.detail.startswith("exit code 0 without a valid record, PBS calls it finished, but it wrote no whole")
+    worded(entry.detail, "sweep.outcome._keep_failure", 0)
+    worded(entry.detail, "sweep.pbs_answers._meaning", "finished", "no whole record")
 
 
 def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
@@ -239,7 +246,8 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     assert cancel_launches(folder) == (3, False)
     status = read_status(folder)
     assert (status.count("failed"), status.to_launch) == (3, 3)
-    assert status.entries[0].detail.startswith("it had not started; it ended without having run")
+    worded(status.entries[0].detail, "sweep.outcome._keep_failure", "not started")
+    worded(status.entries[0].detail, "sweep.pbs_answers._meaning", "without having run")
 
 
 def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(
@@ -359,7 +367,7 @@ def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_r
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
-    assert read_status(folder).entries[0].detail == "rank 1: loss is not finite: lower the learning rate"
+    assert read_status(folder).entries[0].detail == FAILURE
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -375,7 +383,7 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
         run(lab, Layout(nodes=1), walltime="0:00:01")
     (folder,) = lab.results.iterdir()
     detail = read_status(folder).entries[0].detail
-    assert detail == "its time limit of 1 s ended it after 2 s; ask for a longer WALLTIME"
+    worded(detail, "sweep.outcome._keep_failure", 1, 2, "WALLTIME")
 
 
 def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:
@@ -385,7 +393,7 @@ def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, s
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
     detail = read_status(folder).entries[0].detail
-    assert detail.startswith("it failed on n1: node n1 is state-unknown,down; its output says: rank 1: loss is not")
+    worded(detail, "sweep.pbs_answers._meaning", "n1", "n1", "state-unknown,down", FAILURE)
 
 
 def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
@@ -488,7 +496,8 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
 
 @pytest.mark.parametrize("words", [["check", "--decide"], ["compare", "a.py", "b.py"]])
 def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
-    assert "in turns on this machine, and here SCHEDULER=pbs has the nodes" in str(command(*words).exception)
+    error = command(*words).exception
+    assert error and refusing(error) == "cli.launch_options.refuse_elsewhere" and "SCHEDULER=pbs" in str(error)
 
 
 def command(*words: str) -> Result:

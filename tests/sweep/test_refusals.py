@@ -18,6 +18,7 @@ from harness.sweep.submission_errors import (
     SubmissionUnknown,
     submission_error,
 )
+from tests.labs.code_sentences import worded
 from tests.labs.queues import Queue, sweep
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
@@ -151,7 +152,8 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     assert (status.count("queued"), status.count("failed")) == (2, 2)
     assert all(f"({reason})" in entry.detail for entry in status.entries if entry.state == "failed")
     printed = capsys.readouterr().out
-    assert printed.count("not submitted, 2 of the launches, 2 ranks") == 1
+    worded(printed, "sweep.job_loop.Launches._refuse", 2, "2 ranks", reason)
+    assert printed.count("2 ranks:") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.site import find_site
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 from tests.labs.sweep_lab import Lab
 
@@ -81,7 +82,8 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     (added / "centre.toml").write_text('scheduler = "atonce"\n[request]\naccount = "physics"\n')
     site = find_site(str(added / "centre.toml"))
     name, why = schedulers.choose_scheduler("auto", site)
-    assert (name, why) == ("atonce", "scheduler: atonce, by site centre")
+    assert name == "atonce"
+    worded(why, "sweep.schedulers.choose_scheduler", "atonce", "centre")
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
     plan = write_scripts(lab.sweep(), data_dir=None, results=lab.results, submission=submission)

@@ -1,12 +1,11 @@
 """Slurm: recorded answers of a real Slurm 22.05."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 
 from harness.base.processes import Reply
-from harness.report.sweep_facts import account_facts
-from harness.schema.job_usage import Account, JobUsage
+from harness.schema.job_usage import JobUsage
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest, Site, known_sites, read_site
@@ -18,8 +17,10 @@ from harness.sweep.slurm_answers import (
     read_slurm_nodes,
     read_slurm_usage,
 )
+from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
+DISABLED = "Slurm accounting storage is disabled"
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\
 2|CANCELLED|ReqNodeNotAvail, UnavailableNodes:n4||0|h-0
@@ -60,8 +61,8 @@ def test_one_squeue_tells_every_job_for_what_it_is() -> None:
         "5": ("ended", 2, False),
     }
     explain = slurm.Scheduler.explain
-    assert explain(states["4"]) == "Slurm ended it at its time limit (TIMEOUT) on n[1-2]: TimeLimit"
-    assert explain(states["5"]) == "it failed (FAILED) on n3"
+    worded(explain(states["4"]), "sweep.schedulers.slurm._MEANING", "time limit (TIMEOUT)", "n[1-2]", "TimeLimit")
+    worded(explain(states["5"]), "sweep.schedulers.slurm._MEANING", "failed (FAILED)", "n3")
 
 
 def test_tasks_cancelled_before_they_started_are_found_under_their_arrays_number(scheduler: slurm.Scheduler) -> None:
@@ -125,26 +126,8 @@ def test_a_cluster_without_accounting_says_so(scheduler: slurm.Scheduler, monkey
     monkeypatch.setattr(scheduler.commands, "ask", ask, raising=False)
     assert scheduler.account(["1", "2"]) == {"1": JobUsage(elapsed_s=36, nodes=1, cpu_s=1, memory_of="a process")}
     assert asked[0][-2:] == ("-j", "1,2")
-    answers.append(Reply(code=1, out="", err="Slurm accounting storage is disabled\n"))
-    assert scheduler.account(["1"]) == "sacct: Slurm accounting storage is disabled"
-
-
-def test_accounting_in_words() -> None:
-    one = JobUsage(elapsed_s=1800, nodes=4, cpu_s=3600, memory_bytes=2**30, memory_of="a process", energy_j=3.6e6)
-    accounts = [
-        Account(job="1", scheduler="slurm", launch="a", usage=one),
-        Account(job="1", scheduler="slurm", launch="b", usage=one),  # of the same job
-        Account(job="2", scheduler="slurm", launch="c", usage=replace(one, energy_j=None)),
-        Account(job="3", scheduler="slurm", launch="d"),
-    ]
-    (fact,) = account_facts(accounts)
-    assert fact.value.replace("\u00a0", " ") == (
-        "4.0 node-hours of 2 jobs, processor time 2 h 00 min, memory at most 1.0 GiB in a process, "
-        "energy 1.0 kWh (of 1 of them); none of 1 job: nothing is known yet"
-    )
-    none = Account(job="1", scheduler="slurm", launch="a", missing="sacct: Slurm accounting storage is disabled")
-    assert account_facts([none])[0].value.endswith("job: sacct: Slurm accounting storage is disabled")
-    assert account_facts([]) == ()
+    answers.append(Reply(code=1, out="", err=f"{DISABLED}\n"))
+    assert scheduler.account(["1"]) == f"sacct: {DISABLED}"
 
 
 def test_partitions_of_several_kinds_of_nodes_are_one() -> None:
@@ -161,7 +144,9 @@ def test_partitions_of_several_kinds_of_nodes_are_one() -> None:
 
 def test_node_lists_and_what_is_wrong_with_nodes() -> None:
     assert list(expand("n[1-2,07],m3")) == ["n1", "n2", "n07", "m3"]
-    assert read_slurm_nodes("n1|idle|none\nn4|drained|fan is loud\n") == {"n4": "node n4 is drained: fan is loud"}
+    reason = "fan is loud"
+    (ill,) = read_slurm_nodes(f"n1|idle|none\nn4|drained|{reason}\n").items()
+    assert ill[0] == "n4" and all(fact in ill[1] for fact in ("n4", "drained", reason))
     assert read_slurm_nodes("") == {}
 
 

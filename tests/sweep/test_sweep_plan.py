@@ -12,6 +12,7 @@ from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
 from harness.sweep.plan import Axes, combine, format_seconds, launch_order, split_runnable, time_left
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
@@ -62,10 +63,11 @@ def test_the_order_is_shuffled_and_differs_between_blocks_and_studies() -> None:
 @given(NODES, st.integers(1, 64))
 def test_layouts_run_or_are_skipped_with_the_reason(nodes: list[int], cores: int) -> None:
     layouts, _ = combine(Axes(nodes=nodes, ranks_per_node=(2,), threads=(2,)), None)
-    runnable, skipped = split_runnable(layouts, lambda layout: "too big" if layout.cores > cores else None)
+    reason = "too big"
+    runnable, skipped = split_runnable(layouts, lambda layout: reason if layout.cores > cores else None)
     assert {*runnable, *(entry.layout for entry in skipped)} == set(layouts)
     assert all(layout.cores <= cores for layout in runnable)
-    assert all(entry.layout.cores > cores and entry.reason == "too big" for entry in skipped)
+    assert all(entry.layout.cores > cores and entry.reason == reason for entry in skipped)
 
 
 def test_skipped_layouts_are_not_launched() -> None:
@@ -124,7 +126,7 @@ def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_e
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
     found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
     assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
-    assert "2 layouts at a time" in notes[0]
+    worded(notes[0], "sweep.job_plan.plan_turn_blocks", "turns: 2 ", "GB")
 
 
 def test_what_cannot_wait_for_a_turn_is_launched_alone():

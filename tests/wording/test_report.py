@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.scaling import scale
+from harness.report import sweep_sentences
 from tests.labs.factories import (
+    launch_frame,
     make_data,
     make_launch,
     make_point,
     make_provenance,
+    make_run,
+    make_workload,
     write_failure,
     write_report,
     write_run,
@@ -137,3 +142,14 @@ def test_a_layout_launched_a_week_later_has_no_interval_and_says_why(tmp_path: P
     page = str(Text(write_report(tmp_path / "study", tmp_path / "reports").read_text(encoding="utf-8")))
     assert "6 launches each: measured more than an hour apart, so no interval: " in page
     assert "no interval: launched in another session than the base" in page and "0 launches short" not in page
+
+
+def test_weak_headline_speaks_of_rates() -> None:
+    runs = [
+        make_run(make_point(ranks, scaling="weak", samples=1000 * ranks), rows=1000 * ranks, seconds=[[t] * ranks])
+        for ranks, t in ((1, 1.0), (4, 1.25))
+    ]
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
+    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from harness.regression.measurement import state_names
 from harness.report.compare_answer import side_names
+from harness.report.run_words import layout_words
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.setting_words import distinguishing_names, study_name
@@ -33,3 +34,10 @@ def test_states_that_differ_in_versions_only_have_names_of_their_own() -> None:
     first, second = state_names([one, other])
     assert first != second and "tensorflow 2.20.0" in second
     assert state_names([one]) == (one.state,)
+
+
+def test_a_layout_on_one_machine_has_no_nodes() -> None:
+    assert layout_words(Layout(nodes=2), True).replace("\u00a0", " ") == "2 ranks, 1 thread each"
+    assert layout_words(Layout(nodes=2, ranks_per_node=4), False).replace("\u00a0", " ") == (
+        "2 nodes × 4 ranks, 1 thread each"
+    )

@@ -1,5 +1,6 @@
 """What a sweep says at the terminal while it runs."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -91,3 +92,9 @@ def test_a_model_that_cannot_be_used_is_named_before_anything_is_launched(
         lab.run(build_sweep(replace(lab.workload, model=model), layouts=(Layout(nodes=1),)))
     assert str(refused.value).startswith(sentence)
     assert lab.launched() == []
+
+
+def test_progress_names_the_launch_how_fast_it_was_and_what_is_left(lab: Lab) -> None:
+    said = lab.run(lab.sweep())
+    assert re.search(r"\] 1 rank, launch 2 of 2: 1 s an epoch; took \d+ s", said)
+    assert re.search(r"\] 2 ranks, launch 2 of 2: 1 s an epoch, 1\.00x; took \d+ s", said)

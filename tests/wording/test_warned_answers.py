@@ -1,17 +1,31 @@
 """What warnings say, on the page and beside an answer."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from harness.analysis.read_results import load_sweep
+from harness.analysis.scaling import scale
+from harness.analysis.units import significant
+from harness.cli.command_report import report_command
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
 from harness.regression.measurement import measured_in
+from harness.report import sweep_sentences
 from harness.report.answer import plain
 from harness.report.check_answer import check_answer
 from harness.report.compare_answer import comparison_answer
 from harness.report.explain_answer import explain_answer
 from harness.report.history_answer import history_answer
+from harness.report.run_words import cost
+from harness.report.sweep_facts import run_facts
 from harness.report.sweep_warnings import doubts, sweep_warnings
+from harness.schema.launch_failure import Failure
+from harness.schema.record import RunRecord
 from harness.schema.record_notes import Note, NoteCode
+from harness.sweep.finished_launches import set_aside
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
     launch_frame,
@@ -19,6 +33,7 @@ from tests.labs.factories import (
     make_launch,
     make_point,
     make_run,
+    make_workload,
     write_report,
     write_run,
     write_study,
@@ -29,6 +44,18 @@ BUSY = "other processes kept 1.2 cores of node1 busy"
 
 
 MET = Note(code=NoteCode.OTHER_WORK, values={"reason": BUSY})
+
+
+def headline(runs: list[RunRecord], **changes: object) -> str:
+    """The sentence of a sweep of these `runs`."""
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    return plain(sweep_sentences.headline(scaling, make_workload(**changes)))
+
+
+def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:
+    """Six launches a rank count of so many seconds."""
+    return [make_launch(n, k, s * (1 + k / 100), **changes) for n, s in seconds.items() for k in range(6)]
 
 
 def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: Path) -> None:
@@ -79,3 +106,84 @@ def test_launches_in_turns_beside_other_work_are_said_first() -> None:
     runs = [make_launch(1, k, 1.0, notes=(MET,) if k else ()) for k in range(3)]
     said = plain(" ".join(doubts(runs, launch_frame(runs))))
     assert "2 of 3 launches trained in turns beside other work" in said
+
+
+def test_a_sentence_counts_the_launches_that_are_invalid() -> None:
+    runs = [*launches({1: 1.0, 2: 0.6}), make_launch(2, 6, 0.6, invalid=(BUSY,))]
+    assert "(1 of 13 launches invalid and left out)" in headline(runs)
+    assert "invalid" not in headline(launches({1: 1.0, 2: 0.6}))
+
+
+def test_without_synchronisation_nothing_trains() -> None:
+    runs = [
+        make_run(make_point(n, k, sync="none"), seconds=[[t] * n]) for n, t in ((1, 1.0), (2, 0.52)) for k in (0, 1)
+    ]
+    said = headline(runs, sync="none")
+    assert said.startswith("2 ranks without synchronisation compute MNIST-DNN 1.92 times")
+    assert said.endswith("an upper limit, no training.")
+
+
+def test_more_speedup_than_caches_explain_is_no_headline() -> None:
+    assert headline(launches({1: 1.0, 2: 0.26})).startswith("No speedup to rely on")
+    assert headline(launches({1: 1.0, 2: 0.48})).startswith("2 ranks train")
+
+
+def test_an_interval_that_says_little_is_no_headline() -> None:
+    unsteady = [make_launch(2, k, 0.5 * 2 ** (k % 2)) for k in range(6)]
+    said = headline([*(make_launch(1, k, 1.0) for k in range(6)), *unsteady])
+    assert said.startswith("No speedup to rely on, its repetitions differ too much: 2 ranks train")
+
+
+@pytest.mark.slow
+def test_a_quiet_sentence_and_the_page_carry_the_same_warnings(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "busy"
+    write_study(folder)
+    for run in [*launches({1: 1.0, 2: 0.26}), make_launch(2, 6, 0.6, invalid=(BUSY,))]:
+        write_run(folder, run)
+    where = ["--results", str(folder.parent), "--reports", str(tmp_path / "reports")]
+    told = CliRunner().invoke(report_command, [*where, "--quiet"], catch_exceptions=False)
+    said = " ".join(told.output.split())
+    page = plain((tmp_path / "reports" / "busy" / "index.html").read_text())
+    for text in (
+        f"1 of 13 launches are invalid and left out, mostly: {BUSY}.",
+        "Efficiency far above 100 % on 2 ranks",
+    ):
+        assert text in said and text in page
+    assert "Warning: Efficiency far above 100 % on 2 ranks" in plain((tmp_path / "reports/index.html").read_text())
+
+
+def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
+    for name, seconds in (("first", (1, 1, 1, 1.3, 1.3, 1.3, 1.3)), ("other", (1, 1, 1, 1, 1.3, 1.3, 1.3))):
+        write_study(tmp_path / name, ranks=(1,))
+        for repeat, one in enumerate(seconds):
+            write_run(tmp_path / name, make_launch(1, repeat, float(one)))
+    write_run(tmp_path / "other", make_launch(1, 7, 1.0, invalid=(BUSY,)))
+    first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
+    rows = [compare_measurements(first, other, practical=0.03)]
+    answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
+    assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
+
+
+def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    point = make_point(1)
+    write_run(tmp_path, make_run(point, invalid=(BUSY,)))
+    set_aside(tmp_path, point)
+    write_run(tmp_path, make_run(point))
+    loaded = load_sweep(tmp_path)
+    assert len(loaded.runs) == 1
+    (value,) = (fact.value for fact in run_facts(loaded.valid, loaded.launched) if fact.name == "Cost")
+    assert plain(value).endswith("in 2 launches, 1 of them replaced")
+
+
+def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
+    one, two = make_run(make_point(1)), make_run(make_point(2), invalid=(BUSY,))
+    each = [30 + run.ranks[0].import_s for run in (one, two)]
+    assert plain(cost([one, two])) == f"{significant((each[0] + 2 * each[1]) / 3600, 2)} core-hours in 2 launches"
+    again = replace(two, started=two.ended, ended=two.ended + (two.ended - two.started))
+    assert plain(cost([one, two, again])).endswith("in 3 launches, 1 of them replaced")
+    block = [replace(run, block="block-1") for run in (one, two)]
+    assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"
+    failed = Failure(point=two.point, ended=two.ended, exit_code=137, reason="killed", tail="", seconds=3600)
+    assert plain(cost(block, [failed])).endswith(" core-hours in 2 launches, and 1 cut short")
+    assert float(plain(cost(block, [failed])).split()[0]) == float(significant(2 + 2 * max(each) / 3600, 2))

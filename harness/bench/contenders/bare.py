@@ -4,9 +4,9 @@
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
 [rows], and network.json, a Keras model with logits as output. Every rank trains on an equal part of the rows by plain
-gradient descent, BATCH at a time and in the order in which they are, in one compiled loop on one thread, again and
-again; the ranks do not communicate. With ``allreduce`` as many bytes as the gradients have are summed by MPI_Allreduce,
-in place, once for every step, after the steps of each turn: the bound for synchronous training.
+gradient descent, BATCH rows at a time and in their order. It repeats one compiled loop on one thread. The ranks do not
+communicate. With ``allreduce`` as many bytes as the gradients have are summed by MPI_Allreduce, in place, once for
+every step, after the steps of each turn: the bound for synchronous training.
 
 Rank 0 notes the mean loss of the first epoch (first_epoch.py). What lies beside this script as turns.py (harness/base)
 lets it train in turns; without a block it trains without end.

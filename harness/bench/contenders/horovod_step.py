@@ -4,9 +4,9 @@
     mpirun -n 2 --bind-to core python horovod_step.py FOLDER BATCH SEED RATE
 
 FOLDER has rows.npy, float32 [rows, features] or [rows, height, width, channels], standardised, labels.npy, int32
-[rows], and layers.json, a description of the network's layers. Every rank trains on an equal part of the rows, BATCH at
-a time and in the order in which they are, in one compiled loop on one thread, again and again; Horovod's tape averages
-all gradients of a step in one group, and plain gradient descent follows.
+[rows], and layers.json, a description of the network's layers. Every rank trains on an equal part of the rows, BATCH
+rows at a time and in their order. It repeats one compiled loop on one thread. Horovod's tape averages all gradients of
+a step in one group, and plain gradient descent follows.
 
 Rank 0 notes the versions, and the mean loss of the first epoch (first_epoch.py), after which all ranks must have the
 same weights. What lies beside this script as turns.py (harness/base) lets it train in turns; without a block, or where
