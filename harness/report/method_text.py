@@ -13,7 +13,7 @@ from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import dataset_info, dataset_names
 from harness.report.answer import distinct
 from harness.report.html_pages import render_page
-from harness.report.run_words import commit_words, data_words, days, machine_words, settings_words
+from harness.report.run_words import commit_words, data_words, days, gpu_kinds, machines_words, settings_words
 from harness.report.sweep_sentences import as_it_ran_only, in_turns
 from harness.schema.record import RunRecord
 
@@ -98,13 +98,19 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
         f"{reductions or 'one rank, no allreduce'}), "
         f"with {threads} TensorFlow thread(s) on as many cores of its own for each rank.",
-        f"Hardware: {distinct((machine_words(valid.provenance.machine) for valid in runs), '; ')}; "
-        f"{origin.machine.os}. Measured {days(valid.started for valid in runs)}.",
+        f"Hardware: {_hardware(runs)}; {origin.machine.os}. Measured {days(valid.started for valid in runs)}.",
         *_methods_of_times(scaling),
         exclusion,
         f"Software: mpi-tf-harness {origin.harness}, commit {commits}; Python {origin.python}, NumPy {origin.numpy}.",
     ]
     return " ".join(parts).replace("\u00a0", " ")
+
+
+def _hardware(runs: Sequence[RunRecord]) -> str:
+    """Return the machines of `runs`, and which GPUs they had."""
+    machines = [run.provenance.machine for run in runs]
+    kinds = gpu_kinds(machines)
+    return f"{machines_words(machines)} ({kinds})" if kinds else machines_words(machines)
 
 
 def _methods_of_times(scaling: Scaling) -> tuple[str, str]:

@@ -39,6 +39,15 @@ def machines_words(machines: Iterable[Machine]) -> str:
     return "; ".join(lines)
 
 
+def gpu_kinds(machines: Iterable[Machine]) -> str:
+    """Return which GPUs the ranks of each launch's first host had, and how many of each kind; empty without one."""
+    counts: dict[str, list[int]] = {}
+    for machine in machines:
+        for gpu, count in Counter(machine.gpus).items():
+            counts.setdefault(gpu, []).append(count)
+    return "; ".join(f"{units.span(min(of_kind), max(of_kind))} x {gpu}" for gpu, of_kind in counts.items())
+
+
 def gpu_link_words(run: RunRecord) -> str:
     """Return what joins the GPUs of every two ranks, and how many pairs each joins; empty without two of them."""
     gpus_of_host = Counter(rank.host for rank in run.ranks if rank.device)

@@ -8,7 +8,6 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import units
-from harness.base.provenance import Machine
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
 from harness.report.run_words import (
@@ -17,6 +16,7 @@ from harness.report.run_words import (
     data_words,
     days,
     fewest_and_most,
+    gpu_kinds,
     gpu_link_words,
     machines_words,
 )
@@ -211,7 +211,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Processor", distinct(f"{m.cpu}, {units.plural(m.cores, 'core')}" for m in machines)),
             ("Core to core", _core_ns(runs)),
             ("Memory", distinct(units.memory(m.memory_bytes) for m in machines)),
-            ("GPUs", _gpus(machines)),
+            ("GPUs", gpu_kinds(machines) or "none"),
             ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
             ("GPU to GPU", distinct(filter(None, map(gpu_link_words, runs)), "; ")),
             ("System", distinct(m.os for m in machines)),
@@ -224,16 +224,6 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
         ]
     )
-
-
-def _gpus(machines: Sequence[Machine]) -> str:
-    """Return which GPUs the launches' ranks of the first host had, and how many of each."""
-    counts: dict[str, list[int]] = {}
-    for machine in machines:
-        for gpu, count in Counter(machine.gpus).items():
-            counts.setdefault(gpu, []).append(count)
-    kinds = [f"{units.span(min(of_launches), max(of_launches))} x {gpu}" for gpu, of_launches in counts.items()]
-    return "; ".join(kinds) or "none"
 
 
 def _core_ns(runs: Sequence[RunRecord]) -> str:

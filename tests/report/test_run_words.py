@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.report.run_words import gpu_link_words, machine_words, machines_words
+from harness.report.run_words import gpu_kinds, gpu_link_words, machine_words, machines_words
 from harness.schema.gpu_link import GpuLink, JoinedBy
 from harness.schema.record import RunRecord
 from tests.labs.factories import make_point, make_run
@@ -37,5 +37,7 @@ def test_a_machine_stands_once_whatever_number_of_gpus_a_launch_had() -> None:
     words = machines_words(with_gpus)
     assert words.startswith(machine_words(machine))
     assert words.endswith(", 1 to 4 GPUs")
+    assert gpu_kinds(with_gpus) == f"1 to 4 x {h100}"
+    assert gpu_kinds([machine]) == ""
     assert machines_words([machine, machine]) == machine_words(machine)
     assert machines_words(with_gpus[:1]).endswith(", 1 GPU")
