@@ -179,8 +179,10 @@ class Study:
         return found
 
 
-def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, shape: tuple[str, ...]) -> Study:
-    """Make a launcher, a data file, a PBS server, and the study that uses them."""
+def build(
+    folder: Path, scheduler: str, chance: random.Random, *, real: bool, shape: tuple[str, ...], repeats: int
+) -> Study:
+    """Make a launcher, a data file, a PBS server, and the study that uses them: `repeats` launches on 1 and 2 ranks."""
     tools, double, python = folder / "bin", folder / "double", Path(sys.executable)
     for path in (tools, double, folder / "pbs", folder / "locks", folder / "cache"):
         path.mkdir()
@@ -200,7 +202,6 @@ def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, sh
         (folder / "lib").symlink_to(python.parent.parent / "lib")
         (folder / "cache/native").symlink_to(cache_folder() / "native")
     np.savez(folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.arange(20) % 2)
-    repeats = 2 if real else 4
     words = ["sweep", "--data", str(folder / "own.npz"), "--nodes", "1,2", "--repeats", str(repeats), "--epochs", "1"]
     words += ["--scheduler", scheduler, *shape, *(["--launcher", "mpirun"] if scheduler == "slurm" else [])]
     words += ["--oversubscribe"] if scheduler == "local" else []  # this machine may be busy: times are not asked for
@@ -315,7 +316,7 @@ def main() -> int:
 
 
 def run(
-    kills: int, scheduler: str, seed: int, *, real: bool = False, seconds: float = float("inf")
+    kills: int, scheduler: str, seed: int, *, real: bool = False, seconds: float = float("inf"), repeats: int = 4
 ) -> tuple[Counter[str], list[str], int]:
     """Return the moments of so many kills, the faults, and the number of studies that came to their end."""
     moments: Counter[str] = Counter()
@@ -327,7 +328,8 @@ def run(
             shapes = SHAPES.get(scheduler, ((),))
             with tempfile.TemporaryDirectory(prefix="harness-crash-") as name:
                 chance = random.Random(f"{seed}/{studies}")
-                study = build(Path(name), scheduler, chance, real=real, shape=shapes[studies % len(shapes)])
+                shape = shapes[studies % len(shapes)]
+                study = build(Path(name), scheduler, chance, real=real, shape=shape, repeats=2 if real else repeats)
                 most = kills - moments.total()
                 while study.moments.total() < most and time.monotonic() < deadline and (moment := study.kill()):
                     print(f"study {studies + 1}, kill {study.moments.total()}: {moment}", flush=True)

@@ -24,7 +24,7 @@ SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, coarse_pictures: None) -> Path:
     """Return a folder with records, a bundle of them, and the bundle's files in `open`."""
     folder = tmp_path_factory.mktemp("place")
     shutil.copytree(SWEEP, folder / "results" / SWEEP.name)

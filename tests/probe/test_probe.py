@@ -237,7 +237,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
         assert expected in text, expected
     for name in ("probe-time", "probe-bandwidth", "probe-settings"):
         assert text.count(f'id="{name}"') == 1
-        assert (page.parent / f"{name}.png").stat().st_size > 10_000
+        assert (page.parent / f"{name}.svg").stat().st_size > 10_000
     assert len(pd.read_csv(page.parent / "probe-settings.csv")) == 2 * 2 * len(SIZES)
 
 
