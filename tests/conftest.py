@@ -87,17 +87,31 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def coarse_figures() -> Iterator[pytest.MonkeyPatch]:
-    """Write figures' files coarsely and without fonts inside: as users have them they take half of a page's time."""
+def no_pictures() -> Iterator[pytest.MonkeyPatch]:
+    """Write figures' PDF and PNG files without a picture in them, which takes half of a page's time.
+
+    Drawings inside of pages and SVG files are as users have them.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        coarsen(patch)
+        leave_out_pictures(patch)
         yield patch
 
 
-def coarsen(patch: pytest.MonkeyPatch) -> None:
-    """Let files of figures take little time until `patch` is undone."""
-    patch.setattr(svg, "DPI", 50)
-    patch.setitem(svg._STYLE, "pdf.fonttype", 3)
+def leave_out_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Let figures' PDF and PNG files have no picture until `patch` is undone."""
+    saved = svg._saved
+    patch.setattr(svg, "_saved", lambda figure, kind, *text: saved(figure, kind, *text) if kind == "svg" else b"none")
+
+
+@pytest.fixture(scope="module")
+def coarse_pictures(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
+    """Write figures' files whole, but coarsely and without fonts inside."""
+    no_pictures.undo()
+    no_pictures.setattr(svg, "DPI", 50)
+    no_pictures.setitem(svg._STYLE, "pdf.fonttype", 3)
+    yield
+    no_pictures.undo()
+    leave_out_pictures(no_pictures)
 
 
 @pytest.fixture

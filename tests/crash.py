@@ -108,7 +108,7 @@ class Study:
 
     def _moment(self) -> str:
         """Return where the command was, by what it has left on disk."""
-        left = unsettled_launches.read_running(self.sweep) if self.sweep else ()
+        left = unsettled_launches.read_running(SweepFolder(self.sweep)) if self.sweep else ()
         if not left:
             return "nothing submitted"
         if any(not running.job for running in left):
@@ -133,9 +133,9 @@ class Study:
         """Take note of records that are not whole, and of a status that does not answer."""
         if self.sweep is None:
             return
-        for point in sweep_request.read_study(self.sweep).sweep.points():
+        for point in sweep_request.read_study(SweepFolder(self.sweep)).sweep.points():
             if (self.sweep / point.folder).exists():
-                record = finished_launches.check_record(self.sweep, point)
+                record = finished_launches.check_record(SweepFolder(self.sweep), point)
                 if isinstance(record, RunRecord):
                     pq.read_table(self.sweep / point.folder / STEPS_FILE)
                 else:
@@ -162,7 +162,9 @@ class Study:
         self.found += [f"laid aside: {path}" for path in self.sweep.glob("replaced/*")]
         locks = (SweepFolder(self.sweep).lock.name, SweepFolder(self.sweep).submitting.name)
         self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name not in locks]
-        self.found += [f"still noted: {running.name}" for running in unsettled_launches.read_running(self.sweep)]
+        self.found += [
+            f"still noted: {running.name}" for running in unsettled_launches.read_running(SweepFolder(self.sweep))
+        ]
         self.found += [line for line in (self.folder / "launched.txt").read_text().splitlines() if ";" in line]
         if "Traceback" in (self.folder / "said.txt").read_text():
             self.found.append((self.folder / "said.txt").read_text()[-2000:])
@@ -177,8 +179,10 @@ class Study:
         return found
 
 
-def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, shape: tuple[str, ...]) -> Study:
-    """Make a launcher, a data file, a PBS server, and the study that uses them."""
+def build(
+    folder: Path, scheduler: str, chance: random.Random, *, real: bool, shape: tuple[str, ...], repeats: int
+) -> Study:
+    """Make a launcher, a data file, a PBS server, and the study that uses them: `repeats` launches on 1 and 2 ranks."""
     tools, double, python = folder / "bin", folder / "double", Path(sys.executable)
     for path in (tools, double, folder / "pbs", folder / "locks", folder / "cache"):
         path.mkdir()
@@ -198,7 +202,6 @@ def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, sh
         (folder / "lib").symlink_to(python.parent.parent / "lib")
         (folder / "cache/native").symlink_to(cache_folder() / "native")
     np.savez(folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.arange(20) % 2)
-    repeats = 2 if real else 4
     words = ["sweep", "--data", str(folder / "own.npz"), "--nodes", "1,2", "--repeats", str(repeats), "--epochs", "1"]
     words += ["--scheduler", scheduler, *shape, *(["--launcher", "mpirun"] if scheduler == "slurm" else [])]
     words += ["--oversubscribe"] if scheduler == "local" else []  # this machine may be busy: times are not asked for
@@ -313,7 +316,7 @@ def main() -> int:
 
 
 def run(
-    kills: int, scheduler: str, seed: int, *, real: bool = False, seconds: float = float("inf")
+    kills: int, scheduler: str, seed: int, *, real: bool = False, seconds: float = float("inf"), repeats: int = 4
 ) -> tuple[Counter[str], list[str], int]:
     """Return the moments of so many kills, the faults, and the number of studies that came to their end."""
     moments: Counter[str] = Counter()
@@ -325,7 +328,8 @@ def run(
             shapes = SHAPES.get(scheduler, ((),))
             with tempfile.TemporaryDirectory(prefix="harness-crash-") as name:
                 chance = random.Random(f"{seed}/{studies}")
-                study = build(Path(name), scheduler, chance, real=real, shape=shapes[studies % len(shapes)])
+                shape = shapes[studies % len(shapes)]
+                study = build(Path(name), scheduler, chance, real=real, shape=shape, repeats=2 if real else repeats)
                 most = kills - moments.total()
                 while study.moments.total() < most and time.monotonic() < deadline and (moment := study.kill()):
                     print(f"study {studies + 1}, kill {study.moments.total()}: {moment}", flush=True)

@@ -27,17 +27,21 @@ END_S = 12.0  # that the page, the launcher and the ranks of the other host take
 
 @dataclass(kw_only=True)
 class Links:
-    """Launches of `ranks` ranks on each host of `lab`; their records lie in `folder`. `sha256` is the undisturbed's."""
+    """Launches of `ranks` ranks on each host of `lab`; their records lie in `folder`. `sha256` is the undisturbed's.
+
+    `python` starts those that are not cut.
+    """
 
     lab: Lab
     folder: Path
     ranks: int = 1
     patience: float = 8.0
+    python: str = sys.executable
     sha256: str = ""
     noticed_s: list[float] = field(default_factory=list)  # by the first rank, from the cut on
     ended_s: list[float] = field(default_factory=list)
 
-    def start(self, record: Path, kind: str) -> "subprocess.Popen[bytes]":
+    def start(self, record: Path, kind: str, python: str = sys.executable) -> "subprocess.Popen[bytes]":
         """Start a launch, which says what it says beside its record."""
         launcher, *words = self.lab.launcher(self.ranks)
         words = [*(("--with-ft", "ulfm") if kind == "shrink" else ()), *words]
@@ -46,7 +50,7 @@ class Links:
             *self.lab.enter("n1"),
             launcher,
             *words,
-            sys.executable,
+            python,
             "-m",
             "harness",
             "train",
@@ -74,7 +78,8 @@ class Links:
     def whole(self) -> None:
         """Train undisturbed."""
         record = self.folder / "whole"
-        assert self.start(record, "abort").wait(LIMIT_S) == 0, said(record).read_text(errors="replace")[-2000:]
+        code = self.start(record, "abort", self.python).wait(LIMIT_S)
+        assert code == 0, said(record).read_text(errors="replace")[-2000:]
         self.sha256 = read_run(record).weights.sha256
 
     def cut(self, number: int, kind: str, chance: random.Random) -> list[str]:
@@ -105,7 +110,7 @@ class Links:
             found += [f"{one} is left" for one in processes_of(record)]
         self.lab.network()
         if kind == "abort" and process.poll() is not None:
-            process = self.start(record, kind)
+            process = self.start(record, kind, self.python)
         if kind != "shrink":
             code = process.wait(LIMIT_S)
             if code or read_run(record).weights.sha256 != self.sha256:

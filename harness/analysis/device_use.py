@@ -80,7 +80,8 @@ def joules_per_row(launches: pd.DataFrame, runs: Sequence[RunRecord]) -> "pd.Ser
 def _use(point: PointScaling, runs: Sequence[RunRecord], joules: "pd.Series[float]", stated: float | None) -> DeviceUse:
     rate = point.rows_per_second / point.ranks
     interval = point.rows_interval
-    tflops = _tflops(runs[0], rate)
+    flops = runs[0].flops_per_row
+    tflops = None if flops is None else flops * rate / _TERA
     peak = stated_peak(runs[0], stated)
     energies = [energy for run in runs if (energy := launch_energy(run)) is not None]
     per_row = joules[[run.point.folder for run in runs]].dropna()
@@ -93,10 +94,6 @@ def _use(point: PointScaling, runs: Sequence[RunRecord], joules: "pd.Series[floa
         joules_per_row=float(per_row.mean()) if len(per_row) else None,
         watts=fmean(energy.watts for energy in energies) if energies else None,
     )
-
-
-def _tflops(run: RunRecord, rows_per_second: float) -> float | None:
-    return None if run.flops_per_row is None else run.flops_per_row * rows_per_second / _TERA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,14 +64,13 @@ def times_in_turns(
             seconds = base_seconds / ratio
         over_blocks = ratio_over_blocks(log_ratios)
         ratio_interval = over_blocks.interval if over_blocks else None
+    around = None
+    if spread:
+        around = Interval(low=seconds * math.exp(-spread.reach), high=seconds * math.exp(spread.reach))
     return PointTimes(
         seconds=seconds,
-        seconds_interval=_around(seconds, spread.reach) if spread else None,
+        seconds_interval=around,
         ratio=ratio,
         ratio_interval=ratio_interval,
         blocks=len(log_ratios),
     )
-
-
-def _around(value: float, log_reach: float) -> Interval:
-    return Interval(low=value * math.exp(-log_reach), high=value * math.exp(log_reach))

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from harness.analysis.launch_frames import METRICS, Columns, epoch_columns, epoch_frame, epoch_times
 from harness.analysis.time_parts import SlowRank, slow_rank
-from harness.analysis.turn_times import SweepTurns, read_turn_blocks, untimed_layouts, with_turn_times, without_untimed
+from harness.analysis.turn_times import read_turn_blocks, untimed_layouts, with_turn_times, without_untimed
 from harness.analysis.units import percent
 from harness.base.errors import UserError
 from harness.schema.job_usage import Account
 from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import Study
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder
@@ -98,88 +97,90 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     """
     if not folder.is_dir():
         raise UserError(f"sweep '{folder}' is not a folder: give the path of a folder in results/")
-    damaged: list[str] = []
-    study = None
-    if SweepFolder(folder).study.exists():
-        study = _decoded(SweepFolder(folder).study, Study, damaged)
-    launches = _read_launches(folder, study, damaged)
-    accounts = _read_accounts(folder, damaged)
+    reader = _Reader(folder)
+    study = reader.study()
+    launches = reader.launches(study)
     code = study.sweep.code if study and not every_code else None
     of_code = [launch for launch in launches if code in (None, launch.run.point.code)]
     counted, unwitnessed = _beside_one_rank(of_code)
     turns = read_turn_blocks(folder, [launch.run for launch in counted])
-    failed = _read_failures(folder, code, damaged)
+    failed = reader.failures(code)
     finished = {launch.run.point.folder for launch in counted}
     last_failure = {failure.point.folder: failure for failure in failed if failure.point.folder not in finished}
-    runs, epochs = _timed(counted, turns)
+    # The times of their turns, where all layouts have some.
+    runs = without_untimed([launch.run for launch in counted], turns.blocks)
+    epochs = epoch_frame(runs, [launch.epochs for launch in counted]) if counted else pd.DataFrame()
     return Loaded(
         folder=folder,
         study=study,
         runs=runs,
-        epochs=epochs,
+        epochs=with_turn_times(epochs, runs, turns.blocks),
         slow=tuple(launch.slow for launch in counted if launch.slow),
-        damaged=tuple(sorted([*damaged, *turns.damaged])),
+        accounts=reader.accounts(),
+        damaged=tuple(sorted([*reader.damaged, *turns.damaged])),
         failures=tuple(last_failure.values()),
         other_code=len(launches) - len(of_code),
-        accounts=accounts,
-        replaced=tuple(_replaced(folder)),
+        replaced=tuple(reader.replaced()),
         failed=failed,
         unwitnessed=unwitnessed,
         untimed_layouts=untimed_layouts([launch.run for launch in counted], turns.blocks),
     )
 
 
-def _read_launches(folder: Path, study: Study | None, damaged: list[str]) -> list["_ReadLaunch"]:
-    """Return the launches in `folder` in order of ranks and repeats; what cannot be read joins `damaged`."""
-    children = [child for child in folder.iterdir() if _is_launch(child)]
-    results = list(_read_each(partial(_read_launch, study=study), children))
-    damaged += [result for result in results if isinstance(result, str)]
-    launches = [result for result in results if not isinstance(result, str)]
-    return sorted(launches, key=lambda launch: _launch_order(launch.run.point))
+class _Reader:
+    """Reads the parts of a sweep's folder; `damaged` has a sentence on each file that cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = SweepFolder(folder)
+        self.damaged: list[str] = []
+
+    def study(self) -> Study | None:
+        return self._decoded(self._files.study, Study) if self._files.study.exists() else None
+
+    def launches(self, study: Study | None) -> list["_ReadLaunch"]:
+        """Return the launches in order of ranks and repeats."""
+        children = [child for child in self._files.path.iterdir() if _is_launch(child)]
+        launches = []
+        for result in _read_each(partial(_read_launch, study=study), children):
+            if isinstance(result, str):
+                self.damaged.append(result)
+            else:
+                launches.append(result)
+        return sorted(launches, key=_launch_order)
+
+    def accounts(self) -> tuple[Account, ...]:
+        try:
+            return read_accounts(self._files)
+        except UserError as error:
+            self.damaged.append(str(error))
+            return ()
+
+    def failures(self, code: str | None) -> tuple[Failure, ...]:
+        """Return the failures of `code`, of every code where it is None; a point's last one is the last."""
+        failures = []
+        for path in sorted(self._files.failures.glob("*.json")):  # `-attempt1.json` comes before `.json`
+            failure = self._decoded(path, Failure)
+            if failure is not None and code in (None, failure.point.code):
+                failures.append(failure)
+        return tuple(failures)
+
+    def replaced(self) -> Iterator[RunRecord]:
+        for path in sorted(self._files.replaced.glob(f"*/{RUN_FILE}")):
+            with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
+                yield replace(read_run(path.parent), epochs=())
+
+    def _decoded(self, path: Path, kind: type[T]) -> T | None:
+        """Return what the file holds, None where it is damaged."""
+        try:
+            return decode(path.read_bytes(), kind, path)
+        except UserError as error:
+            self.damaged.append(str(error))
+            return None
 
 
-def _launch_order(point: Point) -> tuple[int, str, int]:
+def _launch_order(launch: "_ReadLaunch") -> tuple[int, str, int]:
+    point = launch.run.point
     return point.layout.ranks, point.folder, point.repeat
-
-
-def _read_accounts(folder: Path, damaged: list[str]) -> tuple[Account, ...]:
-    try:
-        return read_accounts(folder)
-    except UserError as error:
-        damaged.append(str(error))
-        return ()
-
-
-def _read_failures(folder: Path, code: str | None, damaged: list[str]) -> tuple[Failure, ...]:
-    """Return the failures of `code`, of every code where it is None; a point's last one is the last."""
-    failures = []
-    for path in sorted(SweepFolder(folder).failures.glob("*.json")):  # `-attempt1.json` comes before `.json`
-        failure = _decoded(path, Failure, damaged)
-        if failure is not None and code in (None, failure.point.code):
-            failures.append(failure)
-    return tuple(failures)
-
-
-def _timed(launches: Sequence["_ReadLaunch"], turns: SweepTurns) -> tuple[tuple[RunRecord, ...], pd.DataFrame]:
-    """Return the records and the epochs of `launches` with the times of their turns, where all layouts have some."""
-    runs = without_untimed([launch.run for launch in launches], turns.blocks)
-    epochs = epoch_frame(runs, [launch.epochs for launch in launches]) if launches else pd.DataFrame()
-    return runs, with_turn_times(epochs, runs, turns.blocks)
-
-
-def _replaced(folder: Path) -> Iterator[RunRecord]:
-    for path in sorted(SweepFolder(folder).replaced.glob(f"*/{RUN_FILE}")):
-        with contextlib.suppress(UserError):  # perhaps it was replaced because it is damaged
-            yield replace(read_run(path.parent), epochs=())
-
-
-def _decoded(path: Path, kind: type[T], damaged: list[str]) -> T | None:
-    """Return what the file holds, None where it is damaged: the error joins `damaged`."""
-    try:
-        return decode(path.read_bytes(), kind, path)
-    except UserError as error:
-        damaged.append(str(error))
-        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

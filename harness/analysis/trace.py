@@ -65,7 +65,11 @@ def trace_events(run: RunRecord, epochs: Sequence[Calls], wanted: Sequence[int] 
             whole = _epoch(run.epochs[number], placed[number], rank)
             yield from _events(whole, rank.rank + 2)
             if run.epochs[number].test_accuracy is not None:
-                yield from _events(_evaluation(run, rank, whole.end, float(later[rank.rank])), rank.rank + 2)
+                end = max(whole.end, min(whole.end + _evaluation_seconds(run)[rank.rank], float(later[rank.rank])))
+                evaluation = Slice(
+                    name="evaluation", begin=whole.end, end=end, args={"placed": "mean of all, behind the epoch"}
+                )
+                yield from _events(evaluation, rank.rank + 2)
         yield from _arrows(run, placed[number], ids)
 
 
@@ -130,12 +134,6 @@ def _set_up(rank: RankRecord, until: float) -> Slice:
             parts.append(Slice(name=name.removesuffix("_s"), begin=at, end=at + seconds))
         at += seconds
     return Slice(name="set-up", begin=begin, end=until, args={"placed": "before the first epoch"}, inside=tuple(parts))
-
-
-def _evaluation(run: RunRecord, rank: RankRecord, begin: float, until: float) -> Slice:
-    """Return the evaluation after an epoch that ended at `begin`; the rank began the next one at `until`."""
-    end = max(begin, min(begin + _evaluation_seconds(run)[rank.rank], until))
-    return Slice(name="evaluation", begin=begin, end=end, args={"placed": "mean of all, behind the epoch"})
 
 
 def _epoch(record: EpochRecord, calls: Calls, rank: RankRecord) -> Slice:

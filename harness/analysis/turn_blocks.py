@@ -139,7 +139,10 @@ def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
     base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
     times = {base: math.exp(base_log)}
     for launch in calm["launch"].unique():
-        ratios = _log_ratios(base_turns, turns_of_launch.get(launch, whole.iloc[:0]))
+        by_round = turns_of_launch.get(launch, whole.iloc[:0]).sort_values("round")
+        base_logs = base_log_times(base_turns, by_round["round"].to_numpy())
+        logs: Array = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
+        ratios = base_logs - logs
         if len(ratios) < LEAST_ROUNDS:
             return {}
         if launch != base:
@@ -169,17 +172,6 @@ def winsorise(values: Array, tail: float = 0.1) -> Array:
     """
     clipped: Array = np.clip(values, *np.quantile(values, (tail, 1 - tail)))
     return clipped
-
-
-def _log_ratios(base_turns: pd.DataFrame, turns: pd.DataFrame) -> Array:
-    """Return the logarithm of the base's step time over a launch's in each round in which that had a whole turn.
-
-    Both are whole turns of undisturbed rounds, at least one of the base, whose time is averaged over its cores.
-    """
-    by_round = turns.sort_values("round")
-    base_logs = base_log_times(base_turns, by_round["round"].to_numpy())
-    logs: Array = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
-    return base_logs - logs
 
 
 def slowest_core_excess(base_turns: pd.DataFrame) -> float | None:

@@ -13,6 +13,10 @@ class UserError(Exception):
     exit_code = 2
     ag_pass_through = True  # TensorFlow's autograph would set the user's code in front of the sentence
 
+    def __str__(self) -> str:
+        """Return the sentence in one line: what a user gave may have several."""
+        return "\\n".join(super().__str__().splitlines())
+
 
 class SeparateWorldsError(UserError):
     """The launcher started several ranks, and each of them is alone in its MPI world."""

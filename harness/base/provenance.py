@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,11 +68,22 @@ def git(folder: Path, *arguments: str) -> Reply:
     return run_program(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
 
 
-def describe_machine(gpus: tuple[str, ...]) -> Machine:
-    """Return this host's processor, cores, memory and the given GPUs; takes about a second."""
+def processor_name(facts: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name as the kernel has it; where it has none, as on ARM, `cpuinfo` starts programs for it.
+
+    `cpuinfo` takes a second, in which the other ranks of a launch would wait, and gives the kernel's name too.
+    """
+    name = re.search(r"^model name\s*:\s*(\S.*)$", _text(str(facts)), re.MULTILINE)
+    if name:
+        return name[1].rstrip()
     import cpuinfo
 
-    cpu = cpuinfo.get_cpu_info().get("brand_raw", platform.processor() or platform.machine())
+    return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor() or platform.machine()))
+
+
+def describe_machine(gpus: tuple[str, ...]) -> Machine:
+    """Return this host's processor, cores, memory and the given GPUs."""
+    cpu = processor_name()
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     memory = psutil.virtual_memory().total
     gibibytes = round(memory / 2**30)  # the kernel's total differs by a few pages between boots

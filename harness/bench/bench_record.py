@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.confidence_intervals import Interval, ratio_over_blocks
-from harness.analysis.turn_blocks import LEAST_ROUNDS, winsorise
+from harness.analysis.turn_blocks import winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
 from harness.schema.record import decode
@@ -32,8 +32,7 @@ class BenchBlock:
     """One block of a workload: its contenders were started together and trained in turns.
 
     `steps` are the seconds of a step in every round, by contender, of the slowest rank; None where its turn was
-    disturbed or there was none. `core_ns` are those of a ping-pong between the two ranks' cores in every round, 0 where
-    no contender measured it (see `comm.core_ping.core_distance`). `losses` are the mean training losses of the
+    disturbed or there was none. `losses` are the mean training losses of the
     first epoch of those that came to its end. `failed` says why a contender has no rounds; `details` are facts for the
     page.
     """
@@ -43,7 +42,6 @@ class BenchBlock:
     started: datetime
     wall_s: float
     steps: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
-    core_ns: tuple[float, ...] = ()
     losses: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
@@ -66,7 +64,6 @@ class BenchRecord:
     rows: dict[str, int]
     contenders: tuple[str, ...]
     left_out: dict[str, str]
-    seed: int
     forced: bool
     blocks: tuple[BenchBlock, ...] = ()
 
@@ -130,27 +127,24 @@ def tabulate(record: BenchRecord) -> tuple[WorkloadRow, ...]:
     for workload in record.rows:
         blocks = [block for block in record.blocks if block.workload == workload]
         if blocks:
-            rows.append(_row(blocks, record))
+            rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
+            ratios: dict[str, dict[str, ContenderRatio]] = {}
+            for name in rates:
+                ratios[name] = {}
+                for table, reference in references(name).items():
+                    ratio = contender_ratio(blocks, name, reference, judged=not record.forced)
+                    if ratio is not None:
+                        ratios[name][table] = ratio
+            losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
+            row = WorkloadRow(
+                workload=blocks[0].workload,
+                rates=rates,
+                losses=losses,
+                ratios=ratios,
+                failed={name: why for block in blocks for name, why in block.failed.items()},
+            )
+            rows.append(row)
     return tuple(rows)
-
-
-def _row(blocks: Sequence[BenchBlock], record: BenchRecord) -> WorkloadRow:
-    rates = {name: rate for name in record.contenders if (rate := _rate(name, blocks))}
-    ratios: dict[str, dict[str, ContenderRatio]] = {}
-    for name in rates:
-        ratios[name] = {}
-        for table, reference in references(name).items():
-            ratio = contender_ratio(blocks, name, reference, judged=not record.forced)
-            if ratio is not None:
-                ratios[name][table] = ratio
-    losses = {name: loss for name in record.contenders if (loss := _mean_loss(name, blocks)) is not None}
-    return WorkloadRow(
-        workload=blocks[0].workload,
-        rates=rates,
-        losses=losses,
-        ratios=ratios,
-        failed={name: why for block in blocks for name, why in block.failed.items()},
-    )
 
 
 def _mean_loss(name: str, blocks: Sequence[BenchBlock]) -> float | None:
@@ -158,30 +152,11 @@ def _mean_loss(name: str, blocks: Sequence[BenchBlock]) -> float | None:
     return fmean(losses) if losses else None
 
 
-def distances(record: BenchRecord) -> dict[str, tuple[float, float]]:
-    """Return the nanoseconds of a ping-pong that are ``near`` and ``far``: up to twice what the nearest cores take.
-
-    Empty where less than a tenth of the rounds are of either.
-    """
-    measured = [ns for block in record.blocks for ns in block.core_ns if ns]
-    border = 2 * quantiles(measured, n=20)[0] if len(measured) > 1 else 0.0
-    far = fmean(ns >= border for ns in measured) if border else 0.0
-    return {"near": (0.0, border), "far": (border, math.inf)} if 0.1 <= far <= 0.9 else {}
-
-
 def contender_ratio(
-    blocks: Sequence[BenchBlock],
-    top: str,
-    bottom: str,
-    *,
-    judged: bool = True,
-    core_ns: tuple[float, float] | None = None,
+    blocks: Sequence[BenchBlock], top: str, bottom: str, *, judged: bool = True
 ) -> ContenderRatio | None:
-    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds.
-
-    With `core_ns` only over rounds whose ping-pong was within it (see `distances`).
-    """
-    values = block_ratios(blocks, top, bottom, core_ns)
+    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds."""
+    values = block_ratios(blocks, top, bottom)
     if not values:
         return None
     over_blocks = ratio_over_blocks(values)
@@ -206,26 +181,13 @@ def _is_met(goal: float | None, interval: Interval | None) -> bool | None:
     return False if interval.high < goal else None
 
 
-def block_ratios(
-    blocks: Sequence[BenchBlock], top: str, bottom: str, core_ns: tuple[float, float] | None = None
-) -> list[float]:
-    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders.
-
-    With `core_ns` only of rounds within it, and blocks with a few of them.
-    """
+def block_ratios(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[float]:
+    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders."""
     work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
     frames = [pd.DataFrame(block.steps, dtype=float) for block in blocks]
-    if core_ns is not None:
-        near = [_rounds_within(block, *core_ns) for block in blocks]
-        frames = [frame[rounds] for frame, rounds in zip(frames, near, strict=True) if sum(rounds) >= LEAST_ROUNDS]
     both = [frame.reindex(columns=[bottom, top]).dropna() for frame in frames]
     logs = [np.log(frame[bottom].to_numpy() / frame[top].to_numpy()) for frame in both]
     return [float(winsorise(ratios).mean()) + work for ratios in logs if len(ratios)]
-
-
-def _rounds_within(block: BenchBlock, low: float, high: float) -> list[bool]:
-    """Return for every round whether its ping-pong took from `low` to below `high` nanoseconds."""
-    return [ns > 0 and low <= ns < high for ns in block.core_ns]
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:

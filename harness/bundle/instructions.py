@@ -4,11 +4,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.analysis import units
 from harness.base import __version__
 from harness.bundle.bundled_sweep import BundledSweep, evaluation_seconds, smoke
-from harness.bundle.latex import evaluation_sentence
+from harness.bundle.latex import evaluation_sentence, setup_commands
 from harness.bundle.manifest import RECORDS
-from harness.bundle.wheels import LOCK
+from harness.bundle.repetition import LOSS_BOUND
+from harness.bundle.source_code import LOCK, BundledCode
 
 _AGAIN = "--results again/results --reports again/reports"
 _SMOKE = "The short variant: the bundle checked, its figures drawn, a launch of each sweep again."
@@ -18,35 +20,58 @@ _README = """# {name}
 
 Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
 
-- `appendix.md`: artifact description and evaluation; begin there. `appendix.tex` and `appendix-ad.tex`: the same for a
-  paper, and without the evaluation.
+- `appendix.tex`: artifact description and evaluation for a paper; `appendix-ad.tex`: without the evaluation.
 - `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
 - `smoke.sh BUNDLE`: the short variant; `{workflow}`: everything again.
-- `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`, `ro-crate-metadata.json`.
+- `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`.
 
-`harness bundle verify` and `harness bundle redraw` take the archive itself.
+{sweeps}
+
+## Set-up
+
+Python 3.11 or newer on Linux, and a network for the packages. Without one: `pip download --require-hashes -r {lock} -d
+wheels` on a machine of the same kind, then `--no-index --find-links wheels` with the installation.
+
+```sh
+{setup}
+```
+
+`harness bundle verify` and `harness bundle redraw` take the archive itself. The source:
+
+{sources}
+
+## What to expect
+
+- Weights: the same bit for bit where source, versions, MPI library, reduction and processor are those recorded, with
+  one thread a rank and no GPU; else they are not compared.
+- Training loss: every epoch within {loss_bound} of the recorded one.
+- Test accuracy: within the chance of so many test rows (binomial, 95 %).
+- Epoch time: compared on the recorded machine only, within 95 % of repetitions.
+- The published claims that these launches support, and those they do not: `reports/claims/index.html`.
+
+`harness reproduce` says each of these in a line with a verdict. Exit code 0 of `{workflow}`: every launch has a record
+with valid times.
 """
 WORKFLOW = "reproduce.sh"
 
 
-def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep]) -> None:
-    """Write README.md and both scripts of the archive `bundle`, whose files lie in `root`."""
-    count = f"{len(sweeps)} sweeps" if len(sweeps) > 1 else f"the sweep {sweeps[0].name}"
-    readme = _README.format(name=bundle, count=count, version=__version__, workflow=WORKFLOW, lock=LOCK)
+def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep], code: BundledCode) -> None:
+    """Write README.md and both scripts of the archive `bundle`, whose files, with its `code`, lie in `root`."""
+    readme = _README.format(
+        name=bundle,
+        count=f"{len(sweeps)} sweeps" if len(sweeps) > 1 else f"the sweep {sweeps[0].name}",
+        version=__version__,
+        workflow=WORKFLOW,
+        lock=LOCK,
+        sweeps="\n\n".join(map(_found, sweeps)),
+        setup="\n".join(setup_commands(bundle, code)),
+        sources="\n".join(f"- {text}" for text in code.descriptions),
+        loss_bound=units.percent(LOSS_BOUND),
+    )
     (root / "README.md").write_text(readme, encoding="utf-8")
-    _write_script(root / "smoke.sh", _SMOKE, _smoke_lines(bundle, sweeps))
-    length = shlex.join(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
-    _write_script(root / WORKFLOW, _EVERYTHING, [length, *_workflow_lines(sweeps)])
-
-
-def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:
-    path.write_text(_HEADER.format(purpose=purpose) + "\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _smoke_lines(bundle: str, sweeps: Sequence[BundledSweep]) -> list[str]:
     chosen, _ = smoke(sweeps)
     launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
-    return [
+    smoke_script = [
         "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
         "failed=0",
         'harness bundle verify "$bundle" || failed=1',
@@ -54,9 +79,19 @@ def _smoke_lines(bundle: str, sweeps: Sequence[BundledSweep]) -> list[str]:
         *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
         "exit $failed",
     ]
-
-
-def _workflow_lines(sweeps: Sequence[BundledSweep]) -> list[str]:
+    _write_script(root / "smoke.sh", _SMOKE, smoke_script)
+    length = shlex.join(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
     commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
     # In a folder of its own: beside the bundle's records the same launches count as finished.
-    return ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]
+    everything = ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]
+    _write_script(root / WORKFLOW, _EVERYTHING, [length, *everything])
+
+
+def _found(sweep: BundledSweep) -> str:
+    """Return what a sweep found, and what it does not show."""
+    limits = "".join(f"\n- It does not show: {limit}" for limit in sweep.limits)
+    return f"## {sweep.name}\n\n{sweep.answer}\n{limits}".rstrip()
+
+
+def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:
+    path.write_text(_HEADER.format(purpose=purpose) + "\n".join(lines) + "\n", encoding="utf-8")

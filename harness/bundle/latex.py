@@ -7,11 +7,12 @@ which a class or style of the venue that defines them replaces, so that the file
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from harness.analysis import units
 from harness.analysis.launch_frames import launch_frame
 from harness.bundle.bundled_sweep import EVALUATION_HOURS, BundledSweep, evaluation_seconds, execution_seconds, smoke
-from harness.bundle.source_code import BundledCode
+from harness.bundle.source_code import LOCK, BundledCode
 from harness.report.answer import Fact
 from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 
@@ -59,19 +60,6 @@ _MACROS = r"""\documentclass[10pt,twocolumn]{article}
 """
 
 
-def latex_appendix(name: str, sweeps: Sequence[BundledSweep], code: BundledCode, *, evaluation: bool) -> str:
-    """Return the appendix of the bundle `name` (its file): the description, and with `evaluation` that part too."""
-    parts = [_MACROS, r"\appendixAD", *_overview(sweeps), r"\section*{Artifact Identification}"]
-    for number, sweep in enumerate(sweeps, 1):
-        parts += _description(number, sweep, code)
-    if evaluation:
-        parts += [r"\appendixAE", *_fits(sweeps)]
-        for number, sweep in enumerate(sweeps, 1):
-            parts += _evaluation(number, sweep, name, code)
-    parts.append(r"\end{document}")
-    return "\n".join(parts) + "\n"
-
-
 def latex_text(text: str) -> str:
     """Return `text` for LaTeX, in one line; signs that its plain fonts lack become a question mark.
 
@@ -104,85 +92,100 @@ def minimum_command(sweep: BundledSweep) -> str:
     return shlex.join(["harness", "reproduce", f"results/{sweep.name}", "--here"])
 
 
-def _overview(sweeps: Sequence[BundledSweep]) -> list[str]:
-    contributions = []
-    rows = []
-    for number, sweep in enumerate(sweeps, 1):
-        contributions.append(rf"\item[$C_{{{number}}}$] {latex_text(sweep.answer)}")
-        figures = ", ".join(name.rpartition("/")[2] for name in sweep.figures) or "none"
-        rows.append((f"$A_{{{number}}}$", f"$C_{{{number}}}$", latex_text(figures)))
+def setup_commands(name: str, code: BundledCode) -> list[str]:
+    """Return the commands that unpack the archive `name` and install the software in it."""
     return [
-        r"\section*{Overview of Contributions and Artifacts}",
-        r"\subsection*{Paper's Main Contributions}",
-        r"\begin{description}",
-        *contributions,
-        r"\end{description}",
-        r"\subsection*{Computational Artifacts}",
-        _table("llX", ("Artifact", "Contribution", "Figures"), rows),
-    ]
-
-
-def _description(number: int, sweep: BundledSweep, code: BundledCode) -> list[str]:
-    runs = sweep.runs
-    launches = launch_frame(sweep.loaded.runs, sweep.loaded.epochs)
-    launched = units.plural(len(sweep.loaded.runs), "launch")
-    setup = "not measured" if code.setup_s is None else _minutes(code.setup_s)
-    times = [
-        ("T1: set-up", "none", setup),
-        (latex_text(f"T2: {launched}"), "T1", _minutes(execution_seconds(sweep.loaded.runs))),
-        ("T3: analysis", "T2", _minutes(sweep.analysis_s)),
-    ]
-    return [
-        r"\newartifact",
-        r"\artrel",
-        latex_text(f"The sweep {sweep.name}: {launched}, {len(sweep.loaded.valid)} of them with valid times."),
-        r"\artexp",
-        latex_text(sweep.answer),
-        *(latex_text(limit) for limit in sweep.limits),
-        r"\arttime",
-        _table("Xll", ("Task", "Depends on", "Minutes"), times),
-        r"\artin",
-        r"\artinpart{Hardware and software}",
-        _facts(machine_facts(runs)),
-        r"\artinpart{Datasets / Inputs}",
-        _facts([*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs)]),
-        r"\artcomp",
-        "T1 is the set-up of the software, T2 launches the sweep, T3 draws its report: each needs the one before.",
-        r"\artout",
-        latex_text(f"harness report {sweep.name} draws {units.plural(len(sweep.figures), 'figure')} and the page."),
-    ]
-
-
-def _fits(sweeps: Sequence[BundledSweep]) -> list[str]:
-    _, minutes = smoke(sweeps)
-    whole = evaluation_sentence(evaluation_seconds(sweeps))
-    return [
-        latex_text(f"{whole} The short variant takes {_minutes(60 * minutes)} minutes."),
-        r"\paragraph{Minimum viable scale}",
-        "Of each sweep one launch of every layout for which the machine has cores:",
-        _commands([minimum_command(sweep) for sweep in sweeps]),
-    ]
-
-
-def _evaluation(number: int, sweep: BundledSweep, name: str, code: BundledCode) -> list[str]:
-    wheels = " --no-index --find-links wheels" if code.wheels else ""
-    setup = [
         f"tar xzf {name}",
         f"cd {name.removesuffix('.tar.gz')}",
         "python3 -m venv .venv",
         ". .venv/bin/activate",
-        f"pip install --no-deps --require-hashes -r requirements.lock{wheels}",
+        f"pip install --no-deps --require-hashes -r {LOCK}",
         *code.commands,
     ]
-    return [
-        rf"\arteval{{{number}}}",
-        r"\artin",
-        _commands(setup) if number == 1 else "As for $A_1$.",
-        r"\artcomp",
-        _commands(sweep.command.splitlines()),
-        r"\artout",
-        _commands([f"harness report {sweep.name}", f"harness bundle redraw ../{name}"]),
-    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatexAppendix:
+    """The appendix of the bundle `name` (its file), which has `sweeps` and `code`."""
+
+    name: str
+    sweeps: Sequence[BundledSweep]
+    code: BundledCode
+
+    def text(self, *, evaluation: bool) -> str:
+        """Return the description, and with `evaluation` that part too."""
+        parts = [_MACROS, r"\appendixAD", *self._overview(), r"\section*{Artifact Identification}"]
+        for number, sweep in enumerate(self.sweeps, 1):
+            parts += self._description(number, sweep)
+        if evaluation:
+            _, minutes = smoke(self.sweeps)
+            whole = evaluation_sentence(evaluation_seconds(self.sweeps))
+            fits = [
+                latex_text(f"{whole} The short variant takes {_minutes(60 * minutes)} minutes."),
+                r"\paragraph{Minimum viable scale}",
+                "Of each sweep one launch of every layout for which the machine has cores:",
+                _commands([minimum_command(sweep) for sweep in self.sweeps]),
+            ]
+            parts += [r"\appendixAE", *fits]
+            for number, sweep in enumerate(self.sweeps, 1):
+                parts += [
+                    rf"\arteval{{{number}}}",
+                    r"\artin",
+                    _commands(setup_commands(self.name, self.code)) if number == 1 else "As for $A_1$.",
+                    r"\artcomp",
+                    _commands(sweep.command.splitlines()),
+                    r"\artout",
+                    _commands([f"harness report {sweep.name}", f"harness bundle redraw ../{self.name}"]),
+                ]
+        parts.append(r"\end{document}")
+        return "\n".join(parts) + "\n"
+
+    def _overview(self) -> list[str]:
+        contributions = []
+        rows = []
+        for number, sweep in enumerate(self.sweeps, 1):
+            contributions.append(rf"\item[$C_{{{number}}}$] {latex_text(sweep.answer)}")
+            figures = ", ".join(name.rpartition("/")[2] for name in sweep.figures) or "none"
+            rows.append((f"$A_{{{number}}}$", f"$C_{{{number}}}$", latex_text(figures)))
+        return [
+            r"\section*{Overview of Contributions and Artifacts}",
+            r"\subsection*{Paper's Main Contributions}",
+            r"\begin{description}",
+            *contributions,
+            r"\end{description}",
+            r"\subsection*{Computational Artifacts}",
+            _table("llX", ("Artifact", "Contribution", "Figures"), rows),
+        ]
+
+    def _description(self, number: int, sweep: BundledSweep) -> list[str]:
+        runs = sweep.runs
+        launches = launch_frame(sweep.loaded.runs, sweep.loaded.epochs)
+        launched = units.plural(len(sweep.loaded.runs), "launch")
+        setup = "not measured" if self.code.setup_s is None else _minutes(self.code.setup_s)
+        times = [
+            ("T1: set-up", "none", setup),
+            (latex_text(f"T2: {launched}"), "T1", _minutes(execution_seconds(sweep.loaded.runs))),
+            ("T3: analysis", "T2", _minutes(sweep.analysis_s)),
+        ]
+        return [
+            r"\newartifact",
+            r"\artrel",
+            latex_text(f"The sweep {sweep.name}: {launched}, {len(sweep.loaded.valid)} of them with valid times."),
+            r"\artexp",
+            latex_text(sweep.answer),
+            *(latex_text(limit) for limit in sweep.limits),
+            r"\arttime",
+            _table("Xll", ("Task", "Depends on", "Minutes"), times),
+            r"\artin",
+            r"\artinpart{Hardware and software}",
+            _facts(machine_facts(runs)),
+            r"\artinpart{Datasets / Inputs}",
+            _facts([*data_facts(runs, launches), *workload_facts(runs[0].point.workload, runs)]),
+            r"\artcomp",
+            "T1 is the set-up of the software, T2 launches the sweep, T3 draws its report: each needs the one before.",
+            r"\artout",
+            latex_text(f"harness report {sweep.name} draws {units.plural(len(sweep.figures), 'figure')} and the page."),
+        ]
 
 
 def _table(columns: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

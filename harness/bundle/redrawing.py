@@ -14,7 +14,7 @@ from harness.base.files import folder_atomic, resource
 from harness.bundle.archive import files_in, sha256, unpacked
 from harness.bundle.manifest import RECORDS, REPORTS, open_bundle
 from harness.claims.claim_evidence import gather
-from harness.claims.judging_sweep import Judgement, judge_claim
+from harness.claims.judging_sweep import judge_claim
 from harness.report.claims_answer import FOLDER as CLAIMS_FOLDER
 from harness.report.claims_answer import claims_answer
 from harness.report.experiment_results import find_studies, read_experiments
@@ -25,10 +25,10 @@ from harness.schema.claim import CLAIMS_FILE, read_published
 MARK = ".bundle"  # in a folder that a bundle was drawn into
 
 
-def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dict[str, float], tuple[Judgement, ...]]:
+def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> dict[str, float]:
     """Draw the report of each sweep in ``ROOT/results`` and the page of claims into ``ROOT/reports``.
 
-    Return the seconds that each sweep's report took, and the claims' judgements. Nothing on the pages depends on this
+    Return the seconds that each sweep's report took. Nothing on the pages depends on this
     machine (as a prediction by its newest probe does). The index dates all of them `moment` or before.
     """
     drawing_s = {}
@@ -43,7 +43,7 @@ def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> tuple[dic
     experiments = read_experiments(find_studies(root / RECORDS), published, reports / CLAIMS_FOLDER)
     answer = claims_answer(judgements, evidence, experiments, published, reports, moment=moment)
     write_page(answer, reports)
-    return drawing_s, judgements
+    return drawing_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from scipy import stats
 
 from harness.analysis.sessions import SESSION_SPREAD
 from harness.analysis.units import percent
+from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.datasets import locate
 from harness.schema.layout import Layout
@@ -93,15 +94,15 @@ def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Swe
     )
 
 
-def repeat_launch(sweep: Sweep, *, data_dir: Path | None, results: Path, submission: Submission) -> RunRecord:
-    """Launch the sweep's one launch in a new folder of `results`, and return its record.
+def repeat_launch(sweep: Sweep, context: Context, submission: Submission) -> RunRecord:
+    """Launch the sweep's one launch in a new folder of the results, and return its record.
 
     Raises:
         UserError: it cannot run here.
         RunError: it failed.
     """
-    folder = results / FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    sweep_folder = run_sweep(sweep, data_dir=data_dir, results=folder, submission=submission, invalid_too=False)
+    folder = context.results / FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    sweep_folder = run_sweep(sweep, replace(context, results=folder), submission, invalid_too=False)
     (file,) = sweep_folder.glob(f"*/{RUN_FILE}")
     return read_run(file.parent)
 
@@ -117,83 +118,138 @@ class ReproducedQuantity:
     remark: str = ""
 
 
-def environment(old: RunRecord, new: RunRecord) -> tuple[ReproducedQuantity, ...]:
-    """Return a line for everything that a launch's result or time depends on and that differs between the two."""
-    return tuple(
-        ReproducedQuantity(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
-        for name, was, now, matters in _facts(old, new)
-        if was != now
-    )
-
-
-def _facts(old: RunRecord, new: RunRecord) -> list[tuple[str, str, str, str]]:
-    """Return name, recorded and present value of every fact, and what it matters for."""
-    was, now = old.provenance, new.provenance
-    weights, times = "weights and times", "times"
-    old_source, new_source = (run.point.code.partition("-")[0] or run.provenance.commit[:12] for run in (old, new))
-    facts = [
-        ("source", old_source, new_source, weights),
-        ("TensorFlow", was.tensorflow, now.tensorflow, weights),
-        ("Keras", was.keras, now.keras, weights),
-        ("NumPy", was.numpy, now.numpy, weights),
-        ("Python", was.python, now.python, times),
-        ("mpi4py", was.mpi4py, now.mpi4py, times),
-        ("MPI library", was.mpi_library, now.mpi_library, weights),
-        ("reduction", was.reduction, now.reduction, weights),
-        ("layout", str(old.point.layout), str(new.point.layout), weights),
-        ("data", old.data.sha256[:12], new.data.sha256[:12], weights),
-        ("processor", was.machine.cpu, now.machine.cpu, weights),
-        ("cores", str(was.machine.cores), str(now.machine.cores), times),
-        ("operating system", was.machine.os, now.machine.os, times),
-    ]
-    for before, after in ((was.environment, now.environment), (was.system, now.system)):
-        names = sorted({*before, *after})
-        facts += [(name, before.get(name, "none"), after.get(name, "none"), times) for name in names]
-    return facts
-
-
-def results_of(old: RunRecord, new: RunRecord, others: Sequence[RunRecord] = ()) -> tuple[ReproducedQuantity, ...]:
-    """Return a line each for the weights, the curve of the training loss, the test accuracy and the epoch's time.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repetition:
+    """The launch `old` and its repetition `new`.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
     sessions (`analysis.sessions.SESSION_SPREAD`) give the interval that the time must lie in.
     """
-    changed = [name for name, was, now, matters in _facts(old, new) if was != now and "weights" in matters]
-    return (_weights(old, new, changed), _losses(old, new), _accuracy(old, new), _time(old, new, others))
 
+    old: RunRecord
+    new: RunRecord
+    others: tuple[RunRecord, ...] = ()
 
-def _weights(old: RunRecord, new: RunRecord, changed: Sequence[str]) -> ReproducedQuantity:
-    was = old.weights.sha256
-    now = new.weights.sha256
-    verdict = DIFFERENT
-    remark = ""
-    if was == now:
-        verdict = SAME
-        remark = "bit for bit"
-    elif changed:
+    def environment(self) -> tuple[ReproducedQuantity, ...]:
+        """Return a line for everything that a launch's result or time depends on and that differs between the two."""
+        return tuple(
+            ReproducedQuantity(quantity=name, recorded=was, now=now, verdict=DIFFERENT, remark=f"matters for {matters}")
+            for name, was, now, matters in self._facts()
+            if was != now
+        )
+
+    def results(self) -> tuple[ReproducedQuantity, ...]:
+        """Return a line each for the weights, the training loss by epoch, the test accuracy and the epoch's time."""
+        return (self._weights(), self._losses(), self._accuracy(), self._time())
+
+    def _facts(self) -> list[tuple[str, str, str, str]]:
+        """Return name, recorded and present value of every fact, and what it matters for."""
+        was, now = self.old.provenance, self.new.provenance
+        weights, times = "weights and times", "times"
+        sources = [run.point.code.partition("-")[0] or run.provenance.commit[:12] for run in (self.old, self.new)]
+        facts = [
+            ("source", sources[0], sources[1], weights),
+            ("TensorFlow", was.tensorflow, now.tensorflow, weights),
+            ("Keras", was.keras, now.keras, weights),
+            ("NumPy", was.numpy, now.numpy, weights),
+            ("Python", was.python, now.python, times),
+            ("mpi4py", was.mpi4py, now.mpi4py, times),
+            ("MPI library", was.mpi_library, now.mpi_library, weights),
+            ("reduction", was.reduction, now.reduction, weights),
+            ("layout", str(self.old.point.layout), str(self.new.point.layout), weights),
+            ("data", self.old.data.sha256[:12], self.new.data.sha256[:12], weights),
+            ("processor", was.machine.cpu, now.machine.cpu, weights),
+            ("cores", str(was.machine.cores), str(now.machine.cores), times),
+            ("operating system", was.machine.os, now.machine.os, times),
+        ]
+        for before, after in ((was.environment, now.environment), (was.system, now.system)):
+            names = sorted({*before, *after})
+            facts += [(name, before.get(name, "none"), after.get(name, "none"), times) for name in names]
+        return facts
+
+    def _weights(self) -> ReproducedQuantity:
+        was = self.old.weights.sha256
+        now = self.new.weights.sha256
+        facts = self._facts()
+        changed = [name for name, before, after, matters in facts if before != after and "weights" in matters]
+        verdict = DIFFERENT
+        remark = ""
+        if was == now:
+            verdict = SAME
+            remark = "bit for bit"
+        elif changed:
+            verdict = NOT_COMPARED
+            remark = f"bits can differ with: {', '.join(changed)}"
+        elif self.old.point.layout.threads > 1 or any(rank.gpu for rank in self.old.ranks):
+            verdict = NOT_COMPARED
+            remark = "several threads or a GPU add in an order that varies"
+        return ReproducedQuantity(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
+
+    def _losses(self) -> ReproducedQuantity:
+        was = [epoch.train_loss for epoch in self.old.epochs]
+        now = [epoch.train_loss for epoch in self.new.epochs]
+        pairs = [
+            (before, after) for before, after in zip(was, now, strict=False) if before is not None and after is not None
+        ]
         verdict = NOT_COMPARED
-        remark = f"bits can differ with: {', '.join(changed)}"
-    elif old.point.layout.threads > 1 or any(rank.gpu for rank in old.ranks):
-        verdict = NOT_COMPARED
-        remark = "several threads or a GPU add in an order that varies"
-    return ReproducedQuantity(quantity="weights", recorded=was[:12], now=now[:12], verdict=verdict, remark=remark)
+        remark = ""
+        if pairs and len(was) == len(now):
+            worst = max(abs(after - before) / max(abs(before), 1e-12) for before, after in pairs)
+            verdict = _verdict(worst, LOSS_BOUND)
+            remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
+        return ReproducedQuantity(
+            quantity="training loss", recorded=_last_loss(was), now=_last_loss(now), verdict=verdict, remark=remark
+        )
 
+    def _accuracy(self) -> ReproducedQuantity:
+        """Two accuracies over n test rows differ by chance by up to 1.96 sqrt(2 p (1 - p) / n) (binomial)."""
+        was = self.old.epochs[-1].test_accuracy
+        now = self.new.epochs[-1].test_accuracy
+        if was is None or now is None:
+            return ReproducedQuantity(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
+        bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, self.old.data.test_rows))
+        return ReproducedQuantity(
+            quantity="test accuracy",
+            recorded=f"{100 * was:.2f} %",
+            now=f"{100 * now:.2f} %",
+            verdict=_verdict(abs(now - was), bound),
+            remark=f"bound {100 * bound:.2f} points, the chance of {self.old.data.test_rows:,} test rows",
+        )
 
-def _losses(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
-    was = [epoch.train_loss for epoch in old.epochs]
-    now = [epoch.train_loss for epoch in new.epochs]
-    pairs = [
-        (before, after) for before, after in zip(was, now, strict=False) if before is not None and after is not None
-    ]
-    verdict = NOT_COMPARED
-    remark = ""
-    if pairs and len(was) == len(now):
-        worst = max(abs(after - before) / max(abs(before), 1e-12) for before, after in pairs)
-        verdict = _verdict(worst, LOSS_BOUND)
-        remark = f"largest difference of an epoch {percent(worst)}, bound {percent(LOSS_BOUND)}"
-    return ReproducedQuantity(
-        quantity="training loss", recorded=_last_loss(was), now=_last_loss(now), verdict=verdict, remark=remark
-    )
+    def _time(self) -> ReproducedQuantity:
+        before = [run.epoch_s for run in self.others or (self.old,)]
+        now = self.new.epoch_s
+        obstacle = self._why_times_differ(len(before))
+        if obstacle:
+            verdict = NOT_COMPARED
+            remark = obstacle
+        else:
+            logs = [math.log(value) for value in before]
+            launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+            half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
+            low = median(before) * math.exp(-half)
+            high = median(before) * math.exp(half)
+            verdict = CLOSE if low <= now <= high else DIFFERENT
+            remark = f"95 % of repetitions: {low:.4g} to {high:.4g} s"
+        return ReproducedQuantity(
+            quantity="epoch time",
+            recorded=f"{median(before):.4g} s",
+            now=f"{now:.4g} s",
+            verdict=verdict,
+            remark=remark,
+        )
+
+    def _why_times_differ(self, recorded_launches: int) -> str:
+        """Return why the times of two launches cannot be compared, empty if they can."""
+        if self.old.provenance.machine.fingerprint != self.new.provenance.machine.fingerprint:
+            return "another machine"
+        if self.old.point.layout != self.new.point.layout:
+            return "another layout"
+        if self.old.invalid or self.new.invalid:
+            return (*self.old.invalid, *self.new.invalid)[0]
+        if recorded_launches < _LEAST:
+            return f"{recorded_launches} recorded launches have no spread"
+        return ""
 
 
 def _last_loss(losses: Sequence[float | None]) -> str:
@@ -204,59 +260,6 @@ def _verdict(difference: float, bound: float) -> str:
     if difference == 0:
         return SAME
     return CLOSE if difference <= bound else DIFFERENT
-
-
-def _accuracy(old: RunRecord, new: RunRecord) -> ReproducedQuantity:
-    """Two accuracies over n test rows differ by chance by up to 1.96 sqrt(2 p (1 - p) / n) (binomial)."""
-    was = old.epochs[-1].test_accuracy
-    now = new.epochs[-1].test_accuracy
-    if was is None or now is None:
-        return ReproducedQuantity(quantity="test accuracy", recorded="none", now="none", verdict=NOT_COMPARED)
-    bound = 1.96 * math.sqrt(2 * was * (1 - was) / max(1, old.data.test_rows))
-    return ReproducedQuantity(
-        quantity="test accuracy",
-        recorded=f"{100 * was:.2f} %",
-        now=f"{100 * now:.2f} %",
-        verdict=_verdict(abs(now - was), bound),
-        remark=f"bound {100 * bound:.2f} points, the chance of {old.data.test_rows:,} test rows",
-    )
-
-
-def _time(old: RunRecord, new: RunRecord, others: Sequence[RunRecord]) -> ReproducedQuantity:
-    before = [run.epoch_s for run in others or (old,)]
-    now = new.epoch_s
-    obstacle = _why_times_differ(old, new, len(before))
-    if obstacle:
-        verdict = NOT_COMPARED
-        remark = obstacle
-    else:
-        logs = [math.log(value) for value in before]
-        launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-        half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
-        low = median(before) * math.exp(-half)
-        high = median(before) * math.exp(half)
-        verdict = CLOSE if low <= now <= high else DIFFERENT
-        remark = f"95 % of repetitions: {low:.4g} to {high:.4g} s"
-    return ReproducedQuantity(
-        quantity="epoch time",
-        recorded=f"{median(before):.4g} s",
-        now=f"{now:.4g} s",
-        verdict=verdict,
-        remark=remark,
-    )
-
-
-def _why_times_differ(old: RunRecord, new: RunRecord, recorded_launches: int) -> str:
-    """Return why the times of two launches cannot be compared, empty if they can."""
-    if old.provenance.machine.fingerprint != new.provenance.machine.fingerprint:
-        return "another machine"
-    if old.point.layout != new.point.layout:
-        return "another layout"
-    if old.invalid or new.invalid:
-        return (*old.invalid, *new.invalid)[0]
-    if recorded_launches < _LEAST:
-        return f"{recorded_launches} recorded launches have no spread"
-    return ""
 
 
 def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:

@@ -8,45 +8,37 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.provenance import git, has_commit
-from harness.bundle.wheels import CHECKOUT, add_wheels, try_wheels
 from harness.schema.code_identity import harness_identity
 
 CHANGES = "uncommitted.diff"
+LOCK = "requirements.lock"
+_CHECKOUT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundledCode:
-    """What a bundle has of code: a sentence on each file, the `commands` that install it, whether it has `wheels`.
+    """What a bundle has of code: a sentence on each file, and the `commands` that install it.
 
-    `setup_s` is what a set-up took in seconds: of the wheels, else of this environment; None where that is not known.
+    `setup_s` is what the set-up of this environment took in seconds, None where that is not known.
     """
 
     descriptions: tuple[str, ...]
     commands: tuple[str, ...]
-    wheels: bool
     setup_s: float | None
 
 
-def add_code(root: Path, commits: Sequence[str], *, wheels: bool) -> BundledCode:
-    """Write the present source and that of `commits` into ``ROOT/source``, `wheels` into ``ROOT/wheels`` if asked for.
+def add_code(root: Path, commits: Sequence[str]) -> BundledCode:
+    """Write the present source and that of `commits` into ``ROOT/source``.
 
     The source is what git has of this checkout and its uncommitted changes, or the files of the installed package.
 
     Raises:
-        UserError: a wheel cannot be had or does not install, or git cannot archive the source.
+        UserError: git cannot archive the source.
     """
     folder = root / "source"
     folder.mkdir()
-    from_checkout = (CHECKOUT / ".git").exists()
+    from_checkout = (_CHECKOUT / ".git").exists()
     descriptions = _of_checkout(folder, commits) if from_checkout else _of_package(folder, commits)
-    if wheels:
-        add_wheels(root / "wheels")
-        return BundledCode(
-            descriptions=tuple(descriptions),
-            commands=("pip install --no-deps --no-index --find-links wheels mpi-tf-harness",),
-            wheels=True,
-            setup_s=try_wheels(root / "wheels"),
-        )
     archive = descriptions[0].partition(":")[0]
     if from_checkout:
         commands = [f"mkdir harness && tar xf source/{archive} -C harness --strip-components 1"]
@@ -55,9 +47,7 @@ def add_code(root: Path, commits: Sequence[str], *, wheels: bool) -> BundledCode
         commands.append("pip install --no-deps --no-build-isolation ./harness")
     else:
         commands = [f"tar xf source/{archive}", "alias harness='python -m harness'  # in this folder"]
-    return BundledCode(
-        descriptions=tuple(descriptions), commands=tuple(commands), wheels=False, setup_s=_recorded_setup_seconds()
-    )
+    return BundledCode(descriptions=tuple(descriptions), commands=tuple(commands), setup_s=_recorded_setup_seconds())
 
 
 def _recorded_setup_seconds() -> float | None:
@@ -84,16 +74,16 @@ def _of_package(folder: Path, commits: Sequence[str]) -> list[str]:
 
 def _of_checkout(folder: Path, commits: Sequence[str]) -> list[str]:
     """Archive what git has of this checkout and of `commits`; return a sentence on each."""
-    head = git(CHECKOUT, "rev-parse", "HEAD").out.strip()
+    head = git(_CHECKOUT, "rev-parse", "HEAD").out.strip()
     descriptions = [_archive_commit(folder, head, "the source that made the bundle")]
-    changes = git(CHECKOUT, "diff", "--binary", "HEAD").out
+    changes = git(_CHECKOUT, "diff", "--binary", "HEAD").out
     if changes:
         (folder / CHANGES).write_text(changes, encoding="utf-8", errors="surrogateescape")
         descriptions.append(f"{CHANGES}: what differed from that commit when the bundle was made")
     for commit in commits:
         if commit == head:
             continue
-        if has_commit(CHECKOUT, commit):
+        if has_commit(_CHECKOUT, commit):
             descriptions.append(_archive_commit(folder, commit, "the source of launches"))
         else:
             descriptions.append(_without_source(commit))
@@ -103,7 +93,7 @@ def _of_checkout(folder: Path, commits: Sequence[str]) -> list[str]:
 def _archive_commit(folder: Path, commit: str, what: str) -> str:
     name = f"harness-{commit[:12]}"
     words = ["archive", "--format=tar", f"--prefix={name}/", "-o", f"{folder / name}.tar", commit]
-    reply = git(CHECKOUT, *words)
+    reply = git(_CHECKOUT, *words)
     if reply.code != 0:
         raise UserError(f"git cannot archive commit {commit[:12]}: {reply.last_error}")
     return f"{name}.tar: {what}, commit {commit}"

@@ -1,4 +1,4 @@
-"""Check all of a bundle: its files, its records, its description."""
+"""Check all of a bundle: its files and its records."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,6 @@ from harness.analysis import units
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.bundle.archive import files_in, unpacked, wrong_files
-from harness.bundle.crate import check_crate
 from harness.bundle.manifest import RECORDS, open_bundle
 
 
@@ -21,7 +20,7 @@ class Verification:
 
 
 def verify_bundle(archive: Path) -> tuple[Verification, ...]:
-    """Check all of a bundle, without a network: its files, its records and its RO-Crate.
+    """Check all of a bundle, without a network: its files and its records.
 
     Raises:
         UserError: it is not a bundle, or so damaged that it cannot be unpacked.
@@ -30,24 +29,16 @@ def verify_bundle(archive: Path) -> tuple[Verification, ...]:
         wrong = wrong_files(folder)
         count = f"{len(files_in(folder)) - 1:,} files have their checksums"
         verifications = [Verification(what="files", finding="; ".join(wrong[:3]) or count, good=not wrong)]
-        for what, examine in (("records", _examine_records), ("RO-Crate", _examine_crate)):
-            try:
-                verifications.append(Verification(what=what, finding=examine(folder), good=True))
-            except UserError as error:
-                verifications.append(Verification(what=what, finding=str(error), good=False))
+        try:
+            manifest = open_bundle(folder)
+            sweeps = [load_sweep(folder / RECORDS / name, every_code=True) for name in manifest.sweeps]
+            damaged = [text for sweep in sweeps for text in sweep.damaged]
+            launches = sum(len(sweep.runs) for sweep in sweeps)
+            if launches != manifest.launches:
+                raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
+            losses = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
+            finding = f"{units.plural(launches, 'launch')} of {units.plural(len(sweeps), 'sweep')} can be read{losses}"
+            verifications.append(Verification(what="records", finding=finding, good=True))
+        except UserError as error:
+            verifications.append(Verification(what="records", finding=str(error), good=False))
     return tuple(verifications)
-
-
-def _examine_crate(folder: Path) -> str:
-    return f"{check_crate(folder):,} entities, and all they refer to exists"
-
-
-def _examine_records(folder: Path) -> str:
-    manifest = open_bundle(folder)
-    sweeps = [load_sweep(folder / RECORDS / name, every_code=True) for name in manifest.sweeps]
-    damaged = [text for sweep in sweeps for text in sweep.damaged]
-    launches = sum(len(sweep.runs) for sweep in sweeps)
-    if launches != manifest.launches:
-        raise UserError(f"{launches} launches can be read, the bundle states {manifest.launches}")
-    losses = f"; {len(damaged)} were damaged before: {damaged[0]}" if damaged else ""
-    return f"{units.plural(launches, 'launch')} of {units.plural(len(sweeps), 'sweep')} can be read{losses}"

@@ -9,16 +9,13 @@ from pathlib import Path
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
 from harness.base.files import resource, write_atomic
-from harness.bundle.appendix import appendix
 from harness.bundle.archive import pack, write_sums
 from harness.bundle.bundled_sweep import BundledSweep, bundled_sweep
-from harness.bundle.crate import write_crate
 from harness.bundle.instructions import write_instructions
-from harness.bundle.latex import latex_appendix
+from harness.bundle.latex import LatexAppendix
 from harness.bundle.manifest import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, drawn_with
 from harness.bundle.redrawing import draw_pages
-from harness.bundle.source_code import add_code
-from harness.bundle.wheels import LOCK
+from harness.bundle.source_code import LOCK, add_code
 from harness.schema.code_identity import harness_identity
 from harness.schema.command_lines import harness_command
 from harness.schema.message_cost import PROBES
@@ -29,10 +26,10 @@ from harness.sweep.sweep_lock import is_locked
 _LOG = logging.getLogger(__name__)
 
 
-def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False) -> Path:
+def write_bundle(folders: Sequence[Path], target: Path) -> Path:
     """Write the sweeps in `folders` to the archive `target` and return it.
 
-    The same records, code and versions make the same bytes. With `offline` it has wheels of all that it needs.
+    The same records, code and versions make the same bytes.
 
     Raises:
         UserError: a sweep runs now or has no finished launch, or the archive cannot be written.
@@ -43,20 +40,22 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
     with tempfile.TemporaryDirectory(prefix="harness-bundle-") as temporary:
         root = Path(temporary)
         loaded = [_copy(folder, root / RECORDS / name) for folder, name in zip(folders, names, strict=True)]
-        _copy_probes(folders, root)
+        # The probes beside the sweeps, which predictions rest on.
+        for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
+            for probe in sorted(probes.glob("[!.]*/")):
+                shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
         runs = [run for sweep in loaded for run in sweep.runs]
         moment = max(run.ended for run in runs)
-        drawing_s, judgements = draw_pages(root, names, moment)
+        drawing_s = draw_pages(root, names, moment)
         sweeps = [
             _describe(folder, copy, drawing_s[copy.folder.name], root)
             for folder, copy in zip(folders, loaded, strict=True)
         ]
-        code = add_code(root, sorted({run.provenance.commit for run in runs} - {""}), wheels=offline)
-        (root / "appendix.md").write_text(appendix(target.name, sweeps, judgements, code), encoding="utf-8")
-        for file, evaluation in (("appendix.tex", True), ("appendix-ad.tex", False)):
-            text = latex_appendix(target.name, sweeps, code, evaluation=evaluation)
-            (root / file).write_text(text, encoding="ascii")
-        write_instructions(root, target.name, sweeps)
+        code = add_code(root, sorted({run.provenance.commit for run in runs} - {""}))
+        appendix = LatexAppendix(name=target.name, sweeps=sweeps, code=code)
+        (root / "appendix.tex").write_text(appendix.text(evaluation=True), encoding="ascii")
+        (root / "appendix-ad.tex").write_text(appendix.text(evaluation=False), encoding="ascii")
+        write_instructions(root, target.name, sweeps, code)
         for name in (LOCK, "LICENSE", "CITATION.cff"):
             shutil.copyfile(resource(name), root / name)
         manifest = Manifest(
@@ -69,7 +68,6 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
             drawn_with=drawn_with(),
         )
         (root / MANIFEST).write_bytes(encode(manifest))
-        write_crate(root, target.name, sweeps, moment)
         write_sums(root)
         pack(root, target, moment)
     return target
@@ -77,7 +75,7 @@ def write_bundle(folders: Sequence[Path], target: Path, *, offline: bool = False
 
 def _copy(folder: Path, target: Path) -> Loaded:
     """Copy a sweep's folder, without what only a command that works on it needs, and read the copy."""
-    if is_locked(folder):
+    if is_locked(SweepFolder(folder)):
         raise UserError(f"sweep '{folder.name}' is being run now: wait for it or end it")
     files = SweepFolder(folder)
     unshared = shutil.ignore_patterns(".*", files.running.name, files.checkpoints.name)
@@ -86,13 +84,6 @@ def _copy(folder: Path, target: Path) -> Loaded:
     if not loaded.runs or loaded.study is None:
         raise UserError(f"sweep '{folder}' holds no finished launch of its last command: run it first")
     return loaded
-
-
-def _copy_probes(folders: Sequence[Path], root: Path) -> None:
-    """Copy the probes beside the sweeps, which a page's reference rests on."""
-    for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
-        for probe in sorted(probes.glob("[!.]*/")):
-            shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
 
 
 def _describe(folder: Path, copy: Loaded, drawing_s: float, root: Path) -> BundledSweep:

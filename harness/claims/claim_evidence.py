@@ -74,16 +74,12 @@ class ClaimEvidence:
     @property
     def hosts(self) -> int:
         """The most hosts of a launch."""
-        return max(_hosts(run) for run in self.runs)
+        return max(run.hosts for run in self.runs)
 
     @property
     def parameters(self) -> int:
         """The trained weights, as a number of values."""
         return self.runs[0].weights.parameters
-
-
-def _hosts(run: RunRecord) -> int:
-    return len({rank.host for rank in run.ranks})
 
 
 def gather(folders: Iterable[Path]) -> tuple[ClaimEvidence, ...]:

@@ -77,18 +77,8 @@ def _block_seconds(runs: Sequence[RunRecord]) -> float:
     return (max(run.ended for run in runs) - begin).total_seconds()
 
 
-def studies(claims: Sequence[Claim], cores: int, data_dir: Path | None) -> tuple[ClaimStudy, ...]:
-    """Return the studies that can judge `claims` on a machine with `cores` cores, the most useful first.
-
-    Raises:
-        UserError: the data in `data_dir` is wrong.
-    """
-    planner = _StudyPlanner(claims, cores, data_dir)
-    return (*planner.sentences(), *planner.image_networks(), *planner.curves(), planner.accuracy())
-
-
-class _StudyPlanner:
-    """Makes the studies of `claims` for a machine with `cores` cores."""
+class StudyPlanner:
+    """Makes the studies of `claims` for a machine of `cores` cores, on the data in `data_dir`."""
 
     def __init__(self, claims: Sequence[Claim], cores: int, data_dir: Path | None) -> None:
         self._claims = claims
@@ -97,7 +87,15 @@ class _StudyPlanner:
         self._by_rule = {claim.rule: claim for claim in claims if not claim.base}
         self._lacks_core = "a second core" if cores < 2 else ""
 
-    def sentences(self) -> tuple[ClaimStudy, ...]:
+    def studies(self) -> tuple[ClaimStudy, ...]:
+        """Return what can judge the claims here, in the order in which it is worth running.
+
+        Raises:
+            UserError: the data is wrong.
+        """
+        return (*self._sentences(), *self._image_networks(), *self._curves(), self._accuracy())
+
+    def _sentences(self) -> tuple[ClaimStudy, ...]:
         """Return the studies of what the papers say in words."""
         workload = resolve(dataset="mnist", model="dnn", preset=PRESET, epochs=4)
         averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
@@ -139,7 +137,7 @@ class _StudyPlanner:
             ),
         )
 
-    def image_networks(self) -> tuple[ClaimStudy, ...]:
+    def _image_networks(self) -> tuple[ClaimStudy, ...]:
         """Return the studies of paper B's networks whose claims fit on the cores."""
         network_studies = []
         for model, (batch, steps) in _SIZES.items():
@@ -154,7 +152,7 @@ class _StudyPlanner:
                 network_studies.append(ClaimStudy(title=model, claims=claims, sweeps=sweeps, minutes=minutes))
         return tuple(network_studies)
 
-    def curves(self) -> tuple[ClaimStudy, ...]:
+    def _curves(self) -> tuple[ClaimStudy, ...]:
         """Return a study of each curve of paper A that fits on the cores."""
         curve_studies = []
         for claim in self._claims:
@@ -172,7 +170,7 @@ class _StudyPlanner:
             curve_studies.append(ClaimStudy(title=claim.experiment, claims=(claim,), sweeps=tuple(sweeps)))
         return tuple(curve_studies)
 
-    def accuracy(self) -> ClaimStudy:
+    def _accuracy(self) -> ClaimStudy:
         """Return the study of the accuracy that is reached in a time, on the real rows."""
         workload = resolve(dataset="cifar10", model="dnn", epochs=60)
         is_real = datasets.locate(workload, self._data_dir).kind == "real"

@@ -10,7 +10,7 @@ from harness.base.command_context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
-from harness.cli.common_options import context_options, defaulted, names_in
+from harness.cli.common_options import context_options, names_in
 from harness.cli.format_options import format_options
 from harness.report.answer import Answer, document
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 @click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
 @click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
 @click.option("--blocks", type=int, help="Starts of all contenders [default: what 15 minutes hold, at least 3].")
-@click.option("--rows", type=int, help="Training rows over all ranks, instead of each workload's own number.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine too; the page says so.")
-@defaulted("--limit", "limit_s", type=int, default=180, help="Seconds that others wait for one.")
-@defaulted("--seed", type=int, default=0, help="Seed of the order of turns and of the weights.")
 @format_options
 @context_options("reports")
 @answering

@@ -32,10 +32,9 @@ def bundle_command() -> None:
 @bundle_command.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
 @click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
-@click.option("--offline", is_flag=True, help="With wheels of all that is needed: about 0.9 GB.")
 @context_options("results", "reports")
 @answering
-def write_command(sweep: tuple[str, ...], output: Path | None, offline: bool, context: Context) -> Answer:
+def write_command(sweep: tuple[str, ...], output: Path | None, context: Context) -> Answer:
     """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
     from harness.bundle.write_bundle import write_bundle
 
@@ -45,9 +44,7 @@ def write_command(sweep: tuple[str, ...], output: Path | None, offline: bool, co
     target = output or context.reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
-    if offline:
-        click.echo("fetching, trying and packing wheels of every package: about 0.9 GB, and meanwhile 3 GB in TMPDIR")
-    archive = write_bundle(folders, target, offline=offline)
+    archive = write_bundle(folders, target)
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6
     return Answer(

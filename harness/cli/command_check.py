@@ -64,30 +64,25 @@ def check_command(
         result = _measure(sweep, against, practical / 100, 60 * budget, context)
     else:
         refuse_given("without --decide nothing is trained", "budget", "scheduler", "data_dir")
-        result = _compare(sweep, against, practical / 100, context)
+        from harness.regression.baselines import check_comparable, default_reference, read_baselines
+        from harness.regression.checks import check_launches
+        from harness.regression.measurement import without
+
+        named = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
+        references = [named] if named else [saved.measurement for saved in read_baselines(context.baselines)]
+        name = sweep or _comparable_sweep(references, context.results)
+        current = find_measurement(name, results=context.results, baselines=context.baselines)
+        reference = named or default_reference(current, context.baselines)
+        check_comparable(reference, current)
+        fresh = without(current, reference)
+        if not fresh.launches:
+            raise UserError(
+                f"the newest launches of '{current.label}' are those of '{reference.label}' itself: "
+                "measure again with `harness check --decide` (make check DECIDE=1)"
+            )
+        result = check_launches(reference, fresh, practical=practical / 100)
     words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
     return check_answer(result, shlex.join([*words, *(["--decide"] if decide else [])]))
-
-
-def _compare(sweep: str | None, against: str | None, practical: float, context: Context) -> "Check":
-    """Return the check of launches that are there."""
-    from harness.regression.baselines import check_comparable, default_reference, read_baselines
-    from harness.regression.checks import check_launches
-    from harness.regression.measurement import without
-
-    named = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
-    references = [named] if named else [saved.measurement for saved in read_baselines(context.baselines)]
-    name = sweep or _comparable_sweep(references, context.results)
-    current = find_measurement(name, results=context.results, baselines=context.baselines)
-    reference = named or default_reference(current, context.baselines)
-    check_comparable(reference, current)
-    fresh = without(current, reference)
-    if not fresh.launches:
-        raise UserError(
-            f"the newest launches of '{current.label}' are those of '{reference.label}' itself: "
-            "measure again with `harness check --decide` (make check DECIDE=1)"
-        )
-    return check_launches(reference, fresh, practical=practical)
 
 
 def _measure(sweep: str | None, against: str | None, practical: float, budget_s: float, context: Context) -> "Check":

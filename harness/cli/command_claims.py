@@ -34,7 +34,7 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     within the minutes of --budget, and the same command again goes on; without, none. Paper A's experiments that ran
     here stand above the claims. The last line is the path of the page.
     """
-    from harness.claims.claim_studies import studies
+    from harness.claims.claim_studies import StudyPlanner
     from harness.report.claims_answer import studies_table
 
     if not run:
@@ -42,25 +42,18 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     judged = judge_all_claims(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
-    planned = studies(judged.published.claims, usable_cores(), context.data_dir)
+    planned = StudyPlanner(judged.published.claims, usable_cores(), context.data_dir).studies()
     for row in studies_table(planned, judged.judgements, judged.evidence).rows:
         click.echo("; ".join(map(str, row)))
     if run:
         refuse_elsewhere(scheduler)
-        _run_studies(planned, judged.judgements, 60 * budget, context)
+        begin = time.monotonic()
+        for study in planned:
+            outcome = _why_not_run(study, judged.judgements, begin, 60 * budget) or _run_study(study, context)
+            minutes = (time.monotonic() - begin) / 60
+            context.say(f"{study.title}: {outcome}; {minutes:.1f} minutes so far")
         judged = judge_all_claims(context)
     return judged_answer(judged, context, given_command(), planned=planned)
-
-
-def _run_studies(
-    planned: "Sequence[ClaimStudy]", judgements: "Sequence[Judgement]", budget_s: float, context: Context
-) -> None:
-    """Run what is left of the studies `planned`, as many as fit into the budget by what they are said to take."""
-    begin = time.monotonic()
-    for study in planned:
-        outcome = _why_not_run(study, judgements, begin, budget_s) or _run_study(study, context)
-        minutes = (time.monotonic() - begin) / 60
-        context.say(f"{study.title}: {outcome}; {minutes:.1f} minutes so far")
 
 
 def _why_not_run(study: "ClaimStudy", judgements: "Sequence[Judgement]", begin: float, budget_s: float) -> str:
@@ -89,7 +82,7 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
             write_bench(settings, context, CLAIMS_BENCH)
             return "done"
         submission = Submission(request=JobRequest(shape="block"))
-        missing = run_together(study.sweeps, data_dir=context.data_dir, results=context.results, submission=submission)
+        missing = run_together(study.sweeps, context, submission)
     except (RunError, UserError) as error:  # the others go on
         return str(error)
     return f"{missing} launches failed, or have no valid times" if missing else "done"

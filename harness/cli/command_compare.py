@@ -50,44 +50,34 @@ def compare_command(
         raise UserError(f"compare needs {wanted}, not {'one and something else' if is_mixed else len(sweep)}")
     if programs:
         refuse_elsewhere(scheduler)
-        return _in_turns(sweep, practical / 100, 60 * budget, context, options)
+        from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
+        from harness.report.check_answer import check_answer
+
+        old, new = (_version(name, context.data_dir, options) for name in sweep)
+        folder = checks_folder(context.results)
+        duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=60 * budget)
+        result = run_duel(duel, practical=practical / 100, say=context.say)
+        answer = check_answer(result, shlex.join(["harness", "compare", *sweep]))
+        return replace(answer, code=0)
     reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
     refuse_given(reason, "budget", "scheduler", "data_dir", *options)
-    return _side_by_side(sweep, practical / 100, context)
-
-
-def _side_by_side(sides: tuple[str, ...], practical: float, context: Context) -> Answer:
     from harness.regression.checks import compare_measurements
     from harness.regression.measurement import without
     from harness.report.compare_answer import comparison_answer
 
-    first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sides)
+    first, *others = (find_measurement(name, results=context.results, baselines=context.baselines) for name in sweep)
     compared = [first]
     rows = []
     left_out = []
-    for side, measurement in zip(sides[1:], others, strict=True):
+    for side, measurement in zip(sweep[1:], others, strict=True):
         distinct = without(measurement, first)
         if not distinct.launches:
-            raise UserError(f"'{side}' and '{sides[0]}' are the same launches: name another sweep, or measure again")
+            raise UserError(f"'{side}' and '{sweep[0]}' are the same launches: name another sweep, or measure again")
         compared.append(distinct)
-        rows.append(compare_measurements(first, distinct, practical=practical))
+        rows.append(compare_measurements(first, distinct, practical=practical / 100))
         left_out.append(len(measurement.launches) - len(distinct.launches))
-    command = shlex.join(["harness", "compare", *sides])
-    return comparison_answer(sides, compared, rows, left_out, command)
-
-
-def _in_turns(
-    sides: tuple[str, ...], practical: float, budget_s: float, context: Context, options: dict[str, Any]
-) -> Answer:
-    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
-    from harness.report.check_answer import check_answer
-
-    old, new = (_version(name, context.data_dir, options) for name in sides)
-    folder = checks_folder(context.results)
-    duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-    result = run_duel(duel, practical=practical, say=context.say)
-    answer = check_answer(result, shlex.join(["harness", "compare", *sides]))
-    return replace(answer, code=0)
+    command = shlex.join(["harness", "compare", *sweep])
+    return comparison_answer(sweep, compared, rows, left_out, command)
 
 
 def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":

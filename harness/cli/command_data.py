@@ -1,7 +1,6 @@
 """``harness data``: list, fetch, verify, prepare and describe data sets, and clean their cache."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,17 +9,16 @@ from harness import datasets
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
-from harness.base.user_path import UserPath, expanded
+from harness.base.user_path import expanded
 from harness.cli.answer_output import print_table
-from harness.cli.common_options import context_options, defaulted, refuse_given, with_options
+from harness.cli.common_options import context_options, defaulted, with_options
 from harness.cli.first_use import transfer_bars
 from harness.datasets.data_checks import verify_data as check_data
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import fetch as fetch_originals
-from harness.datasets.image_shards import write_shards
 from harness.datasets.own_file import SUFFIXES
 from harness.datasets.prepare import prepared_folder
-from harness.schema.workload import DATA_KINDS, IMAGENET, Workload
+from harness.schema.workload import DATA_KINDS, Workload
 
 # The cache's folders, and what they hold.
 _CACHED = {
@@ -103,25 +101,11 @@ def verify_command(dataset: str, context: Context) -> None:
 @of_set
 @defaulted("--data-kind", type=click.Choice(DATA_KINDS), default="auto")
 @click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
-@click.option(
-    "--shards", type=click.IntRange(min=1), help="ImageNet: number of TFRecord files to write; needs --output."
-)
-@click.option("--output", type=UserPath(), help="ImageNet: the folder of the TFRecord files.")
-def prepare_command(
-    dataset: str, context: Context, data_kind: str, samples: int | None, shards: int | None, output: Path | None
-) -> None:
+def prepare_command(dataset: str, context: Context, data_kind: str, samples: int | None) -> None:
     """Write the memory-mapped cache of NAME, which every rank opens.
 
     ImageNet's images stay where they are: each is decoded once, and what cannot be is named.
     """
-    if shards or output:
-        if dataset != IMAGENET or shards is None or output is None:
-            raise UserError("--shards N and --output FOLDER are given together, and for imagenet only")
-        refuse_given("--shards writes the real images of imagenet", "data_kind", "samples")
-        source = datasets.locate(_workload(dataset, "real"), context.data_dir)
-        train, test = write_shards(source.train, source.test, output, shards)
-        click.echo(f"{train:,} + {test:,} images as TFRecord files in {output}: use it as --data-dir")
-        return
     source = datasets.locate(_workload(dataset, data_kind, samples), context.data_dir)
     was_prepared = prepared_folder(source).exists()
     begin = time.perf_counter()

@@ -17,7 +17,7 @@ from harness.cli import COMMANDS, MAKE, main
 from harness.cli.shell_words import split_words
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
-ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
+ACTIONS = {"baseline": "save", "bundle": "write", "data": "list"}  # what ACTION= is by default
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
 Settings = dict[str, click.Parameter]

@@ -28,10 +28,11 @@ from harness.schema.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     from harness.report.experiment_results import PaperStudy
+    from harness.sweep.job_cost import NodeHours
     from harness.sweep.submission_settings import Submission
 
-Launch = Callable[[Sweep], Path]
-Together = Callable[[Sequence[Sweep]], int]
+Run = Callable[[Sequence[Sweep]], str]
+"""Runs the sweeps of one experiment and returns what failed."""
 
 
 @click.command(name="paper", cls=GroupedCommand)
@@ -56,8 +57,6 @@ def paper_command(workloads: str | None, context: Context, **options: Any) -> An
     The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.report.experiment_results import PAPER
-    from harness.sweep.execute import run_sweep
-    from harness.sweep.joint_sweeps import run_together
 
     published = read_published(resource(CLAIMS_FILE))
     names = names_in(workloads or "") or tuple(EXPERIMENTS)
@@ -72,10 +71,8 @@ def paper_command(workloads: str | None, context: Context, **options: Any) -> An
     plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         click.echo(reason)
-    folders: dict[str, Any] = {"data_dir": context.data_dir, "results": context.results, "submission": submission}
-    launch = partial(run_sweep, **folders, approve=approval(options))
-    together = partial(run_together, **folders) if submission.scheduler == "local" else None
-    studies = _run_all(plans, launch, together, context)
+    run = partial(_run, context=context, submission=submission, approve=approval(options))
+    studies = _run_all(plans, run, context)
     answer = judged_answer(judge_all_claims(context), context, given_command(), ran=studies)
     return _of_experiments(answer, names, studies, context)
 
@@ -117,9 +114,7 @@ def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[Pap
     )
 
 
-def _run_all(
-    plans: Mapping[str, Sequence[Sweep]], launch: Launch, together: Together | None, context: Context
-) -> "list[PaperStudy]":
+def _run_all(plans: Mapping[str, Sequence[Sweep]], run: Run, context: Context) -> "list[PaperStudy]":
     """Run every experiment, say how long the rest will take by what the launches so far took, and return them."""
     from harness.analysis import units
     from harness.report.experiment_results import PaperStudy
@@ -137,7 +132,7 @@ def _run_all(
         if done:
             left = f"; about {format_seconds((time.monotonic() - begin) / done * (total - done))} left of all"
         context.say(f"experiment {number} of {len(plans)}: {name}, {cut}{left}")
-        problem = _run(sweeps, launch, together)
+        problem = run(sweeps)
         folders = tuple(context.results / sweep.name for sweep in sweeps)
         if SweepFolder(folders[0]).has_records:
             report_sweep(folders[0], context.reports)
@@ -169,18 +164,23 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
     return runnable or layouts
 
 
-def _run(sweeps: Sequence[Sweep], launch: Launch, together: Together | None) -> str:
+def _run(
+    sweeps: Sequence[Sweep], context: Context, submission: "Submission", approve: "Callable[[NodeHours], None]"
+) -> str:
     """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
 
-    `together` trains them all in turns: on this machine, not in a queue.
+    On this machine all of them train in turns, in a queue they do not.
     """
-    if together is not None:
-        missing = together(sweeps)
+    from harness.sweep.execute import run_sweep
+    from harness.sweep.joint_sweeps import run_together
+
+    if submission.scheduler == "local":
+        missing = run_together(sweeps, context, submission)
         return f"{missing} of {_launches(sweeps)} launches failed, or have no valid times" if missing else ""
     problems = []
     for sweep in sweeps:
         try:
-            launch(sweep)
+            run_sweep(sweep, context, submission, approve=approve)
         except RunError as error:
             problems.append(str(error))
     return "; ".join(dict.fromkeys(problems))

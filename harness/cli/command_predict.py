@@ -29,7 +29,6 @@ _FAR = "1..1024*2"
 @network_option
 @click.option("--node", help="ALPHA,BETA inside a node, with several ranks on it [default: as between nodes].")
 @click.option("--sync", "syncs", multiple=True, help="Sync policy, instead of the launches' own; repeatable.")
-@defaulted("--algorithm", default="best", help="ring, rabenseifner, recursive-doubling or best.")
 @format_options
 @context_options("results", "reports")
 @answering
@@ -55,7 +54,6 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     from harness.report.sweep_warnings import sweep_warnings
 
     per_node = options["ranks_per_node"]
-    algorithm = options["algorithm"]
     counts = [count * per_node for count in parse_counts("NODES", options["nodes"] or _FAR)]
     network = find_network(options["network"], results, options["node"], per_node)
     if network is None:
@@ -68,12 +66,12 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
         if choice is not None:
             click.echo(choice.sentence(name))
             syncs = options["syncs"] or ("",)
-            curves += [predict_curve(choice.loaded, counts, links, algorithm, sync) for sync in syncs]
+            curves += [predict_curve(choice.loaded, counts, links, sync) for sync in syncs]
             banners += sweep_warnings(choice.loaded)
         elif names:
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not curves:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
-    click.echo(f"Network: {origin}; allreduce: {algorithm}.")
-    answer = prediction_answer(curves, origin, algorithm, given_command())
+    click.echo(f"Network: {origin}; each allreduce by the cheapest algorithm.")
+    answer = prediction_answer(curves, origin, given_command())
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))

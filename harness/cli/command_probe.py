@@ -25,13 +25,6 @@ from harness.schema.claim import EXPERIMENTS
 )
 @defaulted("--samples", type=click.IntRange(min=6), default=25, help="Samples of every size.")
 @defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
-@defaulted(
-    "--limit",
-    "limit_s",
-    type=float,
-    default=180.0,
-    help="Seconds that a launch may take; a block of several that many times.",
-)
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @context_options("results", "reports")
 @answering

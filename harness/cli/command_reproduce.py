@@ -40,24 +40,19 @@ def reproduce_command(name: str, same_layout: bool, context: Context, **options:
     for original in repetition.recorded(folder):
         old = original.run
         again = repetition.plan_repetition(old, context.data_dir, here=not same_layout)
-        new = repetition.repeat_launch(again, data_dir=context.data_dir, results=context.results, submission=submission)
-        for line in repetition.environment(old, new):
+        new = repetition.repeat_launch(again, context, submission)
+        compared = repetition.Repetition(old=old, new=new, others=original.same_layout)
+        for line in compared.environment():
             click.echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
-        for line in repetition.results_of(old, new, original.same_layout):
+        for line in compared.results():
             verdict = f"{line.verdict}: {line.remark}" if line.remark else line.verdict
             lines.append(line)
             rows.append((str(old.point.layout.ranks), line.quantity, line.recorded, line.now, verdict))
+    verdicts = {line.verdict for line in lines}
+    code = 3 if verdicts == {repetition.NOT_COMPARED} else 0
     return Answer(
         sentence=repetition.overall_verdict(lines),
         table=Table(title="", headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"), rows=rows),
         data={"lines": lines},
-        code=_exit_code({line.verdict for line in lines}),
+        code=1 if repetition.DIFFERENT in verdicts else code,
     )
-
-
-def _exit_code(verdicts: set[str]) -> int:
-    from harness.bundle import repetition
-
-    if repetition.DIFFERENT in verdicts:
-        return 1
-    return 3 if verdicts == {repetition.NOT_COMPARED} else 0

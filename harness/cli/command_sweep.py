@@ -68,7 +68,7 @@ def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     for sentence in refused:
         click.echo(f"not run: {sentence}")
     if dry_run:
-        return _planned(write_scripts(sweep, data_dir=context.data_dir, results=context.results, submission=submission))
+        return _planned(write_scripts(sweep, context, submission))
     return _run(sweep, submission, network, context, options)
 
 
@@ -129,14 +129,7 @@ def _run(
     folder = context.results / sweep.name
     problem = ""
     try:
-        run_sweep(
-            sweep,
-            data_dir=context.data_dir,
-            results=context.results,
-            submission=submission,
-            approve=approval(options),
-            enough=enough,
-        )
+        run_sweep(sweep, context, submission, approve=approval(options), enough=enough)
     except RunError as error:
         if not SweepFolder(folder).has_launches:  # none was started
             raise

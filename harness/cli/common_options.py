@@ -117,6 +117,9 @@ budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0
 sweep_argument = click.argument("sweep", required=False)
 
 
+_OF_THE_ANSWER = ("as_json", "quiet", "formats", "outputs")  # parameters that decide how an answer is shown
+
+
 def refuse_bad_mpi() -> None:
     """Refuse, before anything starts, a site's MPI library that mpi4py cannot load, or say that it may not load.
 
@@ -138,18 +141,23 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def given_command() -> str:
-    """Return the running command with the options that were given on its command line."""
+    """Return the running command with the options that were given on its command line and decide what it does."""
     context = click.get_current_context()
     words = ["harness", context.info_name or ""]
-    for option in context.command.params:
-        name = option.name or ""
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name in context.params:
-            value = context.params[name]
-            for part in value if isinstance(value, tuple) else (value,):
-                words.append(option.opts[0])
-                if part is not True:
-                    words.append(str(part))
-    return shlex.join(words)
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        value = None if name in _OF_THE_ANSWER else context.params.get(name)
+        if value is None or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        if isinstance(parameter, click.Argument):
+            arguments += map(str, values)
+        elif isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+        else:
+            words += [word for part in values for word in (parameter.opts[0], str(part))]
+    return shlex.join([*words, *arguments])
 
 
 def with_options(*options: Option) -> Callable[[Command], Command]:

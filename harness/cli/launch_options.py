@@ -72,11 +72,14 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         raise UserError(f"TURNS=1 cannot be: {no_turns}")
     if options["turns"] is not False and not no_turns:
         request = replace(request, shape="block")
+    template = options["template"]
+    if template is not None and not Path(template).is_file():
+        raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
     submission = Submission(
         scheduler=scheduler,
         site=site,
         request=request,
-        template=_existing_template(options["template"]),
+        template=str(Path(template).resolve()) if template else None,
         site_file=_site_as_named(options["site"]),
     )
     return submission, reason
@@ -112,14 +115,6 @@ def _why_no_turns(scheduler: str, request: JobRequest, template: str | None) -> 
     if request.shape not in shapes:
         return "launches of jobs of their own follow each other, ask for NESTED=1"
     return ""
-
-
-def _existing_template(template: str | None) -> str | None:
-    if template is None:
-        return None
-    if not Path(template).is_file():
-        raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
-    return str(Path(template).resolve())
 
 
 def _site_as_named(name: str | None) -> str | None:

@@ -14,7 +14,7 @@ import click
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.schema.point import Point
-from harness.schema.record import EpochRecord, RunRecord
+from harness.schema.record import EpochRecord
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import survives
 
@@ -112,7 +112,14 @@ class LaunchRank:
         def write() -> None:
             assert collected is not None
             run, steps = collected
-            _show_notes(run)
+            from harness.comm.placement import describe_ranks
+
+            for reason in run.invalid:
+                click.echo(f"times are not valid: {reason}")
+            for line in describe_ranks(run.ranks) if run.invalid else ():
+                click.echo(f"  {line}")
+            for note in run.notes:
+                click.echo(note)
             if self.record:
                 if run.losses:  # a rank 0 that failed may have left some
                     for staging in self.record.parent.glob(f".{self.record.name}.*"):
@@ -129,17 +136,6 @@ class LaunchRank:
 def rank_logs(record: Path | None) -> Path:
     """Return the folder of what ranks write beside the `record` of their launch."""
     return record.parent / "rank-logs" / record.name if record else Path("harness-logs")
-
-
-def _show_notes(run: RunRecord) -> None:
-    from harness.comm.placement import describe_ranks
-
-    for reason in run.invalid:
-        click.echo(f"times are not valid: {reason}")
-    for line in describe_ranks(run.ranks) if run.invalid else ():
-        click.echo(f"  {line}")
-    for note in run.notes:
-        click.echo(note)
 
 
 def _show_epoch(epochs: int, world: "World", epoch: EpochRecord) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.analysis.confidence_intervals import Interval
+    pass
 
 _MOST = 24  # repeats
 _LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow
@@ -33,8 +33,11 @@ def until_narrow() -> Callable[[Path], int]:
         launches = launch_frame(loaded.runs, loaded.epochs)
         repeats = int(launches["repeat"].max()) + 1
         scaling = scale(launches)
-        points = [point for point in scaling.others if point.blocks] if scaling else []
-        widest = max((_log_reach(point.speedup_interval) for point in points), default=0.0)
+        widest = 0.0  # half the width of an interval, of the logarithm
+        for point in scaling.others if scaling else ():
+            interval = point.speedup_interval
+            if point.blocks:
+                widest = max(widest, math.log(interval.high / interval.low) / 2 if interval else math.inf)
         wanted = next_repeats(widest, repeats, monotonic() - begun)
         if wanted > repeats:
             certainty = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
@@ -42,11 +45,6 @@ def until_narrow() -> Callable[[Path], int]:
         return wanted
 
     return wanted_repeats
-
-
-def _log_reach(interval: "Interval | None") -> float:
-    """Return half the width of a ratio's interval, of the logarithm; infinite where there is none."""
-    return math.log(interval.high / interval.low) / 2 if interval else math.inf
 
 
 def next_repeats(reach: float, repeats: int, seconds: float) -> int:

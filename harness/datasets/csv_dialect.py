@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.datasets.csv_header import has_header, numbers_rows
-from harness.datasets.number_text import COMMA, POINT, MarkEvidence, find_marks, is_missing_number, is_number_like
+from harness.datasets.number_text import COMMA, POINT, find_marks, is_missing_number, is_number_like
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "blank": " "}
 """The values of SEPARATOR= and the characters that they stand for; blanks separate in runs."""
@@ -329,11 +329,7 @@ def _decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], asked:
         )
     if proofs:
         return next(iter(proofs))
-    return _unproven_decimal(path, separator, rows, evidence)
-
-
-def _unproven_decimal(path: Path, separator: str, rows: Sequence[tuple[str, ...]], evidence: MarkEvidence) -> str:
-    """Return the decimal mark of a file in which three digits follow every mark, or that has no mark."""
+    # Three digits follow every mark, or there is no mark.
     unsure = dict(evidence.open_marks)
     if set(evidence.grouped_marks) == set(unsure) == {COMMA}:
         return POINT

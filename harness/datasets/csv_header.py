@@ -52,24 +52,15 @@ def first_line(rows: Sequence[Row]) -> FirstLine:
     texts = [place for place, cell in enumerate(first) if not is_number_like(cell) and not is_missing_number(cell)]
     repeated = [place for place in texts if first[place] in columns[place]]
     if any(is_number_like(first[place]) for place in numeric):
-        return _texts_and_numbers(first, repeated)
+        if repeated or any(map(_is_fraction, first)):
+            return FirstLine.ROW
+        numbers = [(place, cell) for place, cell in enumerate(first) if is_number_like(cell)]
+        offsets = {int(cell) - place for place, cell in numbers}
+        names_by_place = len(numbers) > 1 and len(offsets) == 1 and offsets <= {-1, 0, 1}
+        return FirstLine.HEADER if names_by_place else FirstLine.EITHER
     if not repeated:
         return FirstLine.HEADER
     return FirstLine.ROW if 2 * len(repeated) >= len(texts) else FirstLine.EITHER
-
-
-def _texts_and_numbers(first: Row, repeated: Sequence[int]) -> FirstLine:
-    """Return what a line is whose numbers stand in columns of numbers; `repeated` are its texts that come again."""
-    if repeated or any(map(_is_fraction, first)):
-        return FirstLine.ROW
-    return FirstLine.HEADER if _names_by_place(first) else FirstLine.EITHER
-
-
-def _names_by_place(first: Row) -> bool:
-    """Return whether the numbers among the names are those of their columns, from 0 or 1, as of an array's columns."""
-    numbers = [(place, cell) for place, cell in enumerate(first) if is_number_like(cell)]
-    offsets = {int(cell) - place for place, cell in numbers}
-    return len(numbers) > 1 and len(offsets) == 1 and offsets <= {-1, 0, 1}
 
 
 def _numbers_alone(first: Row, rest: Sequence[Row]) -> FirstLine:

@@ -162,11 +162,9 @@ def fetch(
         raise UserError(f"{dataset.title} is not free to download: register where it is offered and use --data-dir")
     place = make_folder(folder / name, "data folder", "choose --data-dir")
     sources = [mirror.rstrip("/")] if mirror else _sources(dataset)
-    paths = []
+    fetcher = _Fetcher(place, sources, patience)
     with hold_lock_file(place / ".lock"):
-        for file in dataset.downloads:
-            paths.append(_fetch_file(file, place, sources, progress(file), patience))
-    return paths
+        return [fetcher.fetch(file, progress(file)) for file in dataset.downloads]
 
 
 def _sources(dataset: Dataset) -> list[str]:
@@ -194,45 +192,53 @@ def published_or_pinned(file: Download, path: Path) -> str | None:
     return match[0]
 
 
-def _fetch_file(file: Download, place: Path, sources: list[str], progress: Progress, patience: Patience) -> Path:
-    """Bring the file from the first of `sources` that has it; those that have failed are the last from then on."""
-    sha256 = published_or_pinned(file, place / file.name)
-    failures: dict[str, str] = {}
-    for source in tuple(sources):
+class _Fetcher:
+    """Brings files into the folder `place` from the first of `sources` that has them."""
+
+    def __init__(self, place: Path, sources: list[str], patience: Patience) -> None:
+        self._place = place
+        self._sources = sources
+        self._patience = patience
+
+    def fetch(self, file: Download, progress: Progress) -> Path:
+        """Return the file; sources that have failed are the last from then on."""
+        failures: dict[str, str] = {}
+        downloader = ResumingDownloader(
+            part=self._place / f"{file.name}.part", progress=progress, patience=self._patience
+        )
+        for source in tuple(self._sources):
+            try:
+                return self._fetch_from(source, file, downloader)
+            except TransferError as error:
+                failures[source] = str(error)
+                self._sources.remove(source)
+                self._sources.append(source)
+        reasons = "; ".join(f"{source} ({reason})" for source, reason in failures.items())
+        fix = f"check the network, or name a folder that has it with --mirror URL or {MIRRORS}=URL"
+        raise UserError(f"{file.name} cannot be downloaded from {reasons}: {fix}")
+
+    def _fetch_from(self, source: str, file: Download, downloader: ResumingDownloader) -> Path:
+        """Bring the file from one source; one without a known hash is pinned."""
+        import pooch
+
+        pooch.get_logger().setLevel("WARNING")
+        path = self._place / file.name
+        sha256 = published_or_pinned(file, path)
+        address = f"{source}/{file.name}"
         try:
-            return _fetch_from(f"{source}/{file.name}", file, place, sha256, progress, patience)
-        except TransferError as error:
-            failures[source] = str(error)
-            sources.remove(source)
-            sources.append(source)
-    reasons = "; ".join(f"{source} ({reason})" for source, reason in failures.items())
-    fix = f"check the network, or name a folder that has it with --mirror URL or {MIRRORS}=URL"
-    raise UserError(f"{file.name} cannot be downloaded from {reasons}: {fix}")
-
-
-def _fetch_from(
-    address: str, file: Download, place: Path, sha256: str | None, progress: Progress, patience: Patience
-) -> Path:
-    """Bring the file from one address; `sha256` is its hash, None where it is to be pinned."""
-    import pooch
-
-    pooch.get_logger().setLevel("WARNING")
-    path = place / file.name
-    downloader = ResumingDownloader(part=place / f"{file.name}.part", progress=progress, patience=patience)
-    try:
-        with user_errors("data folder", place):
-            pooch.retrieve(address, known_hash=sha256, fname=file.name, path=place, downloader=downloader)
-    except ValueError as error:
-        kind = "published" if file.sha256 else "pinned"
-        raise TransferError(f"what came does not have the {kind} SHA-256 {sha256}, it was removed") from error
-    if sha256 is None:
-        with path.open("rb") as content:
-            if not content.read(3).startswith(_MAGIC.get(path.suffix, b"")):
-                path.unlink()
-                raise TransferError(f"what came is no {path.suffix} file, it was removed")
-            content.seek(0)
-            write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
-    return path
+            with user_errors("data folder", self._place):
+                pooch.retrieve(address, known_hash=sha256, fname=file.name, path=self._place, downloader=downloader)
+        except ValueError as error:
+            kind = "published" if file.sha256 else "pinned"
+            raise TransferError(f"what came does not have the {kind} SHA-256 {sha256}, it was removed") from error
+        if sha256 is None:
+            with path.open("rb") as content:
+                if not content.read(3).startswith(_MAGIC.get(path.suffix, b"")):
+                    path.unlink()
+                    raise TransferError(f"what came is no {path.suffix} file, it was removed")
+                content.seek(0)
+                write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
+        return path
 
 
 def _pin(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, publish_once, write_atomic
-from harness.datasets.image_files import StoredImage, _log, checked_images
+from harness.datasets.image_files import _log, checked_images
 from harness.schema.record import decode, encode
 
 _FORMAT = "1"  # part of every index's path: a new layout never reads an old one
@@ -115,17 +115,6 @@ def _write(train: tuple[Path, ...], test: tuple[Path, ...], folder: Path) -> Non
     damaged = [image for image in (*stored["train"], *stored["test"]) if image.fault]
     lines = [f"{image.kind}/{image.name}\t{image.path}\t{image.fault}\n" for image in damaged]
     write_atomic(folder / _FAULTS, "".join(lines))
-    summary = IndexSummary(
-        train_rows=len(train_images),
-        test_rows=len(test_images),
-        classes=len(kinds),
-        sha256=identity.hexdigest(),
-        note=_note(damaged, rows),
-    )
-    write_atomic(folder / _SUMMARY, encode(summary))
-
-
-def _note(damaged: Sequence[StoredImage], rows: Sequence[StoredImage]) -> str:
     parts = []
     if damaged:
         names = [f"{checked.kind}/{checked.name}" for checked in damaged[:_SHOWN]]
@@ -135,4 +124,11 @@ def _note(damaged: Sequence[StoredImage], rows: Sequence[StoredImage]) -> str:
     if unusual:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(unusual.items()))
         parts.append(f"read as colour: {counts}")
-    return "; ".join(parts)
+    summary = IndexSummary(
+        train_rows=len(train_images),
+        test_rows=len(test_images),
+        classes=len(kinds),
+        sha256=identity.hexdigest(),
+        note="; ".join(parts),
+    )
+    write_atomic(folder / _SUMMARY, encode(summary))

@@ -110,7 +110,11 @@ def _write(source: DataSource, folder: Path) -> None:
         notes.append(note)
         if own_reader:
             seed = SEED
-            shuffled = _draw_test_rows(folder, test_rows)
+            classes = np.load(folder / _LABELS)
+            order = order_rows(classes, test_rows)
+            for name in (_FEATURES, _LABELS):
+                reorder(folder / name, order)
+            shuffled = are_sorted(classes)
     if isinstance(own_reader, CsvTable):
         notes += own_reader.encode(folder / _FEATURES, train_rows)
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
@@ -131,15 +135,6 @@ def _write(source: DataSource, folder: Path) -> None:
         note="; ".join(filter(None, notes)),
     )
     write_atomic(folder / _RECORD, encode(record))
-
-
-def _draw_test_rows(folder: Path, test_rows: int) -> bool:
-    """Move drawn rows of every class to the end; return whether the others were shuffled, being sorted by class."""
-    classes = np.load(folder / _LABELS)
-    order = order_rows(classes, test_rows)
-    for name in (_FEATURES, _LABELS):
-        reorder(folder / name, order)
-    return are_sorted(classes)
 
 
 def _own_reader(source: DataSource) -> CsvTable | ArrayFile | None:

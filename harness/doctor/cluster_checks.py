@@ -25,7 +25,10 @@ def check_scheduler() -> Iterator[Diagnostic]:
         yield problem("scheduler", str(error), "correct it, or give SCHEDULER=local to train on this machine")
         return
     yield ok("scheduler", why.removeprefix("scheduler: "))
-    yield ok("site", "none: `harness site list` names those there are" if site.name == "unnamed" else site.name)
+    yield ok(
+        "site",
+        "none: SITE=name takes one of jobs/sites, or a .toml file of yours" if site.name == "unnamed" else site.name,
+    )
     chosen = [word for word in words if "pmi" in word]
     yield ok("PMI", chosen[0].lstrip("-") if chosen else "the launcher's own")
     walltime = f", {request.walltime} each" if scheduler.directive else ""

@@ -14,6 +14,7 @@ from harness.base.cpu_contention import TOLERANCE, look
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import run_program
+from harness.base.provenance import processor_name
 from harness.comm.gpus import INSTALL_CUDA
 from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
@@ -27,10 +28,7 @@ _LITTLE_DISK = 2 * _GIB
 def check_cores() -> Iterator[Diagnostic]:
     """Yield the lines of the machine and of the cores that ranks may use."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    import cpuinfo
-
-    cpu = cpuinfo.get_cpu_info().get("brand_raw", platform.machine())
-    yield ok("machine", f"{platform.node()}, {cpu}, {platform.system()} {platform.release()}")
+    yield ok("machine", f"{platform.node()}, {processor_name()}, {platform.system()} {platform.release()}")
     quota = cpu_quota()
     limit = f", cgroup limit {quota:g}" if quota is not None else ""
     usable = usable_cores()

@@ -85,7 +85,7 @@ class _Loader(importlib.abc.Loader):
         words: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
         if name == "horovod":
             if import_module(f"{_OWN}.process_sets").host.answers:
-                import_module(f"{_OWN}.keras2").offer_keras2()
+                import_module(f"{_OWN}.keras2_names").offer_keras2()
         elif name.endswith((".elastic", ".exceptions")):
             words |= _words("recovery")
         elif "common" in name:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-_LAYERS = ("tensorflow.python.layers.layers", f"{__name__.rpartition('.')[0]}.former_layers")
+_LAYERS = ("tensorflow.python.layers.layers", f"{__name__.rpartition('.')[0]}.tf1_batch_normalisation")
 _CELLS = ("tensorflow.python.keras.layers.legacy_rnn.rnn_cell_impl",)
 # What TensorFlow's loader asks Keras for: what scripts call it, and where its names are.
 _MODULES = {

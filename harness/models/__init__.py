@@ -46,12 +46,13 @@ def build_network(
         check_network(name, features)
         if is_own_code(name):
             return _user_model(name, features, classes)
+        shape = networks.Shape(features, classes)
         if name in IMAGE_NETWORKS:
-            return networks.imagenet_network(name, features, classes)
+            return networks.imagenet_network(name, shape)
         kernel = getattr(keras.initializers, _INITIALISERS[init])()
         if name == "dnn":
-            return networks.dnn(dataset, features, classes, kernel)
-        return networks.cnn(features, classes, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
+            return networks.dnn(dataset, shape, kernel)
+        return networks.cnn(shape, kernel, full="relu" if name == "cnn-relu" else "sigmoid")
     finally:
         keras.config.set_dtype_policy(before)
 

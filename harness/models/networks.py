@@ -1,10 +1,20 @@
 """The papers' networks. All end in logits: softmax is part of the loss and of the evaluation."""
 
 import math
+from dataclasses import dataclass
 
 import keras
 import tensorflow as tf
 from keras import layers
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The `features` of a row that a network takes, of an image (height, width, channels), and its `classes`."""
+
+    features: tuple[int, ...]
+    classes: int
+
 
 _HIDDEN = {"higgs": (1024,)}  # one wide hidden layer; every other data set has two
 _HIDDEN_OTHER = (200, 100)
@@ -12,7 +22,7 @@ _FILTERS = (32, 64)
 _FULL = 1024
 
 
-def dnn(dataset: str, features: tuple[int, ...], classes: int, kernel: keras.Initializer) -> keras.Model:
+def dnn(dataset: str, shape: Shape, kernel: keras.Initializer) -> keras.Model:
     """Return the DNN of paper A, Table 1: fully connected layers (200-100; HIGGS 1024), sigmoid.
 
     The paper speaks of sigmoid neurons for fully connected layers (section 4.1), without naming the DNNs': that theirs
@@ -22,16 +32,16 @@ def dnn(dataset: str, features: tuple[int, ...], classes: int, kernel: keras.Ini
     hidden = _HIDDEN.get(dataset, _HIDDEN_OTHER)
     return keras.Sequential(
         [
-            keras.Input(features),
-            *([layers.Reshape((math.prod(features),))] if len(features) > 1 else []),
+            keras.Input(shape.features),
+            *([layers.Reshape((math.prod(shape.features),))] if len(shape.features) > 1 else []),
             *(layers.Dense(units, activation="sigmoid", kernel_initializer=_fresh(kernel)) for units in hidden),
-            layers.Dense(classes, kernel_initializer=_fresh(kernel)),
+            layers.Dense(shape.classes, kernel_initializer=_fresh(kernel)),
         ],
         name="dnn",
     )
 
 
-def cnn(features: tuple[int, ...], classes: int, kernel: keras.Initializer, *, full: str) -> keras.Model:
+def cnn(shape: Shape, kernel: keras.Initializer, *, full: str) -> keras.Model:
     """Return the CNN of paper A, Table 1: 5x5 ReLU convolutions (32, 64), each with 2x2 max-pooling, then 1024 `full`.
 
     The stride is 1. `full` is the activation of the fully connected layer, ``sigmoid`` in the paper (section 4.1),
@@ -45,11 +55,11 @@ def cnn(features: tuple[int, ...], classes: int, kernel: keras.Initializer, *, f
         stages.append(layers.MaxPooling2D(2))
     return keras.Sequential(
         [
-            keras.Input(features),
+            keras.Input(shape.features),
             *stages,
             layers.Flatten(),
             layers.Dense(_FULL, activation=full, kernel_initializer=_fresh(kernel)),
-            layers.Dense(classes, kernel_initializer=_fresh(kernel)),
+            layers.Dense(shape.classes, kernel_initializer=_fresh(kernel)),
         ],
         name="cnn",
     )
@@ -82,13 +92,13 @@ class LocalResponse(layers.Layer):
         return tf.cast(tf.nn.local_response_normalization(maps, 2, bias=2.0, alpha=1e-4, beta=0.75), inputs.dtype)
 
 
-def alexnet(features: tuple[int, ...], classes: int, *, towers: int) -> keras.Model:
+def alexnet(shape: Shape, *, towers: int) -> keras.Model:
     """Return AlexNet (Krizhevsky, Sutskever, Hinton 2012) for images [rows, height, width, 3]; logits [rows, classes].
 
     One tower: every convolution sees all maps (62,378,344 parameters at 227 pixels and 1,000 classes). Two
     towers: the second, fourth and fifth see the maps of their own half, as on the paper's two GPUs (60,965,224).
     """
-    inputs = keras.Input(features)
+    inputs = keras.Input(shape.features)
     maps = _pool_overlapping(LocalResponse()(_convolve_towers(inputs, 96, 11, strides=4, padding="valid")))
     maps = _pool_overlapping(LocalResponse()(_convolve_towers(maps, 256, 5, towers=towers)))
     maps = _convolve_towers(maps, 384, 3)
@@ -96,7 +106,7 @@ def alexnet(features: tuple[int, ...], classes: int, *, towers: int) -> keras.Mo
     maps = layers.Flatten()(_pool_overlapping(_convolve_towers(maps, 256, 3, towers=towers)))
     for _ in range(2):
         maps = layers.Dropout(0.5)(layers.Dense(4096, activation="relu", kernel_initializer=HE)(maps))
-    return keras.Model(inputs, layers.Dense(classes, dtype="float32")(maps), name="alexnet")
+    return keras.Model(inputs, layers.Dense(shape.classes, dtype="float32")(maps), name="alexnet")
 
 
 def _convolve_towers(
@@ -130,14 +140,14 @@ _FOURTH = (
 _FIFTH = ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128))
 
 
-def googlenet(features: tuple[int, ...], classes: int) -> keras.Model:
+def googlenet(shape: Shape) -> keras.Model:
     """Return GoogLeNet (Szegedy et al. 2014, "Going deeper with convolutions") for images [rows, height, width, 3].
 
     Its outputs are three logits [rows, classes]: the network's own, and those of the auxiliary classifiers after
     inception (4a) and (4d), which count in training only. 13,378,280 parameters at 1,000 classes, 6,998,552 of them
     without the auxiliary classifiers.
     """
-    inputs = keras.Input(features)
+    inputs = keras.Input(shape.features)
     maps = LocalResponse()(_pool(_convolve(inputs, 64, 7, strides=2)))
     maps = _pool(LocalResponse()(_convolve(_convolve(maps, 64, 1), 192, 3)))
     for filters in _THIRD:
@@ -147,12 +157,12 @@ def googlenet(features: tuple[int, ...], classes: int) -> keras.Model:
     for number, filters in enumerate(_FOURTH):
         maps = _inception(maps, filters)
         if number in (0, 3):
-            sides.append(_auxiliary(maps, classes))
+            sides.append(_auxiliary(maps, shape))
     maps = _pool(maps)
     for filters in _FIFTH:
         maps = _inception(maps, filters)
     maps = layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(maps))
-    return keras.Model(inputs, [_logits(maps, classes), *sides], name="googlenet")
+    return keras.Model(inputs, [_logits(maps, shape), *sides], name="googlenet")
 
 
 def _inception(maps: keras.KerasTensor, filters: tuple[int, ...]) -> keras.KerasTensor:
@@ -166,15 +176,15 @@ def _inception(maps: keras.KerasTensor, filters: tuple[int, ...]) -> keras.Keras
     return layers.Concatenate()(branches)
 
 
-def _auxiliary(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:
+def _auxiliary(maps: keras.KerasTensor, shape: Shape) -> keras.KerasTensor:
     window = min(5, *maps.shape[1:3])  # small images have smaller maps than the window
     maps = _convolve(layers.AveragePooling2D(window, strides=3)(maps), 128, 1)
     full = layers.Dense(1024, activation="relu", kernel_initializer=HE)(layers.Flatten()(maps))
-    return _logits(layers.Dropout(0.7)(full), classes)
+    return _logits(layers.Dropout(0.7)(full), shape)
 
 
-def _logits(maps: keras.KerasTensor, classes: int) -> keras.KerasTensor:
-    return layers.Dense(classes, dtype="float32")(maps)
+def _logits(maps: keras.KerasTensor, shape: Shape) -> keras.KerasTensor:
+    return layers.Dense(shape.classes, dtype="float32")(maps)
 
 
 def _convolve(maps: keras.KerasTensor, filters: int, size: int, strides: int = 1) -> keras.KerasTensor:
@@ -189,27 +199,27 @@ def _pool(maps: keras.KerasTensor) -> keras.KerasTensor:
 _LAST_OF_BLOCK = "_3_bn"  # in ResNet-50; InceptionV3 has no such layer
 
 
-def imagenet_network(name: str, features: tuple[int, ...], classes: int) -> keras.Model:
+def imagenet_network(name: str, shape: Shape) -> keras.Model:
     """Return the network `name` (`harness.schema.workload.IMAGE_NETWORKS`) with logits [rows, classes].
 
     InceptionV3 and ResNet-50 are those of `keras.applications`, the first without its auxiliary classifier.
     """
     match name:
         case "alexnet":
-            return alexnet(features, classes, towers=1)
+            return alexnet(shape, towers=1)
         case "alexnet-grouped":
-            return alexnet(features, classes, towers=2)
+            return alexnet(shape, towers=2)
         case "googlenet":
-            return googlenet(features, classes)
+            return googlenet(shape)
         case "inceptionv3":
-            return _application(keras.applications.InceptionV3, features, classes)
+            return _application(keras.applications.InceptionV3, shape)
         case "resnet50":
-            return _application(keras.applications.ResNet50, features, classes)
+            return _application(keras.applications.ResNet50, shape)
     raise AssertionError(name)
 
 
-def _application(build: "type[keras.Model]", features: tuple[int, ...], classes: int) -> keras.Model:
-    model = build(weights=None, input_shape=features, classes=classes, classifier_activation=None)
+def _application(build: "type[keras.Model]", shape: Shape) -> keras.Model:
+    model = build(weights=None, input_shape=shape.features, classes=shape.classes, classifier_activation=None)
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             # Goyal et al. 2017, section 5.1. Keras's 0.99 forgets the initial values in hundreds of steps only.

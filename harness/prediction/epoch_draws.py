@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from harness.prediction.epoch_counts import epoch_batches, epoch_calls
 from harness.prediction.measured_base import MeasuredBase
-from harness.prediction.network_cost import BEST, OVERHEAD, Levels, Link, Uncertain
+from harness.prediction.network_cost import OVERHEAD, Levels, Link, Uncertain
 from harness.prediction.slowest_rank import slowest
 from harness.schema.workload import Workload
 
@@ -170,8 +170,7 @@ class Draws:
         place = self.algorithm_place
         if self.network:
             low, value, high = (
-                self.base.sums(BEST, ranks, levels)
-                for levels in (self.network.low, self.network.value, self.network.high)
+                self.base.sums(ranks, levels) for levels in (self.network.low, self.network.value, self.network.high)
             )
             cheaper = _between(OVERHEAD[0] * low, value, 2 * place)
             dearer = _between(value, OVERHEAD[1] * high, 2 * place - 1)

@@ -24,7 +24,6 @@ from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
 from harness.schema.layout import Layout
-from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"
@@ -96,22 +95,15 @@ def extrapolate(
     parts_on_fewest = _parts(loaded, fewest)
     draws = Draws(base.workload, scaling.scaling, base, parts_on_fewest, _parts(loaded, most))
     rests = what_it_rests_on(fewest, most, base)
-    series = [_series(draws, wanted, scaling, most, where=_where(loaded), rests=rests)]
+    # Where the ranks of a series without a stated network are taken to be.
+    hosts = max(run.hosts for run in loaded.valid)
+    where = NODES if hosts > 1 else NODE
+    series = [_series(draws, wanted, scaling, most, where=where, rests=rests)]
     if network is not None:
         draws = Draws(base.workload, scaling.scaling, base, parts_on_fewest, parts_on_fewest, network=network)
         rests = what_it_rests_on(fewest, fewest, base, network_words)
         series.append(_series(draws, wanted, scaling, fewest, where=NETWORK, rests=rests))
     return tuple(series), ""
-
-
-def _where(loaded: Loaded) -> str:
-    """Return where the ranks of a series without a stated network are taken to be."""
-    hosts = max(_hosts(run) for run in loaded.valid)
-    return NODES if hosts > 1 else NODE
-
-
-def _hosts(run: RunRecord) -> int:
-    return len({rank.host for rank in run.ranks})
 
 
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:

@@ -50,7 +50,7 @@ class MeasuredBase:
     shapes: tuple[Shape, ...] = ()
     source: str = ""
 
-    def sums(self, algorithm: str, counts: Array, levels: Levels) -> Array:
+    def sums(self, counts: Array, levels: Levels) -> Array:
         """Return the seconds of the allreduces of one synchronisation, as they travel, over each count of ranks.
 
         Between hosts of one rank each large tensors have one each. Where no shapes are known it is one sum of all.
@@ -59,7 +59,7 @@ class MeasuredBase:
         for tensors in self._sums_of_tensors():
             sizes = calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),)
             for size in sizes:
-                seconds = seconds + allreduce_seconds(algorithm, counts, size, levels)
+                seconds = seconds + allreduce_seconds(counts, size, levels)
         return seconds
 
     def _sums_of_tensors(self) -> list[list[float]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.base.errors import UserError, unknown
+from harness.base.errors import UserError
 from harness.probe.probe_store import read_probe
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCost, Probe
 
@@ -50,11 +50,15 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Levels:
-    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes."""
+    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes.
+
+    Sums go by `algorithm`, one of `ALGORITHMS`; by default by the cheapest for each count.
+    """
 
     network: Link
     node: Link | None = None
     ranks_per_node: int = 1
+    algorithm: str = BEST
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,23 +114,18 @@ ALGORITHMS: Mapping[str, Callable[[Array, float, Link], Array]] = {
 }
 
 
-def allreduce_seconds(algorithm: str, ranks: ArrayLike, size: float, levels: Levels) -> Array:
+def allreduce_seconds(ranks: ArrayLike, size: float, levels: Levels) -> Array:
     """Return the seconds of an allreduce of `size` bytes over each count of `ranks`, float64 like `ranks`.
 
-    ``best`` takes the cheapest algorithm for each count. With several ranks on a node: all of a node reduce and
-    broadcast among themselves, which costs them an allreduce, and one rank of each node takes part between nodes.
-
-    Raises:
-        UserError: the algorithm is unknown.
+    With several ranks on a node: all of a node reduce and broadcast among themselves, which costs them an allreduce,
+    and one rank of each node takes part between nodes.
     """
-    if algorithm not in (*ALGORITHMS, BEST):
-        raise unknown("ALGORITHM", algorithm, (*ALGORITHMS, BEST))
     counts = np.asarray(ranks, dtype=float)
     nodes = np.ceil(counts / levels.ranks_per_node)
-    cost = _flat(algorithm, nodes, size, levels.network)
+    cost = _flat(levels.algorithm, nodes, size, levels.network)
     if levels.ranks_per_node > 1:
         inside = np.minimum(counts, levels.ranks_per_node)
-        cost = cost + _flat(algorithm, inside, size, levels.node or levels.network)
+        cost = cost + _flat(levels.algorithm, inside, size, levels.node or levels.network)
     return cost
 
 

@@ -32,23 +32,21 @@ class PredictedCurve:
         return f"{self.base.workload.name}{self.sync and f', {self.sync}'}"
 
 
-def predict_curve(
-    loaded: Loaded, counts: Sequence[int], network: Uncertain, algorithm: str, sync: str = ""
-) -> PredictedCurve:
+def predict_curve(loaded: Loaded, counts: Sequence[int], network: Uncertain, sync: str = "") -> PredictedCurve:
     """Return the prediction for `counts` ranks from the valid launches of `loaded`, as if they had the policy `sync`.
 
     Raises:
-        UserError: the algorithm is unknown, or what the policy would sum is.
+        UserError: what the policy would sum is unknown.
     """
     base = measured_base(loaded)
     if sync:
         base = under(base, sync)
-    ratio, interval = predict_ratio(base, base.ranks, counts[-1], network, algorithm)
+    ratio, interval = predict_ratio(base, base.ranks, counts[-1], network)
     work = 1.0 if base.scaling == "strong" else counts[-1] / base.ranks
     return PredictedCurve(
         base=base,
         sync=sync,
-        frame=predict_network(base, counts, network, algorithm),
+        frame=predict_network(base, counts, network),
         speedup=ratio * work,
         interval=interval.scaled(work),
     )

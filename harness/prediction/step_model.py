@@ -21,7 +21,7 @@ from harness.schema.sync_policies import PowerSGD, find_policy
 Array = NDArray[np.float64]
 
 
-def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, algorithm: str) -> pd.DataFrame:
+def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain) -> pd.DataFrame:
     """Return one row for each count of `ranks`: ranks, steps, speedup, efficiency, and seconds.
 
     compute_s, straggler_s (the wait for the slowest rank) and allreduce_s are the parts of step_s; epoch_s has its low
@@ -31,15 +31,12 @@ def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, al
     ranks takes longer, plus the allreduce of all weights. The low end has the low ends of all measured costs and of
     `OVERHEAD`, the high end the high ones. Speedup is over the predicted time of `base.ranks` ranks (work per second
     under weak scaling).
-
-    Raises:
-        UserError: the algorithm is unknown.
     """
     counts = np.asarray(ranks, dtype=float)
-    frame = _points(base, counts, network.value, algorithm)
-    on_base = _points(base, np.array([float(base.ranks)]), network.value, algorithm)
-    low = _points(replace(base, compute_s=base.low_s), counts, network.low, algorithm, OVERHEAD[0])
-    high = _points(replace(base, compute_s=base.high_s), counts, network.high, algorithm, OVERHEAD[1])
+    frame = _points(base, counts, network.value)
+    on_base = _points(base, np.array([float(base.ranks)]), network.value)
+    low = _points(replace(base, compute_s=base.low_s), counts, network.low, OVERHEAD[0])
+    high = _points(replace(base, compute_s=base.high_s), counts, network.high, OVERHEAD[1])
     frame["epoch_low_s"] = low["epoch_s"]
     frame["epoch_high_s"] = high["epoch_s"]
     ideal = frame["ranks"] / base.ranks
@@ -48,21 +45,16 @@ def predict_network(base: MeasuredBase, ranks: ArrayLike, network: Uncertain, al
     return frame.assign(speedup=speedup, efficiency=speedup / ideal)
 
 
-def predict_ratio(
-    base: MeasuredBase, over: int, count: int, network: Uncertain, algorithm: str
-) -> tuple[float, Interval]:
+def predict_ratio(base: MeasuredBase, over: int, count: int, network: Uncertain) -> tuple[float, Interval]:
     """Return how many times as fast an epoch is on `count` ranks as on `over`, and the least and the most of that.
 
     These are over the corners of all measured costs, each at its low or its high end: where computation and
     links move a ratio in opposite directions, ends of one kind cancel.
-
-    Raises:
-        UserError: the algorithm is unknown.
     """
     counts = np.array([over, count], dtype=float)
     ratios = []
     for compute_s, levels in ((base.compute_s, network.value), *_corners(base, network)):
-        epochs = _points(replace(base, compute_s=compute_s), counts, levels, algorithm)["epoch_s"]
+        epochs = _points(replace(base, compute_s=compute_s), counts, levels)["epoch_s"]
         ratios.append(float(epochs.iloc[0] / epochs.iloc[1]))
     return ratios[0], Interval(low=min(ratios), high=max(ratios))
 
@@ -78,7 +70,7 @@ def _corners(base: MeasuredBase, network: Uncertain) -> Iterator[tuple[float, Le
         yield compute_s, replace(network.value, network=between, node=inside)
 
 
-def _points(base: MeasuredBase, counts: Array, levels: Levels, algorithm: str, overhead: float = 1.0) -> pd.DataFrame:
+def _points(base: MeasuredBase, counts: Array, levels: Levels, overhead: float = 1.0) -> pd.DataFrame:
     workload = base.workload
     batch = np.array([workload.batch(int(count)) for count in counts], dtype=float)
     rows = base.rows * (counts if base.scaling == "weak" else np.ones_like(counts))
@@ -87,7 +79,7 @@ def _points(base: MeasuredBase, counts: Array, levels: Levels, algorithm: str, o
     compute = base.compute_s * share
     between = steps_between(workload, steps)
     wait = compute * np.maximum(0.0, slowest(base, counts, between) - 1)
-    sums = overhead * base.sums(algorithm, counts, levels) / between
+    sums = overhead * base.sums(counts, levels) / between
     reduce = np.where(np.isfinite(between) & (counts > 1), sums, 0.0)
     step = compute + wait + reduce
     columns = {"ranks": counts.astype(int), "steps": steps.astype(int), "compute_s": compute, "straggler_s": wait}

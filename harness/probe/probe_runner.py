@@ -32,6 +32,7 @@ from harness.sweep.turn_block import LaunchSpec, TurnBlock
 _SMALLEST = 8
 _LARGEST = 64 * 2**20
 _REDUCTIONS = ("native", "messages", "node-aware")
+_LIMIT_S = 180.0  # of a launch
 _RANK_BYTES = 2**30  # TensorFlow, the largest message and two buffers of it
 DEFAULT = Setting(name="default", mca={})
 
@@ -96,7 +97,7 @@ class ProbeSettings:
 
     `settings` are compared with the library's default, in `launches` blocks. Each has a launch of every setting, and
     these sample in turns. What a user's own launcher starts may be on other hosts and does not wait for turns: it is
-    launched one after the other. `largest` in bytes; `samples`, `budget_s` and `limit_s` are for one launch.
+    launched one after the other. `largest` in bytes; `samples` and `budget_s` are for one launch.
     """
 
     ranks: int = 2
@@ -106,7 +107,6 @@ class ProbeSettings:
     launches: int = 6
     samples: int = 25
     budget_s: float = 8.0
-    limit_s: float = 180.0
     force: bool = False
 
 
@@ -139,7 +139,7 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
     with HostLock().held(f"a probe in '{Path.cwd()}'", say) as handles:
         begin = time.perf_counter()
         load = wait_until_quiet(say, force=settings.force)
-        launch = partial(_measure, plan, settings.limit_s, command, environment, handles)
+        launch = partial(_measure, plan, command, environment, handles)
         blocks, failures = _measure_all(settings, launch, say)
         seconds = time.perf_counter() - begin
     commit, dirty = git_commit()
@@ -260,7 +260,6 @@ def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, st
 
 def _measure(
     plan: ProbePlan,
-    limit_s: float,
     command: Sequence[str],
     environment: Mapping[str, str | None],
     handles: Sequence[int],
@@ -271,7 +270,7 @@ def _measure(
     with tempfile.TemporaryDirectory(prefix=".harness-probe-", dir=Path.cwd()) as name:
         folder = Path(name)
         plan_file = folder / "plan.json"
-        limit = limit_s * len(settings)
+        limit = _LIMIT_S * len(settings)
         plan_file.write_bytes(encode(replace(plan, in_turns=len(settings) > 1)))
         words = ("timeout", "-k", "5", f"{limit:g}", *command, sys.executable, "-m", "harness.probe.measuring_ranks")
         files = {setting.name: folder / f"{number}.json" for number, setting in enumerate(settings)}

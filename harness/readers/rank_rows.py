@@ -90,16 +90,17 @@ def load_rank_rows(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]
     raw = {}
     classes: int | None = None
     with contextlib.ExitStack() as stack:
-        for part, source, ranges in _wanted(request, peers, stack):
+        reader = _RankReader(request, peers, stack)
+        for part, source, ranges in reader.wanted():
             rows = sum(map(len, ranges))
             if rows and rows < peers.size:
                 raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
             if rows:
                 classes = source.classes
-                raw[part] = source.read(_own_ranges(ranges, peers))
+                raw[part] = source.read(reader.own_ranges(ranges))
     if TRAIN not in raw:
         raise UserError(f"{request.name} has no training rows: check {request.train_file}")
-    labels = _labels(request, {part: y for part, (_, y) in raw.items()}, classes, peers)
+    labels = reader.labels({part: y for part, (_, y) in raw.items()}, classes)
     divisor = np.float32(request.normalize)
     return {
         part: RankRows(data=np.divide(x, divisor, dtype=np.float32, casting="unsafe"), labels=labels[part])
@@ -107,41 +108,86 @@ def load_rank_rows(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]
     }
 
 
-def _wanted(
-    request: DataSetRequest, peers: Peers, stack: contextlib.ExitStack
-) -> Iterator[tuple[str, RowSource, Sequence[range]]]:
-    """Yield every part with its source and the rows of the source's blocks that it is made of."""
-    parts = _open(request, request.train_file, peers, stack)
-    for part, path in ((VALIDATION, request.validation_file), (TEST, request.test_file)):
-        if path is not None:
-            parts[part] = _open(request, path, peers, stack)[TRAIN]
-    default = _MNIST_VALIDATION if request.name == "mnist" else 0.0
-    validated_part = request.valid_pct if request.valid_pct is not None else default
-    # A file of its own for a part leaves nothing to hold out for it.
-    training = parts[TRAIN]
-    held_out = _cut(
-        training.blocks,
-        validated_part=0 if VALIDATION in parts else validated_part,
-        tested_part=0 if TEST in parts else request.test_pct,
-    )
-    yield TRAIN, training, held_out[TRAIN]
-    for part in (VALIDATION, TEST):
-        if part in parts:
-            yield part, parts[part], [range(rows) for rows in parts[part].blocks]
+@dataclass(frozen=True, slots=True)
+class _RankReader:
+    """Reads what a script has asked for, as one of `peers`; `stack` closes the files."""
+
+    request: DataSetRequest
+    peers: Peers
+    stack: contextlib.ExitStack
+
+    def wanted(self) -> Iterator[tuple[str, RowSource, Sequence[range]]]:
+        """Yield every part with its source and the rows of the source's blocks that it is made of."""
+        parts = self._open(self.request.train_file)
+        for part, path in ((VALIDATION, self.request.validation_file), (TEST, self.request.test_file)):
+            if path is not None:
+                parts[part] = self._open(path)[TRAIN]
+        default = _MNIST_VALIDATION if self.request.name == "mnist" else 0.0
+        validated_part = self.request.valid_pct if self.request.valid_pct is not None else default
+        # A file of its own for a part leaves nothing to hold out for it.
+        training = parts[TRAIN]
+        held_out = _cut(
+            training.blocks,
+            validated_part=0 if VALIDATION in parts else validated_part,
+            tested_part=0 if TEST in parts else self.request.test_pct,
+        )
+        yield TRAIN, training, held_out[TRAIN]
+        for part in (VALIDATION, TEST):
+            if part in parts:
+                yield part, parts[part], [range(rows) for rows in parts[part].blocks]
+            else:
+                yield part, training, held_out[part]
+
+    def own_ranges(self, parts: Sequence[range]) -> list[range]:
+        """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+
+        The next block starts with the next rank, so that no rank gets the larger part of all of them.
+        """
+        ranges = []
+        for block, part in enumerate(parts):
+            share = split_evenly(len(part), self.peers.size, (self.peers.rank + block) % self.peers.size)
+            ranges.append(range(part.start + share.start, part.start + share.stop))
+        return ranges
+
+    def _open(self, path: str | Path | None) -> dict[str, RowSource]:
+        if self.request.name in KNOWN:
+            workload = Workload(
+                dataset=self.request.name,
+                model=datasets.dataset_info(self.request.name).default_model,
+                global_batch=1,
+                image_size=self.request.image_size,
+            )
+            prepared = datasets.prepare(
+                datasets.locate(workload, Path(self.request.data_dir) if self.request.data_dir else None)
+            )
+            if prepared.record.note and self.peers.rank == 0:
+                _log.warning("%s: %s", self.request.name, prepared.record.note)
+            parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
+            classes = prepared.record.classes
+            if prepared.files is None:
+                return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
+            size = prepared.record.features[0]
+            return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
+        assert path is not None
+        if self.request.name == "csv":
+            return {TRAIN: CsvRows(Path(path), self.request.label, self.peers)}
+        return self.stack.enter_context(open_parts(Path(path), self.request.name))
+
+    def labels(self, labels: dict[str, Array], classes: int | None) -> dict[str, Array]:
+        """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
+        labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
+        if not self.request.one_hot or any(y.ndim > 1 for y in labels.values()):
+            return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
+        if classes is not None:
+            values = np.arange(classes)
         else:
-            yield part, training, held_out[part]
-
-
-def _own_ranges(parts: Sequence[range], peers: Peers) -> list[range]:
-    """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
-
-    The next block starts with the next rank, so that no rank gets the larger part of all of them.
-    """
-    ranges = []
-    for block, part in enumerate(parts):
-        share = split_evenly(len(part), peers.size, (peers.rank + block) % peers.size)
-        ranges.append(range(part.start + share.start, part.start + share.stop))
-    return ranges
+            rank_values = np.unique(np.concatenate(list(labels.values())))
+            values = np.unique(np.concatenate(self.peers.gather(rank_values[: _CLASSES + 1])))
+            if len(values) > _CLASSES or np.any(values != np.round(values)):
+                file = self.request.train_file
+                raise UserError(f"the labels of '{file}' are not whole numbers, one per class: pass one_hot=False")
+        identity = np.eye(len(values), dtype=np.float32)
+        return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}
 
 
 def _cut(blocks: Sequence[int], *, validated_part: float, tested_part: float) -> dict[str, list[range]]:
@@ -155,51 +201,3 @@ def _cut(blocks: Sequence[int], *, validated_part: float, tested_part: float) ->
         ranges[VALIDATION].append(range(edge, edge + validated))
         ranges[TEST].append(range(edge + validated, rows))
     return ranges
-
-
-def _open(
-    request: DataSetRequest, path: str | Path | None, peers: Peers, stack: contextlib.ExitStack
-) -> dict[str, RowSource]:
-    if request.name in KNOWN:
-        return _known(request, peers)
-    assert path is not None
-    if request.name == "csv":
-        return {TRAIN: CsvRows(Path(path), request.label, peers)}
-    return stack.enter_context(open_parts(Path(path), request.name))
-
-
-def _known(request: DataSetRequest, peers: Peers) -> dict[str, RowSource]:
-    """Return the parts of one of the harness's own data sets: memory maps or images, of which a rank reads its rows."""
-    workload = Workload(
-        dataset=request.name,
-        model=datasets.dataset_info(request.name).default_model,
-        global_batch=1,
-        image_size=request.image_size,
-    )
-    prepared = datasets.prepare(datasets.locate(workload, Path(request.data_dir) if request.data_dir else None))
-    if prepared.record.note and peers.rank == 0:
-        _log.warning("%s: %s", request.name, prepared.record.note)
-    parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
-    classes = prepared.record.classes
-    if prepared.files is None:
-        return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
-    size = prepared.record.features[0]
-    return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
-
-
-def _labels(request: DataSetRequest, labels: dict[str, Array], classes: int | None, peers: Peers) -> dict[str, Array]:
-    """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
-    labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
-    if not request.one_hot or any(y.ndim > 1 for y in labels.values()):
-        return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
-    if classes is not None:
-        values = np.arange(classes)
-    else:
-        rank_values = np.unique(np.concatenate(list(labels.values())))
-        values = np.unique(np.concatenate(peers.gather(rank_values[: _CLASSES + 1])))
-        if len(values) > _CLASSES or np.any(values != np.round(values)):
-            raise UserError(
-                f"the labels of '{request.train_file}' are not whole numbers, one per class: pass one_hot=False"
-            )
-    identity = np.eye(len(values), dtype=np.float32)
-    return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}

@@ -121,8 +121,8 @@ def default_reference(current: Measurement, folder: Path) -> Measurement:
         UserError: there is none; it says what is there instead.
     """
     saved = saved_measurements(folder)
-    of_study = [measurement for measurement in saved if _is_same_study(measurement, current)]
-    of_machine = [measurement for measurement in of_study if _is_same_machine(measurement, current)]
+    of_study = [measurement for measurement in saved if measurement.is_same_study(current)]
+    of_machine = [measurement for measurement in of_study if measurement.is_same_machine(current)]
     reference = (of_machine or of_study or saved)[0]
     check_comparable(reference, current)
     return reference
@@ -134,18 +134,8 @@ def measurements_of(study: Measurement, *, results: Path, baselines: Path) -> tu
     for folder in (*sweep_folders(results), *sweep_folders(results / CHECKS)):
         measured += measurements(load_sweep(folder, every_code=True), folder.name)
     measured += [baseline.measurement for baseline in read_baselines(baselines)]
-    of_study = [measurement for measurement in measured if _is_same_study(measurement, study)]
-    return tuple(measurement for measurement in of_study if _is_same_machine(measurement, study))
-
-
-def _is_same_study(measurement: Measurement, study: Measurement) -> bool:
-    """Say whether both trained the same workload on the same data under the same scaling."""
-    settings = (measurement.workload, measurement.scaling, measurement.data_id)
-    return settings == (study.workload, study.scaling, study.data_id)
-
-
-def _is_same_machine(measurement: Measurement, study: Measurement) -> bool:
-    return measurement.machine.fingerprint == study.machine.fingerprint
+    of_study = [measurement for measurement in measured if measurement.is_same_study(study)]
+    return tuple(measurement for measurement in of_study if measurement.is_same_machine(study))
 
 
 def check_comparable(reference: Measurement, current: Measurement) -> None:

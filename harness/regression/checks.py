@@ -147,7 +147,8 @@ def compare_measurements(
     shared = [layout for layout in first.layouts if _are_same_rows(first.of(layout), second.of(layout))]
     if not shared:
         return ()
-    apart = _are_several_sessions(first, second)
+    launches = (*first.launches, *second.launches)
+    apart = len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
     rows = []
     for before in samples(first, first, shared):
         for now in samples(second, first, shared):
@@ -178,12 +179,6 @@ def _row_of_launches(before: CostSample, now: CostSample, *, apart: bool) -> Com
         interval=Interval(low=1 - interval.high, high=1 - interval.low) if interval else None,
         apart=apart,
     )
-
-
-def _are_several_sessions(first: Measurement, second: Measurement) -> bool:
-    """Say whether the launches of both are of more than one session."""
-    launches = (*first.launches, *second.launches)
-    return len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
 
 
 def _meaning(row: ComparedRow, practical: float) -> str:

@@ -86,6 +86,14 @@ class Measurement:
         """The layouts that were launched, fewest ranks first."""
         return tuple(sorted({launch.layout for launch in self.launches}, key=layout_order))
 
+    def is_same_study(self, peer: "Measurement") -> bool:
+        """Say whether both trained the same workload on the same data under the same scaling."""
+        return (self.workload, self.scaling, self.data_id) == (peer.workload, peer.scaling, peer.data_id)
+
+    def is_same_machine(self, peer: "Measurement") -> bool:
+        """Say whether both were measured on machines that are alike."""
+        return self.machine.fingerprint == peer.machine.fingerprint
+
     def of(self, layout: Layout) -> tuple[MeasuredLaunch, ...]:
         """Return the launches of `layout` in order of their start."""
         return tuple(launch for launch in self.launches if launch.layout == layout)

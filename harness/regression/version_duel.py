@@ -100,23 +100,19 @@ class VersionDuel:
                     f"cannot compare: {version.name} is of commit {version.commit[:12]}, which does not train in turns "
                     "yet: save a baseline of a newer commit with `harness baseline save`"
                 )
-            self._points[side] = self._write_points(side, version)
-
-    def _write_points(self, side: str, version: Version) -> list[tuple[Path, Point]]:
-        """Return the point files that `version` has written, with their points."""
-        folder = self._folder / side
-        points = folder / "points"
-        points.mkdir(parents=True)
-        SweepFolder(folder).logs.mkdir()
-        sweep_file = folder / "points.json"
-        write_atomic(sweep_file, encode(replace(version.sweep, repeats=LOOKS[-1])))
-        command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
-        if self._data_dir:
-            command.append(self._data_dir)
-        reply = run_program(command, limit_s=_PREPARATION_S, changes=version.environment())
-        if reply.code != 0:
-            raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
-        return [(path, read_point(path)) for path in points.glob("*.json")]
+            folder = self._folder / side
+            points = folder / "points"
+            points.mkdir(parents=True)
+            SweepFolder(folder).logs.mkdir()
+            sweep_file = folder / "points.json"
+            write_atomic(sweep_file, encode(replace(version.sweep, repeats=LOOKS[-1])))
+            command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
+            if self._data_dir:
+                command.append(self._data_dir)
+            reply = run_program(command, limit_s=_PREPARATION_S, changes=version.environment())
+            if reply.code != 0:
+                raise UserError(f"cannot compare: {version.name} does not run: {reply.last_error}")
+            self._points[side] = [(path, read_point(path)) for path in points.glob("*.json")]
 
     def add_block(self, say: Callable[[str], None]) -> bool:
         """Train both versions on every layout in turns; return False, having done nothing, when the time is over.

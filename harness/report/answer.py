@@ -224,19 +224,15 @@ def document(answer: Answer) -> str:
         parts += [f"## {section.title}"] if section.title and section.elements else []
         for element in section.elements:
             if isinstance(element, Table):
-                parts += [_lined_up(element), *([element.note] if element.note else [])]
+                rows = [list(map(_bold_if_bad, row)) for row in (element.headings, *element.rows)]
+                widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+                headings, *lines = [_padded(row, widths) for row in rows]
+                rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+                parts += ["\n".join([headings, rule, *lines]), *([element.note] if element.note else [])]
             elif isinstance(element, Items):
                 parts.append("\n".join(f"- {text if isinstance(text, str) else text[0]}" for text in element.texts))
     parts += [f"`{answer.command}`"] if answer.command else []
     return plain("\n\n".join(parts)) + "\n"
-
-
-def _lined_up(table: Table) -> str:
-    rows = [list(map(_bold_if_bad, row)) for row in (table.headings, *table.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    headings, *lines = [_padded(row, widths) for row in rows]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([headings, rule, *lines])
 
 
 def _padded(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from harness.analysis import units
 from harness.bench.bench_record import (
     GOALS,
     RECORD,
-    BenchBlock,
     BenchRecord,
     ContenderRatio,
     WorkloadRow,
-    contender_ratio,
-    distances,
     tabulate,
 )
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
@@ -31,11 +29,6 @@ _HEADLINE = (
     ("horovod", "harness", "the harness"),
     ("ddp", "harness", "the harness"),
 )
-_BY_DISTANCE = (
-    ("none", "bare", "a bare loop"),
-    ("gradients", "bare", "a bare loop"),
-    ("gradients", "bound", "the bound"),
-)
 _PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
@@ -53,6 +46,11 @@ def bench_answer(record: BenchRecord) -> Answer:
     if ratios:
         sentence = f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in ratios)}."
     conditions = Items(texts=[*_conditions(record), *remarks[3:]])
+    per_workload = 1 + max((block.number for block in record.blocks), default=0)
+    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}"]
+    options += [f"CONTENDERS={','.join(record.contenders)}"]
+    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
+    options += ["FORCE=1"] if record.forced else []
     answer = Answer(
         question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
         sentence=sentence,
@@ -67,7 +65,7 @@ def bench_answer(record: BenchRecord) -> Answer:
             *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
-        command=_command(record),
+        command=" ".join(["make bench", *options]),
         kind="bench",
         place="bench",
         title="The harness and its alternatives",
@@ -131,15 +129,6 @@ def _rows_words(record: BenchRecord) -> str:
     return ", ".join(f"{name} {units.count(count)} rows" for name, count in record.rows.items())
 
 
-def _command(record: BenchRecord) -> str:
-    per_workload = 1 + max((block.number for block in record.blocks), default=0)
-    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}", f"SEED={record.seed}"]
-    options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
-    options += ["FORCE=1"] if record.forced else []
-    return " ".join(["make bench", *options])
-
-
 _WITHIN = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
 _Cell = Callable[[WorkloadRow, str], str | Cell]  # of a workload and a contender
 
@@ -150,9 +139,7 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
     A table without a row is left out.
     """
 
-    def table(title: str, note: str, cell: _Cell) -> Table:
-        return _contenders_table(record, lines, title, note, cell)
-
+    table = partial(_contenders_table, record, lines)
     compared = [
         (reference, table(title, f"{note}, {_WITHIN}", _ratio_over(reference)))
         for reference, (title, note) in _REFERENCES.items()
@@ -161,7 +148,6 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
     tables = [
         ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
         *compared,
-        ("distance", _distance_table(record, lines)),
         ("losses", table("Training loss", losses, _loss)),
     ]
     return [(name, content) for name, content in tables if content.rows]
@@ -176,31 +162,6 @@ def _contenders_table(record: BenchRecord, lines: Sequence[WorkloadRow], title: 
             rows.append((CONTENDERS[name].title, *cells))
     headings = ("Contender", *(line.workload for line in lines))
     return Table(title=title, headings=headings, rows=rows, texts=(), note=note)
-
-
-def _distance_table(record: BenchRecord, lines: Sequence[WorkloadRow]) -> Table:
-    """Return ratios of rounds by the distance of the ranks' cores; no row where that was not measured."""
-    spans = distances(record)
-    blocks: dict[str, list[BenchBlock]] = {line.workload: [] for line in lines}
-    for block in record.blocks:
-        blocks[block.workload].append(block)
-    rows: list[tuple[str | Cell, ...]] = []
-    for contender, reference, words in _BY_DISTANCE:
-        if not {contender, reference} <= {*record.contenders}:
-            continue
-        for where, span in spans.items():
-            ratios = [
-                contender_ratio(blocks[line.workload], contender, reference, judged=False, core_ns=span)
-                for line in lines
-            ]
-            rows.append((f"{CONTENDERS[contender].title} over {words}, {where}", *map(_ratio_cell, ratios)))
-    note = ""
-    if spans:
-        limit = f"{spans['far'][0]:.0f} ns"
-        note = f"Only rounds in which a ping-pong between the two ranks' cores took less than {limit} (near), or as "
-        note += f"long or longer (far), {_WITHIN}"
-    headings = ("Contender", *(line.workload for line in lines))
-    return Table(title="By the distance of the cores", headings=headings, rows=rows, texts=(), note=note)
 
 
 def _ratio_over(reference: str) -> _Cell:
@@ -245,7 +206,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, the same network and the same "
         "synthetic rows for all",
         f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
-        f"in random order (seed {record.seed}), while the others wait; its first 3 steps are not timed, nor is what is "
+        f"in random order, while the others wait; its first 3 steps are not timed, nor is what is "
         f"between epochs; every round's seconds per step in {RECORD}",
         "what each contender is and how it trains: docs/alternatives.md",
         f"least ratio required: {'; '.join(goals)}; yes or NO where the whole interval is on one side of it",

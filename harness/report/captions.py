@@ -16,19 +16,16 @@ def conditions_caption(scaling: Scaling, runs: Sequence[RunRecord], *, bars: boo
     base = scaling.base
     per_rank = [rank.batch for run in valid for rank in run.ranks]
     batches = [run.global_batch for run in valid]
-    rows = f"{scaling.scaling.capitalize()} scaling, {_rows(scaling)}"
+    counted = f"{units.count(base.rows)} rows per epoch"
+    if scaling.scaling != "strong":
+        counted = f"{units.count(base.rows / base.ranks)} rows per rank and epoch"
+    rows = f"{scaling.scaling.capitalize()} scaling, {counted}"
     return (
         f"{rows}; batch {units.span(min(per_rank), max(per_rank), 'rows')} per rank, "
         f"{units.span(min(batches), max(batches))} global. "
         f"Base: {units.ranks(base.ranks)}, {units.seconds(base.seconds)} per epoch. {_reductions(valid)}"
         f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
     )
-
-
-def _rows(scaling: Scaling) -> str:
-    if scaling.scaling == "strong":
-        return f"{units.count(scaling.base.rows)} rows per epoch"
-    return f"{units.count(scaling.base.rows / scaling.base.ranks)} rows per rank and epoch"
 
 
 def _reductions(runs: Sequence[RunRecord]) -> str:

@@ -15,12 +15,10 @@ from harness.claims.judging_sweep import Judgement
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_results import PaperExperiment
 from harness.report.html_pages import PAGE, relative_link
-from harness.report.imagenet_charts import imagenet_elements
 from harness.report.paper_sections import experiment_banners, experiment_sections, experiments_headline
 from harness.report.run_words import machine_words
 from harness.report.sweep_facts import machine_facts, place_facts
 from harness.schema.claim import Claim, Published
-from harness.schema.record import RunRecord
 from harness.schema.sweep import Sweep
 
 FOLDER = "claims"
@@ -46,7 +44,10 @@ def claims_answer(
     target = reports / FOLDER
     claims = published.claims
     evidence = [sweep for sweep in evidence if _is_considered(sweep, claims)]
-    runs = _all_runs(evidence, experiments)
+    # The launches of both, each once.
+    every_run = [run for sweep in evidence for run in sweep.runs]
+    every_run += [run for part in experiments for run in part.runs]
+    runs = list({(run.point.key, run.started): run for run in every_run}.values())
     sentence = _headline(judgements)
     if experiments:
         sentence += f" {experiments_headline(experiments)}"
@@ -64,9 +65,6 @@ def claims_answer(
             Section(title="Claims", name="claims", elements=_ledger(judgements, published, target)),
             Section(title="What this machine can judge", name="studies", elements=studies),
             Section(title="Sweeps considered", name="ran", elements=_considered(evidence, claims, target)),
-            Section(
-                title="ImageNet: paper B's networks", name="imagenet", elements=imagenet_elements(published, evidence)
-            ),
             Section(title="Machine", name="machine", elements=machine),
         ),
         command=command,
@@ -80,13 +78,6 @@ def claims_answer(
 
 def _is_considered(sweep: ClaimEvidence, claims: Sequence[Claim]) -> bool:
     return any(is_about(claim, sweep) for claim in claims)
-
-
-def _all_runs(evidence: Sequence[ClaimEvidence], experiments: Sequence[PaperExperiment]) -> list[RunRecord]:
-    """Return the launches of both, each once."""
-    every_run = [run for sweep in evidence for run in sweep.runs]
-    every_run += [run for part in experiments for run in part.runs]
-    return list({(run.point.key, run.started): run for run in every_run}.values())
 
 
 def _synthetic_banner(evidence: Sequence[ClaimEvidence], experiments: Sequence[PaperExperiment]) -> list[Banner]:

@@ -103,7 +103,22 @@ def history_answer(history: History) -> Answer:
         f"{last.data_kind} data"
     )
     command = shlex.join(["harness", "history", last.label])
-    commits = _commits_table(history)
+    medians = [_medians(series, 1) for series in history.series]
+    rows = []
+    for number, state in enumerate(history.states):
+        first = min(launch.started for launch in state.launches)
+        values = (by_state.get(number, units.NONE) for by_state in medians)
+        rows.append((history.names[number], units.moment(first), str(len(state.launches)), *values))
+    series_names = (_series_name(series).capitalize() for series in history.series)
+    commits = Table(
+        title="Commits",
+        headings=("Commit", "First launch (UTC)", "Launches", *series_names),
+        rows=rows,
+        left=2,
+        texts=(),
+        note="Medians over launches. Commits are measured in sessions of their own, between which the machine changes "
+        "too: `harness check` trains two of them in turns and decides. A plus sign marks uncommitted changes.",
+    )
     figures = [_series_figure(history, series, subject) for series in history.series]
     return Answer(
         question=f"What was measured of {subject} at each commit?",
@@ -152,25 +167,6 @@ def _readings(history: History) -> list[Reading]:
             )
             readings.append(reading)
     return readings
-
-
-def _commits_table(history: History) -> Table:
-    medians = [_medians(series, 1) for series in history.series]
-    rows = []
-    for number, state in enumerate(history.states):
-        first = min(launch.started for launch in state.launches)
-        values = (by_state.get(number, units.NONE) for by_state in medians)
-        rows.append((history.names[number], units.moment(first), str(len(state.launches)), *values))
-    series_names = (_series_name(series).capitalize() for series in history.series)
-    return Table(
-        title="Commits",
-        headings=("Commit", "First launch (UTC)", "Launches", *series_names),
-        rows=rows,
-        left=2,
-        texts=(),
-        note="Medians over launches. Commits are measured in sessions of their own, between which the machine changes "
-        "too: `harness check` trains two of them in turns and decides. A plus sign marks uncommitted changes.",
-    )
 
 
 def history_sentence(history: History) -> str:

@@ -58,21 +58,17 @@ VARIATION = (
 def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
     if in_turns(scaling):
-        return f"{_method_in_turns(scaling)} {VARIATION}"
+        undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
+        if scaling.disturbed_blocks and as_it_ran_only(scaling):
+            undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
+        elif scaling.disturbed_blocks:
+            blocks = units.plural(scaling.disturbed_blocks, "block")
+            undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
+        method_in_turns = f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
+        return f"{method_in_turns} {VARIATION}"
     work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
     ratio = f"Speedup is the base's median over the point's median of {work}; ratios are never averaged."
     return f"{LAUNCH_TIME} {ratio} {LAUNCH_INTERVALS} {VARIATION}"
-
-
-def _method_in_turns(scaling: Scaling) -> str:
-    """Return how times and ratios of launches in turns are computed, and how much other work met them."""
-    undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
-    if scaling.disturbed_blocks and as_it_ran_only(scaling):
-        undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
-    elif scaling.disturbed_blocks:
-        blocks = units.plural(scaling.disturbed_blocks, "block")
-        undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
-    return f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
 
 
 def methods(loaded: Loaded, scaling: Scaling) -> str:

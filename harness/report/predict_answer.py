@@ -30,24 +30,34 @@ _HEADINGS = (
 _TIMES = ("step_s", "compute_s", "straggler_s", "allreduce_s", "epoch_s")
 
 
-def prediction_answer(curves: Sequence[PredictedCurve], network: str, algorithm: str, command: str) -> Answer:
+def prediction_answer(curves: Sequence[PredictedCurve], network: str, command: str) -> Answer:
     """Return what the `command` predicts of each workload, with the costs that `network` says.
 
     In a terminal: the table of the one workload, of several their last rows.
     """
     names = [curve.name.replace(curve.base.workload.name, curve.base.workload.name.upper()) for curve in curves]
-    tables = [_curve_table(name, curve.frame) for name, curve in zip(names, curves, strict=True)]
-    parts = [_section(name, curve, table) for name, curve, table in zip(names, curves, tables, strict=True)]
+    tables = []
+    parts = []
+    tiles = []
+    for name, curve in zip(names, curves, strict=True):
+        table = _curve_table(name, curve.frame)
+        text = [f"{curve.name}: base is {curve.base.source}.", *assumptions(curve.base, curve.frame["ranks"])]
+        anchor = re.sub(r"\W+", "-", name.lower())
+        tables.append(table)
+        parts.append(Section(title=name, name=anchor, elements=[Prose(text=" ".join(text)), table]))
+        end = curve.frame.iloc[-1]
+        detail = f"predicted speedup at {int(end['ranks']):,} ranks; efficiency {units.percent(end['efficiency'])}"
+        tiles.append(Fact(name=name, value=units.significant(end["speedup"]), detail=detail))
     last = [[curve.name, *table.rows[-1]] for curve, table in zip(curves, tables, strict=True)]
     several = Table(title="", headings=("Workload", *_HEADINGS), rows=last, wide=(_HEADINGS.index("Computation") + 1,))
-    costs = f"{network}; allreduce: {algorithm}"
+    costs = f"{network}; each allreduce by the cheapest algorithm"
     return Answer(
         question=f"How would {', '.join(names)} scale to {int(curves[0].frame['ranks'].max()):,} ranks?",
         sentence=f"Predicted, not measured: {'; '.join(map(_sentence, curves))}.",
         table=tables[0] if len(curves) == 1 else several,
         data={"network": network, "predicted": [_data(curve) for curve in curves]},
         banners=[Banner(kind="warning", text="Nothing here was measured except what the predictions rest on.")],
-        tiles=[_tile(name, curve.frame.iloc[-1]) for name, curve in zip(names, curves, strict=True)],
+        tiles=tiles,
         facts=(
             Fact(name="Network", value=costs),
             Fact(name="Base", value="; ".join(curve.base.source for curve in curves)),
@@ -66,14 +76,6 @@ def _sentence(curve: PredictedCurve) -> str:
         f"{units.significant(curve.speedup)} times as fast as on {units.ranks(curve.base.ranks)} "
         f"({units.ratio_span(curve.interval)} by the measured costs' intervals)"
     )
-
-
-def _section(name: str, curve: PredictedCurve, table: Table) -> Section:
-    """Return what one prediction rests on, and its table."""
-    anchor = re.sub(r"\W+", "-", name.lower())
-    base = f"{curve.name}: base is {curve.base.source}."
-    text = " ".join([base, *assumptions(curve.base, curve.frame["ranks"])])
-    return Section(title=name, name=anchor, elements=[Prose(text=text), table])
 
 
 def _computed(first: str, *values: str) -> tuple[str | Cell, ...]:
@@ -98,11 +100,6 @@ def _data(curve: PredictedCurve) -> Mapping[str, object]:
         "base": curve.base.source,
         "points": curve.frame.to_dict("records"),
     }
-
-
-def _tile(name: str, last: "pd.Series[float]") -> Fact:
-    detail = f"predicted speedup at {int(last['ranks']):,} ranks; efficiency {units.percent(last['efficiency'])}"
-    return Fact(name=name, value=units.significant(last["speedup"]), detail=detail)
 
 
 def _figures(names: Sequence[str], curves: Sequence[PredictedCurve]) -> list[PageFigure]:

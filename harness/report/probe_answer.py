@@ -42,13 +42,22 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
         | {"usual_s": choice.usual_s, "environment": choice.environment}
         for name, choice in best.items()
     ]
+    texts = [f"The times are not valid: {reason}." for reason in probe.invalid]
+    bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
+    if bad:
+        names = distinct(
+            f"{cost.name} ({cost.where}, off by {units.percent(cost.worst_error)} at {cost.worst_bytes:,} B)"
+            for cost in bad
+        )
+        texts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
+    texts += [note[0].upper() + note[1:] + "." for note in probe.notes]
     return Answer(
         question="What do messages between ranks cost here?",
         sentence=_headline(probe),
         code=NOTHING_VALID if probe.invalid else 0,
         table=_cost_table(costs),
         data={"probe": folder, "costs": costs, "best": chosen, "invalid": probe.invalid},
-        banners=_banners(probe),
+        banners=tuple(Banner(kind="warning", text=text) for text in texts),
         tiles=[
             Fact(
                 name=f"{cost.name}, {cost.where}",
@@ -182,19 +191,6 @@ def _cost_table(costs: Iterable[MessageCost]) -> Table:
         note=_FIT_NOTE,
         wide=(5, 6),
     )
-
-
-def _banners(probe: Probe) -> tuple[Banner, ...]:
-    texts = [f"The times are not valid: {reason}." for reason in probe.invalid]
-    bad = [cost for cost in probe.by_setting[0].costs if not cost.good]
-    if bad:
-        names = distinct(
-            f"{cost.name} ({cost.where}, off by {units.percent(cost.worst_error)} at {cost.worst_bytes:,} B)"
-            for cost in bad
-        )
-        texts.append(f"No straight line describes {names}: use the measured times, not alpha and beta.")
-    texts += [note[0].upper() + note[1:] + "." for note in probe.notes]
-    return tuple(Banner(kind="warning", text=text) for text in texts)
 
 
 def _figures(probe: Probe) -> Iterator[PageFigure]:

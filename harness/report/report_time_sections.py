@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from harness.analysis import units
-from harness.analysis.report_times import ReportTime, has_report_time, report_times
+from harness.analysis.report_times import has_report_time, report_times
 from harness.analysis.scaling import Scaling
 from harness.report.answer import Cell, Fact, Section, Table
 from harness.report.table_cells import seconds_cell
@@ -28,9 +28,26 @@ def report_time_sections(workload: Workload, scaling: Scaling, names: Mapping[st
         time = times[point.layout]
         as_it_ran = [seconds_cell(time.ran_seconds)] if in_turns else []
         metric = seconds_cell(time.seconds, time.interval)
-        rows.append([str(point.ranks), names[point.layout], _rate(time), metric, *as_it_ran])
+        rows.append(
+            [
+                str(point.ranks),
+                names[point.layout],
+                Cell(text=units.significant(time.images_per_second), value=time.images_per_second),
+                metric,
+                *as_it_ran,
+            ]
+        )
     headings = ("Ranks", "Layout", "Images/s", "Time to report", *(["As it ran"] if in_turns else []))
-    note = " ".join(filter(None, (_NOTE, _differences(workload))))
+    usual = SUBJECTS[JUPITER].model
+    size = image_size(workload.model, workload.image_size)
+    suite_size = IMAGE_NETWORKS[usual].size
+    different = []
+    if workload.model != usual:
+        different.append(f"the network is {workload.model}")
+    if size != suite_size:
+        different.append(f"images have {size} x {size} pixels instead of {suite_size} x {suite_size}")
+    differences = f"Not comparable with the suite's numbers: {', '.join(different)}." if different else ""
+    note = " ".join(filter(None, (_NOTE, differences)))
     table = Table(title=_TITLE, headings=headings, rows=rows, left=0, texts=(1,), note=note)
     return [Section(title=_TITLE, name="time-to-report", elements=[table])]
 
@@ -44,20 +61,3 @@ def report_time_tile(workload: Workload, scaling: Scaling) -> list[Fact]:
     interval = f"95 % interval {units.seconds_span(time.interval)}" if time.interval else "no interval"
     detail = f"{units.ranks(point.ranks)}, {units.significant(time.images_per_second)} images/s; {interval}"
     return [Fact(name="Time to report", value=units.seconds(time.seconds), detail=detail)]
-
-
-def _rate(time: ReportTime) -> Cell:
-    return Cell(text=units.significant(time.images_per_second), value=time.images_per_second)
-
-
-def _differences(workload: Workload) -> str:
-    """Return what keeps the number from being the suite's, empty where nothing does."""
-    usual = SUBJECTS[JUPITER].model
-    size = image_size(workload.model, workload.image_size)
-    suite_size = IMAGE_NETWORKS[usual].size
-    different = []
-    if workload.model != usual:
-        different.append(f"the network is {workload.model}")
-    if size != suite_size:
-        different.append(f"images have {size} x {size} pixels instead of {suite_size} x {suite_size}")
-    return f"Not comparable with the suite's numbers: {', '.join(different)}." if different else ""

@@ -4,11 +4,11 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.base.own_matplotlib import Artist, Axes, Figure, FigureCanvasAgg, own_settings
+from harness.base.own_matplotlib import Axes, Figure, FigureCanvasAgg, own_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,22 +152,18 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
     paint(axes)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        rows = _legend(figure, handles, labels)
+        # The legend has as many columns as the figure is wide enough for.
+        texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels]
+        for columns in range(min(4, len(handles)), 0, -1):
+            legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns)
+            if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+                break
+            legend.remove()
+        rows = -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
         figure.set_figheight(size[1] + _LEGEND_ROW * max(0, rows - 1))
     figure.draw_without_rendering()  # the layout is found once, for all kinds of files
     figure.set_layout_engine("none")
     return figure
-
-
-def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> int:
-    """Draw the legend in as many columns as the figure is wide enough for; return its rows."""
-    texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels]
-    for columns in range(min(4, len(handles)), 0, -1):
-        legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()
-    return -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
 
 
 def _saved(figure: Figure, kind: str, title: str, keywords: str) -> bytes:

@@ -111,7 +111,14 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     launches = measured.launches
     scaling = measured.scaling
     if launches is None or scaling is None:
-        content = _content_without_times(loaded)
+        oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
+        content = _Content(
+            question=f"How does {_subject(loaded)} scale?",
+            sentence=page_sentence(loaded, None),
+            data={"sweep": loaded.folder.name, "scaling": None},
+            facts=run_facts(loaded.valid or loaded.runs, loaded.launched, loaded.failed) if loaded.runs else (),
+            code=NOTHING_VALID if loaded.runs and not oversubscribed else 0,
+        )
     else:
         content = _content(loaded, launches, scaling, measured)
     conditions = condition_sections(
@@ -180,18 +187,6 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
         tiles=tuple(sweep_tiles(view)),
         facts=run_facts(loaded.valid, loaded.launched, loaded.failed),
         sections=measured_sections(loaded, view),
-    )
-
-
-def _content_without_times(loaded: Loaded) -> _Content:
-    """Return what a sweep says none of whose launches has times that count."""
-    oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
-    return _Content(
-        question=f"How does {_subject(loaded)} scale?",
-        sentence=page_sentence(loaded, None),
-        data={"sweep": loaded.folder.name, "scaling": None},
-        facts=run_facts(loaded.valid or loaded.runs, loaded.launched, loaded.failed) if loaded.runs else (),
-        code=NOTHING_VALID if loaded.runs and not oversubscribed else 0,
     )
 
 

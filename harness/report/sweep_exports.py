@@ -1,7 +1,6 @@
 """What a sweep has for other tools' formats: its points' values, its launches as tests, as lines and as samples."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -23,10 +22,15 @@ _JOULES = 3600.0  # in a watt-hour
 
 def sweep_exports(loaded: Loaded, launches: pd.DataFrame | None, scaling: Scaling | None) -> Exports:
     """Return what `loaded` has for other formats; `launches` is its frame (`launch_frame`), None without one."""
+    cases = [_case_of_run(run) for run in loaded.runs]
+    cases += [_case_of_failure(failure) for failure in loaded.failures]
+    cases += _skipped(loaded.study)
+    for sentence in loaded.damaged:
+        cases.append(CaseResult(group=loaded.folder.name, name=sentence, outcome=CaseOutcome.ERROR, reason=sentence))
     return Exports(
         name=loaded.folder.resolve().name,
         readings=_readings(loaded.valid, scaling) if scaling else (),
-        cases=_cases(loaded),
+        cases=cases,
         lines=_lines(loaded, launches) if launches is not None else (),
         points=_points(launches, scaling) if launches is not None and scaling else (),
     )
@@ -42,87 +46,40 @@ def _readings(runs: Sequence[RunRecord], scaling: Scaling) -> list[Reading]:
 
 
 def _readings_of(point: PointScaling, runs: Sequence[RunRecord]) -> list[Reading]:
-    """Return the values of one `point`, whose valid launches are `runs`."""
-    workload = runs[0].point.workload.name
-    reading = partial(
-        Reading,
-        subject=f"{workload}, {point.layout}",
-        labels={
-            "workload": workload,
-            "layout": point.layout,
-            "ranks": str(point.ranks),
-            "commit": runs[0].provenance.commit[:12],
-            "machine": runs[0].provenance.machine.fingerprint,
-        },
-        when=max(run.ended for run in runs),
-    )
-    readings = [*_times_of(point, reading), *_ratios_of(point, reading)]
-    return [*readings, *_report_time_of(point, reading)] if has_report_time(runs[0].point.workload) else readings
-
-
-def _times_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[Reading]:
-    yield reading(
-        quantity="epoch time",
-        unit=Unit.SECONDS,
-        value=point.seconds,
-        interval=point.seconds_interval,
-        smaller_is_better=True,
-    )
-    yield reading(
-        quantity="step time",
-        unit=Unit.SECONDS,
-        value=point.step_seconds,
-        interval=point.step_interval,
-        smaller_is_better=True,
-    )
-    yield reading(
-        quantity="throughput",
-        unit=Unit.ROWS_PER_SECOND,
-        value=point.rows_per_second,
-        interval=point.rows_interval,
-        smaller_is_better=False,
-    )
-
-
-def _report_time_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[Reading]:
-    time = report_time(point)
-    yield reading(
-        quantity="time to report",
-        unit=Unit.SECONDS,
-        value=time.seconds,
-        interval=time.interval,
-        smaller_is_better=True,
-    )
-
-
-def _ratios_of(point: PointScaling, reading: Callable[..., Reading]) -> Iterator[Reading]:
-    """Yield speedup and efficiency; a point of other work than the base's has none."""
-    if point.speedup is not None:
-        yield reading(
-            quantity="speedup",
-            unit=Unit.RATIO,
-            value=point.speedup,
-            interval=point.speedup_interval,
-            smaller_is_better=False,
+    """Return the values of one `point`, whose valid launches are `runs`; a ratio is there where it has a base."""
+    workload = runs[0].point.workload
+    when = max(run.ended for run in runs)
+    labels = {
+        "workload": workload.name,
+        "layout": point.layout,
+        "ranks": str(point.ranks),
+        "commit": runs[0].provenance.commit[:12],
+        "machine": runs[0].provenance.machine.fingerprint,
+    }
+    measured = [
+        ("epoch time", Unit.SECONDS, point.seconds, point.seconds_interval),
+        ("step time", Unit.SECONDS, point.step_seconds, point.step_interval),
+        ("throughput", Unit.ROWS_PER_SECOND, point.rows_per_second, point.rows_interval),
+        ("speedup", Unit.RATIO, point.speedup, point.speedup_interval),
+        ("efficiency", Unit.RATIO, point.efficiency, point.efficiency_interval),
+    ]
+    if has_report_time(workload):
+        time = report_time(point)
+        measured.append(("time to report", Unit.SECONDS, time.seconds, time.interval))
+    return [
+        Reading(
+            subject=f"{workload.name}, {point.layout}",
+            quantity=quantity,
+            unit=unit,
+            value=value,
+            interval=interval,
+            smaller_is_better=unit is Unit.SECONDS,
+            labels=labels,
+            when=when,
         )
-    if point.efficiency is not None:
-        yield reading(
-            quantity="efficiency",
-            unit=Unit.RATIO,
-            value=point.efficiency,
-            interval=point.efficiency_interval,
-            smaller_is_better=False,
-        )
-
-
-def _cases(loaded: Loaded) -> list[CaseResult]:
-    """Return every launch as a test: one whose times do not count and a layout that could not run are skipped."""
-    cases = [_case_of_run(run) for run in loaded.runs]
-    cases += [_case_of_failure(failure) for failure in loaded.failures]
-    cases += _skipped(loaded.study)
-    for sentence in loaded.damaged:
-        cases.append(CaseResult(group=loaded.folder.name, name=sentence, outcome=CaseOutcome.ERROR, reason=sentence))
-    return cases
+        for quantity, unit, value, interval in measured
+        if value is not None
+    ]
 
 
 def _case_of_run(run: RunRecord) -> CaseResult:

@@ -25,7 +25,7 @@ from harness.schema.job_usage import Account, JobUsage
 from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.setting_words import conditions
-from harness.schema.user_script import OF_ALL_RANKS, UserScript
+from harness.schema.user_script import OF_ALL_RANKS
 from harness.schema.workload import IMAGENET, Workload
 
 
@@ -158,7 +158,18 @@ def _step_without_input(run: RunRecord) -> float:
 def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Return how the network was trained: every setting of the workload that says something."""
     if workload.script:
-        return _script_facts(workload.script, workload, runs)
+        batch = "of all ranks" if workload.script.batch == OF_ALL_RANKS else "of each rank"
+        return facts(
+            [
+                ("Script", workload.script.path.name),
+                ("Arguments", shlex.join(workload.script.arguments)),
+                ("Parameters", distinct(units.count(run.weights.parameters) for run in runs)),
+                ("Rows of a step", distinct(units.count(run.global_batch) for run in runs)),
+                ("Batch size in the script", batch),
+                ("Synchronisation", workload.sync),
+                ("Note", _notes(runs)),
+            ]
+        )
     parameters = {run.weights.parameters: run.weights.bytes for run in runs}
     return facts(
         [
@@ -178,21 +189,6 @@ def _seeds(runs: Sequence[RunRecord]) -> str:
     """Return the seeds of initial weights and order where each repeat had its own."""
     seeds = {run.seed for run in runs if run.seed is not None and run.point.workload.seed is None}
     return f"{units.span(min(seeds), max(seeds))}, each repeat its own on every rank count" if seeds else ""
-
-
-def _script_facts(script: UserScript, workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
-    """Return how a user's script was run; what it trains is in the script."""
-    return facts(
-        [
-            ("Script", script.path.name),
-            ("Arguments", shlex.join(script.arguments)),
-            ("Parameters", distinct(units.count(run.weights.parameters) for run in runs)),
-            ("Rows of a step", distinct(units.count(run.global_batch) for run in runs)),
-            ("Batch size in the script", "of all ranks" if script.batch == OF_ALL_RANKS else "of each rank"),
-            ("Synchronisation", workload.sync),
-            ("Note", _notes(runs)),
-        ]
-    )
 
 
 def _notes(runs: Sequence[RunRecord]) -> str:

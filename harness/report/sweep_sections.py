@@ -32,7 +32,12 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     figures = draw_figures(view)
     scaling = [_scaling_table(view), *figures["scaling"]]
     predicted = [extrapolation_table(series, view.names) for series in view.extrapolations]
-    learning = [*_learning_tables(view), *figures["learning"]]
+    tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
+    if view.runs[0].point.workload.script:
+        tables.append(learning_tables.epochs_table(view.curves, view.names))
+    if view.targets and view.goal is not None:
+        tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))
+    learning = [*tables, *figures["learning"]]
     return [
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
@@ -61,15 +66,6 @@ def _time_tables(loaded: Loaded, view: SweepView) -> list[Element]:
     return tables
 
 
-def _learning_tables(view: SweepView) -> list[Element]:
-    tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
-    if view.runs[0].point.workload.script:
-        tables.append(learning_tables.epochs_table(view.curves, view.names))
-    if view.targets and view.goal is not None:
-        tables.append(learning_tables.targets_table(view.targets, view.scaling, view.goal, view.names))
-    return tables
-
-
 def condition_sections(
     loaded: Loaded,
     launches: pd.DataFrame | None,
@@ -89,14 +85,23 @@ def condition_sections(
     if launches is not None:
         sections.append(_conditions(loaded, launches))
         if scaling is not None:
-            sections.append(_for_a_paper(loaded, scaling))
+            cards = [
+                Card(title="Methods", copy=method_text.methods(loaded, scaling)),
+                Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
+            ]
+            sections.append(Section(title="For a paper", name="methods", elements=cards))
         sections += failed_ranks_sections(loaded.runs, subject)
         with_failed_ranks = {run.point.folder for run in loaded.runs if run.losses}
         table = sweep_tables.launches_table(launches, launches_link, with_failed_ranks)
         sections.append(Section(title="Launches", name="launches", elements=[table]))
+    failures = []
+    for failure in loaded.failures:
+        launch = f"{units.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
+        end = f"exit code {failure.exit_code}, {units.moment(failure.ended)}"
+        failures.append((f"{launch}: {failure.reason} ({end})", failure.tail))
     for title, name, items in (
         ("Asked for and not run", "skipped", Items(texts=_skipped(loaded, predicted))),
-        ("Failures", "failures", Items(texts=_failures(loaded))),
+        ("Failures", "failures", Items(texts=failures)),
         ("Damaged and left out", "damaged", Items(texts=loaded.damaged)),
     ):
         if items.texts:
@@ -115,14 +120,6 @@ def _conditions(loaded: Loaded, launches: pd.DataFrame) -> Section:
     return Section(title="Conditions", name="conditions", elements=cards)
 
 
-def _for_a_paper(loaded: Loaded, scaling: Scaling) -> Section:
-    cards = [
-        Card(title="Methods", copy=method_text.methods(loaded, scaling)),
-        Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
-    ]
-    return Section(title="For a paper", name="methods", elements=cards)
-
-
 def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
     """Return the layouts that were asked for and did not run, and why."""
     if not loaded.study:
@@ -134,13 +131,3 @@ def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
         text = f"{layout_words(skipped.layout, one_machine)}: {skipped.reason}"
         texts.append(f"{text}; predicted" if str(skipped.layout) in predicted_layouts else text)
     return texts
-
-
-def _failures(loaded: Loaded) -> list[tuple[str, str]]:
-    """Return the launches that failed, each with the last lines of its output."""
-    failures = []
-    for failure in loaded.failures:
-        launch = f"{units.ranks(failure.point.layout.ranks)}, repeat {failure.point.repeat + 1}"
-        end = f"exit code {failure.exit_code}, {units.moment(failure.ended)}"
-        failures.append((f"{launch}: {failure.reason} ({end})", failure.tail))
-    return failures

@@ -55,7 +55,13 @@ def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extr
     """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
     last = last_point(scaling)
     if last is None:
-        return _headline_without_speedup(scaling, workload, extrapolations)
+        base = scaling.base
+        measured = f"{units.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
+        measured += f" in {units.seconds(base.seconds)}"
+        if extrapolations:
+            return f"{measured}, measured; {_furthest(extrapolations, scaling)}."
+        missing = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
+        return f"{measured}; no other {missing}, so there is no speedup."
     assert last.speedup is not None and last.efficiency is not None
     computes_only = workload.sync == "none"
     sentence = f"{_speedup(last, scaling, workload)}, {_certainty(last, scaling)}"
@@ -69,17 +75,6 @@ def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extr
     if extrapolations:
         sentence += f", measured; {_furthest(extrapolations, scaling)}"
     return f"{sentence}; an upper limit, no training." if computes_only else f"{sentence}."
-
-
-def _headline_without_speedup(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extrapolation]) -> str:
-    """Return how long the only comparable point takes, what is predicted from it, or why there is no speedup."""
-    base = scaling.base
-    measured = f"{units.ranks(base.ranks)} {_verb(base.ranks, 'train')} an epoch of {subject(workload)}"
-    measured += f" in {units.seconds(base.seconds)}"
-    if extrapolations:
-        return f"{measured}, measured; {_furthest(extrapolations, scaling)}."
-    missing = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
-    return f"{measured}; no other {missing}, so there is no speedup."
 
 
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
@@ -98,7 +93,11 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
 
 def _certainty(last: PointScaling, scaling: Scaling) -> str:
     """Return the interval of the headline's speedup, or why there is none, and what it rests on."""
-    sample = f"{_sample(last, scaling)}{_left_out(last, scaling.base)}"
+    sample = _sample(last, scaling)
+    excluded = last.excluded + scaling.base.excluded
+    if excluded:
+        launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
+        sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
         return f"95 % interval {units.ratio_span(last.speedup_interval)}, {sample}"
     reason = "too few for an interval"
@@ -119,14 +118,6 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
     if last.launches == scaling.base.launches:
         return f"{launches} each"
     return f"{launches} against {scaling.base.launches}"
-
-
-def _left_out(last: PointScaling, base: PointScaling) -> str:
-    excluded = last.excluded + base.excluded
-    if not excluded:
-        return ""
-    launches = units.plural(excluded + last.launches + base.launches, "launch")
-    return f" ({excluded} of {launches} invalid and left out)"
 
 
 def ran_apart(point: PointScaling) -> bool:

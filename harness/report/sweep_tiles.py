@@ -19,12 +19,22 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
     yield _epoch_time(view.scaling) if last is None else _speedup(last, view.scaling)
     yield from _speedup_to_accuracy(view)
     if last is not None:
-        yield _efficiency(last, view.scaling)
+        interval = _no_interval(last, view.scaling)
+        if last.efficiency_interval:
+            interval = _INTERVAL + units.percent_span(last.efficiency_interval)
+        yield Fact(name="Efficiency", value=units.percent(last.efficiency), detail=interval)
     yield from report_time_tile(view.runs[0].point.workload, view.scaling)
     if view.costs:
         yield _largest_overhead(view)
     yield from _accuracy(view)
-    yield _launches(view)
+    invalid = sum(bool(run.invalid) for run in view.runs)
+    outliers = sum(point.outliers for point in view.scaling.points)
+    detail = f"{units.span(*view.scaling.repeats)} per point"
+    if invalid:
+        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
+    if outliers:
+        detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
+    yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
 
 
 def _epoch_time(scaling: Scaling) -> Fact:
@@ -39,13 +49,6 @@ def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
         interval = _INTERVAL + units.ratio_span(last.speedup_interval)
     detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
     return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
-
-
-def _efficiency(last: PointScaling, scaling: Scaling) -> Fact:
-    interval = _no_interval(last, scaling)
-    if last.efficiency_interval:
-        interval = _INTERVAL + units.percent_span(last.efficiency_interval)
-    return Fact(name="Efficiency", value=units.percent(last.efficiency), detail=interval)
 
 
 def _no_interval(last: PointScaling, scaling: Scaling) -> str:
@@ -96,14 +99,3 @@ def _accuracy(view: SweepView) -> Iterator[Fact]:
     if len(rows) > 1:
         detail += f"; {units.ranks(fewest['ranks'])}: {units.percent(fewest['test_accuracy'], 2)}"
     yield Fact(name="Test accuracy", value=units.percent(most["test_accuracy"], 2), detail=detail)
-
-
-def _launches(view: SweepView) -> Fact:
-    invalid = sum(bool(run.invalid) for run in view.runs)
-    outliers = sum(point.outliers for point in view.scaling.points)
-    detail = f"{units.span(*view.scaling.repeats)} per point"
-    if invalid:
-        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
-    if outliers:
-        detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
-    return Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)

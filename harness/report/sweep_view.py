@@ -24,10 +24,16 @@ def view_of(
     if goal is not None:
         times = times_to_accuracy(loaded.epochs, goal)
         targets = speedups_to_accuracy(times, times[times["layout"] == scaling.base.layout])
+    # A reader's words for every layout that ran or was asked for.
+    layouts = [run.point.layout for run in loaded.runs]
+    if loaded.study:
+        layouts += [skipped.layout for skipped in loaded.study.skipped]
+    one_machine = on_one_machine(loaded.runs)
+    layout_names = {str(layout): layout_words(layout, one_machine) for layout in layouts}
     return SweepView(
         folder=loaded.folder,
         subject=subject(workload),
-        names=_layout_names(loaded),
+        names=layout_names,
         runs=loaded.runs,
         launches=launches,
         ratios=ratios_frame(scaling, launches),
@@ -40,12 +46,3 @@ def view_of(
         goal=goal,
         targets=targets,
     )
-
-
-def _layout_names(loaded: Loaded) -> dict[str, str]:
-    """Return a reader's words for every layout that ran or was asked for."""
-    layouts = [run.point.layout for run in loaded.runs]
-    if loaded.study:
-        layouts += [skipped.layout for skipped in loaded.study.skipped]
-    one_machine = on_one_machine(loaded.runs)
-    return {str(layout): layout_words(layout, one_machine) for layout in layouts}

@@ -288,6 +288,11 @@ class RunRecord:
         return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
 
     @property
+    def hosts(self) -> int:
+        """On how many hosts its ranks were."""
+        return len({rank.host for rank in self.ranks})
+
+    @property
     def epoch_s(self) -> float:
         """The launch's time as reports have it: the median over its epochs of the slowest rank's seconds."""
         return median(max(epoch.seconds) for epoch in self.epochs)
@@ -340,9 +345,9 @@ def read_point(path: Path) -> Point:
     return decode(read_bytes(path), Point, path)
 
 
-def read_accounts(folder: Path) -> tuple[Account, ...]:
-    """Return what is known of the jobs of the sweep in `folder`; raise a UserError if the file is damaged."""
-    return decode_file(SweepFolder(folder).accounts, tuple[Account, ...]) or ()
+def read_accounts(files: SweepFolder) -> tuple[Account, ...]:
+    """Return what is known of the jobs of the sweep of `files`; raise a UserError if the file is damaged."""
+    return decode_file(files.accounts, tuple[Account, ...]) or ()
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.schema.sweep import Sweep
@@ -29,40 +30,39 @@ _LOCAL = Submission()
 Approve = Callable[[NodeHours], None]
 
 
-def write_scripts(sweep: Sweep, *, data_dir: Path | None, results: Path, submission: Submission = _LOCAL) -> SweepPlan:
+def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCAL) -> SweepPlan:
     """Write the study and the scripts of what is missing, launch nothing, and return the plan.
 
     Raises:
         UserError: no layout can run here, the user's own file or network is wrong, or the results folder cannot be
             written to.
     """
-    command = SweepCommand(sweep, data_dir, results, submission)
+    command = SweepCommand(sweep, context, submission)
     scheduler = command.scheduler
-    folder = command.folder
-    announce_data([sweep], data_dir)
-    with hold_sweep(folder):
-        left = read_running(folder)
+    files = command.files
+    announce_data([sweep], context.data_dir)
+    with hold_sweep(files):
+        left = read_running(files)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
-            queued += identify(scheduler, folder, tuple(running for running in left if running not in queued))
+            queued += identify(scheduler, files, tuple(running for running in left if running not in queued))
         plan = command.plan(queued, invalid_too=True)
-        prepare_data(plan, data_dir, own_only=True)
+        prepare_data(plan, context.data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
-        if not queued and not SweepFolder(folder).has_records:
+        if not queued and not files.has_records:
             command.note()
         if scheduler.survives_client:
             command.cost(plan)
         for job in plan.jobs:
-            write_job(job, scheduler, folder=folder, data_dir=data_dir, template=submission.template)
+            write_job(job, scheduler, folder=files.path, data_dir=context.data_dir, template=submission.template)
     return plan
 
 
 def run_sweep(
     sweep: Sweep,
-    *,
-    data_dir: Path | None,
-    results: Path,
+    context: Context,
     submission: Submission = _LOCAL,
+    *,
     approve: Approve | None = None,
     invalid_too: bool = True,
     enough: Callable[[Path], int] | None = None,
@@ -79,16 +79,16 @@ def run_sweep(
             refuses a job, or the results folder cannot be written to.
         RunError: some launches failed; all the others were run and are kept.
     """
-    command = SweepCommand(sweep, data_dir, results, submission)
+    command = SweepCommand(sweep, context, submission)
     scheduler = command.scheduler
-    folder = command.folder
-    announce_data([sweep], data_dir)
+    files = command.files
+    announce_data([sweep], context.data_dir)
     notice = scheduler.check()
     if notice:
         say(notice)
-    with hold_sweep(folder), interruptible():
-        carried = carry_over(scheduler, folder, say)
-        tidy(folder, carried)
+    with hold_sweep(files), interruptible():
+        carried = carry_over(scheduler, files, say)
+        tidy(files, carried)
         if carried:
             carried = command.take_in(carried)
         plan = command.plan(carried, invalid_too=invalid_too)
@@ -96,13 +96,13 @@ def run_sweep(
             cost = command.cost(plan)
             if approve is not None:
                 approve(cost)
-        prepare_data(plan, data_dir)
+        prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
-        ask_accounts(folder, scheduler)
+        ask_accounts(files, scheduler)
     if tally.failed or tally.busy:
-        raise _unfinished(tally, plan, results)
-    return folder
+        raise _unfinished(tally, plan, context.results)
+    return files.path
 
 
 def _launch_all(
@@ -147,20 +147,21 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     Raises:
         UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
     """
-    left = read_running(folder)
+    files = SweepFolder(folder)
+    left = read_running(files)
     if not left:
         raise UserError(f"nothing of sweep '{folder.name}' is queued or running")
-    sweep = read_study(folder).sweep
-    submission = read_submission(folder)
+    sweep = read_study(files).sweep
+    submission = read_submission(files)
     scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
-    launches = identify(scheduler, folder, left, say=None if is_locked(folder) else say)
+    launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
     scheduler.cancel(sorted({launch.job for launch in launches}))
-    if is_locked(folder):
+    if is_locked(files):
         return len(left), True
-    with hold_sweep(folder), interruptible():
-        carried = identify(scheduler, folder, read_running(folder), say=say)
+    with hold_sweep(files), interruptible():
+        carried = identify(scheduler, files, read_running(files), say=say)
         with display(len(carried)) as progress:
             Launches(
                 scheduler=scheduler,
@@ -170,5 +171,5 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 progress=progress,
                 carried=carried,
             ).run()
-        ask_accounts(folder, scheduler)
+        ask_accounts(files, scheduler)
     return len(carried), False

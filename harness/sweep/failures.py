@@ -1,7 +1,6 @@
 """Why launches failed, in a sweep's folder: the last failure of each, and those of earlier attempts beside it."""
 
 import contextlib
-from pathlib import Path
 
 from harness.base.files import write_atomic
 from harness.schema.launch_failure import Failure
@@ -10,15 +9,15 @@ from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
 
 
-def write_failure(folder: Path, failure: Failure) -> None:
+def write_failure(files: SweepFolder, failure: Failure) -> None:
     """Keep why a point failed, beside its earlier failures."""
-    file_failure(folder, failure.point)
-    write_atomic(SweepFolder(folder).failure(failure.point.folder), encode(failure))
+    file_failure(files, failure.point)
+    write_atomic(files.failure(failure.point.folder), encode(failure))
 
 
-def file_failure(folder: Path, point: Point) -> None:
+def file_failure(files: SweepFolder, point: Point) -> None:
     """Keep the failure of `point`, if it has one, as an attempt: it was tried again."""
-    path = SweepFolder(folder).failure(point.folder)
+    path = files.failure(point.folder)
     with contextlib.suppress(FileNotFoundError):
         number = 1 + sum(1 for _ in path.parent.glob(f"{point.folder}-attempt*.json"))
         path.replace(path.with_name(f"{point.folder}-attempt{number}.json"))

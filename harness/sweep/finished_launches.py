@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -47,46 +46,45 @@ class Survey:
         return seconds
 
 
-def survey(folder: Path, points: Iterable[Point]) -> Survey:
-    """Read what `folder` holds about `points`."""
+def survey(files: SweepFolder, points: Iterable[Point]) -> Survey:
+    """Read what `files` hold about `points`."""
     result = Survey(records={}, failures={}, damaged={})
     for point in points:
-        record = check_record(folder, point)
+        record = check_record(files, point)
         if isinstance(record, RunRecord):
             result.records[point.folder] = record
             continue
-        if (folder / point.folder).exists():
+        if (files.path / point.folder).exists():
             result.damaged[point.folder] = record
-        failure = decode_file(SweepFolder(folder).failure(point.folder), Failure)
+        failure = decode_file(files.failure(point.folder), Failure)
         if failure is not None:
             result.failures[point.folder] = failure
     return result
 
 
-def check_record(folder: Path, point: Point) -> RunRecord | str:
+def check_record(files: SweepFolder, point: Point) -> RunRecord | str:
     """Return the record of `point`, or one sentence that says why there is none that counts."""
     try:
-        record = read_run(folder / point.folder)
+        record = read_run(files.path / point.folder)
     except UserError as error:
         return str(error)
     if record.point.key != point.key:
-        return f"'{folder / point.folder}' holds the record of another point: delete it and run again"
+        return f"'{files.path / point.folder}' holds the record of another point: delete it and run again"
     return record
 
 
-def other_code(folder: Path, code: str) -> int:
-    """Return how many records under `folder` are of launches that ran a different version of the code than `code`."""
+def other_code(files: SweepFolder, code: str) -> int:
+    """Return how many records of `files` are of launches that ran a different version of the code than `code`."""
     count = 0
-    for path in folder.glob(f"n*/{RUN_FILE}"):
+    for path in files.path.glob(f"n*/{RUN_FILE}"):
         with contextlib.suppress(OSError, KeyError, msgspec.DecodeError):
             record = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
             count += msgspec.json.decode(record["point"], type=dict[str, Any])["code"] != code
     return count
 
 
-def set_aside(folder: Path, point: Point) -> None:
+def set_aside(files: SweepFolder, point: Point) -> None:
     """Move a record of `point` that does not count out of the way of the launch that replaces it."""
-    files = SweepFolder(folder)
     launch = files.launch(point.folder)
     if launch.is_recorded:
         moved = files.replaced / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"

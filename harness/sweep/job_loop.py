@@ -15,6 +15,7 @@ from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import RunRecord
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.failures import write_failure
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
@@ -123,6 +124,10 @@ class Launches:
         self._note(now=True)
 
     @property
+    def _files(self) -> SweepFolder:
+        return SweepFolder(self.folder)
+
+    @property
     def going(self) -> tuple[Running, ...]:
         """The launches that are submitted and not settled."""
         return tuple(self._running.values())
@@ -193,7 +198,7 @@ class Launches:
     def _prepare(self, plan: JobPlan) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         for index, point in enumerate(plan.points):
-            set_aside(self.folder, point)
+            set_aside(self._files, point)
             self._begun[point.folder] = time.monotonic()
             self._running[point.folder] = Running(
                 point=point,
@@ -216,7 +221,7 @@ class Launches:
         folders = {point.folder for point in plan.points}
         self._open |= folders
         try:
-            identifiers = submit_job(self.scheduler, self.folder, job, launches, self.progress.say)
+            identifiers = submit_job(self.scheduler, self._files, job, launches, self.progress.say)
         except QueueFull as error:
             self._open -= folders
             return self._leave_alone(plan, error)
@@ -226,7 +231,11 @@ class Launches:
             return True
         except NotQueued as error:
             self._open -= folders
-            self._try_later(error)
+            if self._submitting_since is None:
+                self._submitting_since = time.monotonic()
+            if time.monotonic() - self._submitting_since > _PATIENCE_S:
+                raise error
+            self._say(f"submitting again: {error}")
             return False
         self._open -= folders
         self._submitting_since = None
@@ -254,18 +263,6 @@ class Launches:
         self._room.is_full(jobs, certain=error.certain)
         return False
 
-    def _try_later(self, error: NotQueued) -> None:
-        """Let a job that did not reach the queue be submitted again, as long as that may be a matter of time.
-
-        Raises:
-            NotQueued: it has been tried for long enough.
-        """
-        if self._submitting_since is None:
-            self._submitting_since = time.monotonic()
-        if time.monotonic() - self._submitting_since > _PATIENCE_S:
-            raise error
-        self._say(f"submitting again: {error}")
-
     def _refuse(self, plan: JobPlan, error: SubmissionRefused) -> None:
         """Tell what the scheduler refuses, keep it as a failure, and let the other layouts go on."""
         every = error.reason in OF_EVERY_LAYOUT
@@ -278,7 +275,7 @@ class Launches:
         points = self._take_out(layouts)
         for point in points:
             failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
-            write_failure(self.folder, failure)
+            write_failure(self._files, failure)
         self.failed += len(points)
         self.progress.dropped(len(points))
         named = "any layout" if every else str(plan.layout)
@@ -305,7 +302,7 @@ class Launches:
             state = states[running.job]
             old = before.get(running.job)
             self._tell(running, old, state)
-            outcome = settle(self.folder, running, state, self.scheduler, self._seen)
+            outcome = settle(self._files, running, state, self.scheduler, self._seen)
             if outcome is not None:
                 self._settled(running, outcome)
                 changed = True
@@ -386,7 +383,7 @@ class Launches:
 
     def _note(self, *, now: bool) -> None:
         if now or time.monotonic() - self._noted > _NOTE_S:
-            note_ended(self.folder, self._over)
+            note_ended(self._files, self._over)
             self._over.clear()
-            write_running(self.folder, tuple(self._running.values()))
+            write_running(self._files, tuple(self._running.values()))
             self._noted = time.monotonic()

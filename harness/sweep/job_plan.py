@@ -110,7 +110,8 @@ def plan_turn_blocks(
         if not memory.nodes:
             plans += plan_jobs(_of_kind(kind, unfit, memory), "jobs")
         launches = _of_kind(kind, waiting, memory)
-        base = _base([point for point in _of_kind(kind, all_points, memory) if takes_turns(point)])
+        turning = filter(takes_turns, _of_kind(kind, all_points, memory))
+        base = min(turning, key=lambda point: layout_order(point.layout), default=None)
         others = [point for point in launches if point != base]
         if base is None or not others:
             plans += [JobPlan(shape="jobs", points=(point,)) for point in launches]
@@ -133,11 +134,6 @@ def _block_kind(point: Point, *, nodes: bool) -> tuple[object, ...]:
 
 def _of_kind(kind: tuple[object, ...], points: Iterable[Point], memory: TurnMemory) -> list[Point]:
     return [point for point in points if _block_kind(point, nodes=memory.nodes) == kind]
-
-
-def _base(points: Sequence[Point]) -> Point | None:
-    """Return the launch that the others are compared with: the one of the fewest ranks."""
-    return min(points, key=lambda point: layout_order(point.layout), default=None)
 
 
 def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tuple[list[JobPlan], list[Point]]:

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from harness.base.processes import thread_limits
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.schema.workload import Workload
 from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
 from harness.sweep.job_template import TEMPLATES, JobLaunch, JobScript, check_directives, render_script
@@ -34,21 +32,7 @@ def write_job(
     name = queue_name(files.path, plan)
     first = plan.points[0].folder
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
-    launches = _launches(plan, scheduler, files)
-    script = _script(plan, scheduler, files, path, launches, data_dir)
-    text = render_script(template or scheduler.template, script, scheduler.path)
-    check_directives(text, scheduler, template or scheduler.template)
-    _write_inputs(plan, scheduler, files)
-    write_atomic(path, text)
-    if plan.shape == "block":
-        block = _turn_block(plan, scheduler, files, path.stem, launches, script.data_dir)
-        write_atomic(path.with_suffix(".json"), encode(block))
-        return Job(name=name, script=path, log=files.log(name))
-    return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
-
-
-def _launches(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> tuple[JobLaunch, ...]:
-    return tuple(
+    launches = tuple(
         JobLaunch(
             name=point.folder,
             layout=point.layout,
@@ -58,37 +42,91 @@ def _launches(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> tuple[
         )
         for point in plan.points
     )
+    data_folder = str(data_dir.resolve()) if data_dir is not None else None
+    job = _JobFiles(plan=plan, scheduler=scheduler, files=files, path=path, launches=launches, data_dir=data_folder)
+    text = render_script(template or scheduler.template, job.script(), scheduler.path)
+    check_directives(text, scheduler, template or scheduler.template)
+    for point in plan.points:
+        write_atomic(files.point(point.folder), encode(point))
+        write_atomic(files.log(point.folder), "")
+        files.exit_code(point.folder).unlink(missing_ok=True)
+    for helper in scheduler.helpers(plan.layout):
+        program = files.jobs / helper
+        write_atomic(program, (resource(TEMPLATES) / helper).read_text())
+        program.chmod(0o755)
+    write_atomic(path, text)
+    if plan.shape == "block":
+        write_atomic(path.with_suffix(".json"), encode(job.turn_block()))
+        return Job(name=name, script=path, log=files.log(name))
+    return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
 
 
-def _script(
-    plan: JobPlan,
-    scheduler: Scheduler,
-    files: SweepFolder,
-    path: Path,
-    launches: tuple[JobLaunch, ...],
-    data_dir: Path | None,
-) -> JobScript:
-    """Return what the template of the script at `path` may use."""
-    first = plan.points[0]
-    return JobScript(
-        name=queue_name(files.path, plan),
-        title=_title(plan),
-        version=__version__,
-        script_name=path.name,
-        workdir=str(Path.cwd()),
-        layout=plan.layout,
-        launches=launches,
-        environment=_environment(plan, scheduler),
-        python=sys.executable,
-        jobs=str(files.jobs),
-        logs=str(files.logs),
-        data_dir=str(data_dir.resolve()) if data_dir is not None else None,
-        binds=_binds(files.path, data_dir, first.workload),
-        shape=plan.shape,
-        walltime=time_limit(plan, scheduler.request, scheduler.limit()),
-        request=scheduler.request,
-        site=scheduler.site,
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _JobFiles:
+    """What is written for a job: its script at `path`, and the turn block beside it."""
+
+    plan: JobPlan
+    scheduler: Scheduler
+    files: SweepFolder
+    path: Path
+    launches: tuple[JobLaunch, ...]
+    data_dir: str | None
+
+    def script(self) -> JobScript:
+        """Return what the template of the script at `path` may use."""
+        first = self.plan.points[0]
+        variables = dict(self.scheduler.environment(self.plan.layout))
+        if self.scheduler.request.container:  # it has an MPI library of its own, wherever that is
+            variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
+        environment = variables | dict(self.plan.points[0].settings)
+        workload = first.workload
+        # The folders that ranks read and write, each once.
+        folders = [Path.cwd(), self.files.path, cache_folder()]
+        if data := self.data_dir or os.environ.get("HARNESS_DATA_DIR"):
+            folders.append(Path(data))
+        if workload.own_file:
+            folders.append(workload.own_file.parent)
+        if workload.script:
+            folders.append(workload.script.path.parent)
+        binds = tuple(dict.fromkeys(str(path.resolve()) for path in folders))
+        return JobScript(
+            name=queue_name(self.files.path, self.plan),
+            title=_title(self.plan),
+            version=__version__,
+            script_name=self.path.name,
+            workdir=str(Path.cwd()),
+            layout=self.plan.layout,
+            launches=self.launches,
+            environment=environment,
+            python=sys.executable,
+            jobs=str(self.files.jobs),
+            logs=str(self.files.logs),
+            data_dir=self.data_dir,
+            binds=binds,
+            shape=self.plan.shape,
+            walltime=time_limit(self.plan, self.scheduler.request, self.scheduler.limit()),
+            request=self.scheduler.request,
+            site=self.scheduler.site,
+        )
+
+    def turn_block(self) -> TurnBlock:
+        """Return the block of the job's launches."""
+        name = f"{self.path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not that of the same launches at another time
+        specs: list[LaunchSpec] = []
+        for point, launch in zip(self.plan.points, self.launches, strict=True):
+            spec = launch_spec(launch, point, self.files.path, self.data_dir)
+            spec = replace(spec, exit_file=str(self.files.exit_code(launch.name)))
+            if self.scheduler.survives_client:  # a job learns of its nodes when it has them
+                spec = replace(spec, words=(), words_file=str(self.files.words(launch.name)))
+            specs.append(spec)
+        limit_s = self.scheduler.request.limit_s(self.plan.layout.nodes) if self.scheduler.survives_client else 0.0
+        return TurnBlock(
+            name=name,
+            launches=tuple(specs),
+            rounds=str(self.files.block_turns(name)),
+            limit_s=limit_s,
+            on_gpus=any(point.layout.gpus_per_rank for point in self.plan.points),
+        )
 
 
 def _title(plan: JobPlan) -> str:
@@ -98,51 +136,6 @@ def _title(plan: JobPlan) -> str:
     if len(plan.points) > 1:
         title = f"{first.workload.name}, {len(plan.points)} launches, {plan.shape}, up to {plan.layout}"
     return " ".join(title.split())
-
-
-def _environment(plan: JobPlan, scheduler: Scheduler) -> Mapping[str, str | None]:
-    variables = dict(scheduler.environment(plan.layout))
-    if scheduler.request.container:  # it has an MPI library of its own, wherever that is
-        variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
-    return variables | dict(plan.points[0].settings)
-
-
-def _write_inputs(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> None:
-    """Write what each launch reads and runs; what an earlier attempt left is emptied."""
-    for point in plan.points:
-        write_atomic(files.point(point.folder), encode(point))
-        write_atomic(files.log(point.folder), "")
-        files.exit_code(point.folder).unlink(missing_ok=True)
-    for helper in scheduler.helpers(plan.layout):
-        program = files.jobs / helper
-        write_atomic(program, (resource(TEMPLATES) / helper).read_text())
-        program.chmod(0o755)
-
-
-def _turn_block(
-    plan: JobPlan,
-    scheduler: Scheduler,
-    files: SweepFolder,
-    stem: str,
-    launches: Sequence[JobLaunch],
-    data_dir: str | None,
-) -> TurnBlock:
-    name = f"{stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not that of the same launches at another time
-    specs: list[LaunchSpec] = []
-    for point, launch in zip(plan.points, launches, strict=True):
-        spec = launch_spec(launch, point, files.path, data_dir)
-        spec = replace(spec, exit_file=str(files.exit_code(launch.name)))
-        if scheduler.survives_client:  # a job learns of its nodes when it has them
-            spec = replace(spec, words=(), words_file=str(files.words(launch.name)))
-        specs.append(spec)
-    limit_s = scheduler.request.limit_s(plan.layout.nodes) if scheduler.survives_client else 0.0
-    return TurnBlock(
-        name=name,
-        launches=tuple(specs),
-        rounds=str(files.block_turns(name)),
-        limit_s=limit_s,
-        on_gpus=any(point.layout.gpus_per_rank for point in plan.points),
-    )
 
 
 def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> LaunchSpec:
@@ -160,15 +153,3 @@ def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | N
             **dict(point.settings),
         },
     )
-
-
-def _binds(folder: Path, data_dir: Path | None, workload: Workload) -> tuple[str, ...]:
-    """Return the folders that ranks read and write, each once."""
-    folders = [Path.cwd(), folder, cache_folder()]
-    if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
-        folders.append(Path(data))
-    if workload.own_file:
-        folders.append(workload.own_file.parent)
-    if workload.script:
-        folders.append(workload.script.path.parent)
-    return tuple(dict.fromkeys(str(path.resolve()) for path in folders))

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.record import read_accounts
@@ -33,9 +32,9 @@ Say = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def submission_under_way(folder: Path) -> Iterator[int]:
+def submission_under_way(files: SweepFolder) -> Iterator[int]:
     """Yield an open file for the submission command to inherit: it is locked until that command has ended too."""
-    handle = os.open(SweepFolder(folder).submitting, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(files.submitting, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
         yield handle
@@ -43,8 +42,10 @@ def submission_under_way(folder: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def submit_job(scheduler: Scheduler, folder: Path, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
-    """Submit `job`, of `launches` of the sweep in `folder`, and return its identifier, or one for each task.
+def submit_job(
+    scheduler: Scheduler, files: SweepFolder, job: Job, launches: Sequence[Running], say: Say
+) -> tuple[str, ...]:
+    """Submit `job`, of `launches` of the sweep of `files`, and return its identifier, or one for each task.
 
     Where the outcome is not known the job is looked for by its name.
 
@@ -57,12 +58,12 @@ def submit_job(scheduler: Scheduler, folder: Path, job: Job, launches: Sequence[
     if not scheduler.survives_client:
         return scheduler.submit(job)
     try:
-        with submission_under_way(folder) as handle:
+        with submission_under_way(files) as handle:
             scheduler.commands.handles = (handle,)
             return scheduler.submit(job)
     except SubmissionUnknown as error:
         say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, folder, launches, _ARRIVAL_S)
+        jobs = _look(scheduler, files, launches, _ARRIVAL_S)
         if job.name not in jobs:
             if not error.lost:
                 raise SubmissionRefused(error.text, reason=Reason.OTHER) from error
@@ -74,7 +75,7 @@ def submit_job(scheduler: Scheduler, folder: Path, job: Job, launches: Sequence[
         scheduler.commands.handles = ()
 
 
-def find_jobs(scheduler: Scheduler, folder: Path, launches: Sequence[Running]) -> dict[str, str]:
+def find_jobs(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running]) -> dict[str, str]:
     """Return by name the identifiers of those jobs of `launches` that are queued or running, or have just run.
 
     One that has ended counts if it left an exit code, and no earlier command of this sweep has taken it in.
@@ -83,12 +84,11 @@ def find_jobs(scheduler: Scheduler, folder: Path, launches: Sequence[Running]) -
         UserError: the scheduler does not answer.
     """
     jobs = dict(scheduler.find(sorted({launch.name for launch in launches})))
-    files = SweepFolder(folder)
     unlisted = (launch for launch in launches if launch.name not in jobs)
     ran = [launch for launch in unlisted if files.exit_code(launch.point.folder).exists()]
     if not ran:
         return jobs
-    collected = {account.job for account in read_accounts(folder)}
+    collected = {account.job for account in read_accounts(files)}
     ended = scheduler.find_ended(sorted({launch.name for launch in ran}))
     for launch in ran:
         for number in ended.get(launch.name, ()):
@@ -101,7 +101,7 @@ def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
     return scheduler.task(number, launch.task) if launch.task >= 0 else number
 
 
-def _look(scheduler: Scheduler, folder: Path, launches: Sequence[Running], seconds: float) -> dict[str, str]:
+def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float) -> dict[str, str]:
     """Look for the jobs of `launches` until all are found, for at most `seconds`; return the found ones by name.
 
     Raises:
@@ -111,7 +111,7 @@ def _look(scheduler: Scheduler, folder: Path, launches: Sequence[Running], secon
     begin = time.monotonic()
     while True:
         try:
-            jobs = find_jobs(scheduler, folder, launches)
+            jobs = find_jobs(scheduler, files, launches)
         except UserError as error:
             if time.monotonic() - begin > _PATIENCE_S:
                 text = (
@@ -125,7 +125,7 @@ def _look(scheduler: Scheduler, folder: Path, launches: Sequence[Running], secon
 
 
 def identify(
-    scheduler: Scheduler, folder: Path, launches: Sequence[Running], *, say: Say | None = None
+    scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], *, say: Say | None = None
 ) -> tuple[Running, ...]:
     """Return `launches` with every identifier filled in, less those that never reached the queue.
 
@@ -138,14 +138,14 @@ def identify(
     nameless = [launch for launch in launches if not launch.job]
     jobs: dict[str, str] = {}
     if nameless and say is None:
-        jobs = find_jobs(scheduler, folder, nameless)
+        jobs = find_jobs(scheduler, files, nameless)
     elif nameless and say is not None:
-        jobs = _look(scheduler, folder, nameless, 0.0)
+        jobs = _look(scheduler, files, nameless, 0.0)
         if any(launch.name not in jobs for launch in nameless):
             say(
                 "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"
             )
-            jobs = _look(scheduler, folder, nameless, _may_arrive(folder))
+            jobs = _look(scheduler, files, nameless, _may_arrive(files))
     identified = []
     for launch in launches:
         if launch.job:
@@ -155,7 +155,7 @@ def identify(
     return tuple(identified)
 
 
-def _may_arrive(folder: Path) -> float:
+def _may_arrive(files: SweepFolder) -> float:
     """Return for how many seconds jobs may still arrive, when no submission of an earlier command is left alive.
 
     The folder's own clock says how old the list of launches is, which is written when jobs are submitted.
@@ -163,11 +163,11 @@ def _may_arrive(folder: Path) -> float:
     Raises:
         UserError: such a submission does not end.
     """
-    waited = _wait_for_submissions(folder)
-    os.utime(SweepFolder(folder).submitting)
-    now = SweepFolder(folder).submitting.stat().st_mtime
+    waited = _wait_for_submissions(files)
+    os.utime(files.submitting)
+    now = files.submitting.stat().st_mtime
     try:
-        age = now - SweepFolder(folder).running.stat().st_mtime
+        age = now - files.running.stat().st_mtime
     except FileNotFoundError:
         age = 0.0
     if waited or age < 0:
@@ -175,14 +175,14 @@ def _may_arrive(folder: Path) -> float:
     return max(0.0, min(_ARRIVAL_S, COMMAND_LIMIT_S + _ARRIVAL_S - age))
 
 
-def _wait_for_submissions(folder: Path) -> bool:
+def _wait_for_submissions(files: SweepFolder) -> bool:
     """Wait until no submission command is alive, also one whose own command was killed; return whether one was.
 
     Raises:
         UserError: one does not end.
     """
     begin = time.monotonic()
-    handle = os.open(SweepFolder(folder).submitting, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(files.submitting, os.O_RDWR | os.O_CREAT, 0o644)
     waited = False
     try:
         while True:
@@ -193,7 +193,7 @@ def _wait_for_submissions(folder: Path) -> bool:
                 waited = True
                 if time.monotonic() - begin > _PATIENCE_S:
                     raise UserError(
-                        f"a submission of an earlier command of sweep '{folder.name}' has not ended in "
+                        f"a submission of an earlier command of sweep '{files.name}' has not ended in "
                         f"{_PATIENCE_S:.0f} s: end it, then give the command again"
                     ) from None
                 time.sleep(0.1)

@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
@@ -21,9 +21,7 @@ from harness.sweep.sweep_lock import hold_sweep
 _TOGETHER = "together"  # results/together/<first sweep>/: launches of several sweeps, until they are shared out
 
 
-def run_together(
-    sweeps: Sequence[Sweep], *, data_dir: Path | None, results: Path, submission: Submission | None = None
-) -> int:
+def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submission) -> int:
     """Launch on this machine what is missing of `sweeps`, each repeat of all of them in one block, in turns.
 
     Every launch goes to its own sweep's folder, with the rounds of its block, in which the first sweep's launches stand
@@ -33,17 +31,17 @@ def run_together(
     Raises:
         UserError: a layout cannot run here, the data is wrong, or another process runs one of the sweeps.
     """
-    commands = [SweepCommand(sweep, data_dir, results, submission or Submission()) for sweep in sweeps]
-    together = JoinedSweeps(commands, results / _TOGETHER)
-    announce_data(sweeps, data_dir)
+    commands = [SweepCommand(sweep, context, submission) for sweep in sweeps]
+    together = JoinedSweeps(commands, context.results / _TOGETHER)
+    announce_data(sweeps, context.data_dir)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
-            stack.enter_context(hold_sweep(command.folder))
+            stack.enter_context(hold_sweep(command.files))
         stack.enter_context(interruptible())
-        carry_over(together.scheduler, together.folder, say)
+        carry_over(together.scheduler, together.files, say)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = together.plan(invalid_too=True)
-        prepare_data(plan, data_dir)
+        prepare_data(plan, context.data_dir)
         together.note()
         together.launch(plan, timed=True)
         together.launch(together.once_more(plan), timed=True)
@@ -88,11 +86,11 @@ class JoinedSweeps(PlannedLaunches):
             self._copy_turns(command)
 
     def _move_launch(self, command: SweepCommand, point: Point) -> None:
-        shared = SweepFolder(self.folder)
-        home = SweepFolder(command.folder)
+        shared = self.files
+        home = command.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
-            set_aside(home.path, point)
+            set_aside(home, point)
             shutil.rmtree(home.launch(point.folder).path, ignore_errors=True)
             launch.path.rename(home.launch(point.folder).path)
         for source, target in (
@@ -107,11 +105,11 @@ class JoinedSweeps(PlannedLaunches):
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""
         import pandas as pd
 
-        home = SweepFolder(command.folder)
+        home = command.files
         members = {point.folder for point in command.points}
         first = self._commands[0]
         lent = {point.folder for point in first.points if point.layout not in command.sweep.layouts}
-        for file in SweepFolder(self.folder).rounds.glob("*.parquet"):
+        for file in self.files.rounds.glob("*.parquet"):
             turns = pd.read_parquet(file)
             if turns["launch"].isin(members).any():
                 home.rounds.mkdir(exist_ok=True)

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.schema.sweep_folder import SweepFolder
@@ -11,15 +10,15 @@ from harness.sweep.schedulers import Scheduler
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 
 
-def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -> tuple[Running, ...]:
-    """Return the launches of the sweep in `folder` that go on in the queue, so that none is submitted twice.
+def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], None]) -> tuple[Running, ...]:
+    """Return the launches of the sweep of `files` that go on in the queue, so that none is submitted twice.
 
     Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
 
     Raises:
         UserError: they were submitted to another scheduler, or this one does not say whether it has them.
     """
-    left = read_running(folder)
+    left = read_running(files)
     if not scheduler.survives_client:
         orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
         scheduler.cancel(orphans)
@@ -30,23 +29,22 @@ def carry_over(scheduler: Scheduler, folder: Path, say: Callable[[str], None]) -
     if others:
         holder = sorted(others)[0]
         raise UserError(
-            f"sweep '{folder.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
-            f"them, or end them with `harness cancel {folder.name}`, then change the scheduler"
+            f"sweep '{files.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
+            f"them, or end them with `harness cancel {files.name}`, then change the scheduler"
         )
     if not scheduler.survives_client:
-        write_running(folder, ())
+        write_running(files, ())
         return ()
-    launches = identify(scheduler, folder, left, say=say)
-    write_running(folder, launches)
+    launches = identify(scheduler, files, left, say=say)
+    write_running(files, launches)
     return launches
 
 
-def tidy(folder: Path, going: Sequence[Running]) -> None:
+def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
     """Remove what commands and launches had half written when they were killed, under names with a leading dot.
 
     Launches that are `going` on may be writing theirs.
     """
-    files = SweepFolder(folder)
     at_work = {running.point.folder for running in going}
     unfinished = [path for path in files.checkpoints.glob("*") if path.name not in at_work]
     for path in unfinished:
@@ -54,14 +52,10 @@ def tidy(folder: Path, going: Sequence[Running]) -> None:
         if launch.is_recorded:  # it was killed when its record was written
             launch.forget_checkpoints()
     needed = (files.lock.name, files.submitting.name, *(f".{launch}." for launch in at_work))
-    for place in (folder, files.jobs, files.logs, files.failures, *unfinished):
+    for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
         for path in place.glob(".*"):
             if not path.name.startswith(needed):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)

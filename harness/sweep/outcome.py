@@ -4,7 +4,6 @@ import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from harness.schema.launch_failure import AGAIN, Failure
 from harness.schema.point import Point
@@ -57,21 +56,23 @@ class FirstSeen:
     unrecorded: dict[str, float] = field(default_factory=dict)
 
 
-def settle(folder: Path, running: Running, state: State, scheduler: Scheduler, seen: FirstSeen) -> LaunchOutcome | None:
+def settle(
+    files: SweepFolder, running: Running, state: State, scheduler: Scheduler, seen: FirstSeen
+) -> LaunchOutcome | None:
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
     A launch that left a record has succeeded though its job goes on with others; one that left none has
     failed when its job has ended, or is not listed and left its exit code or stays away.
     """
     point = running.point
-    launch = SweepFolder(folder).launch(point.folder)
-    exited = SweepFolder(folder).exit_code(point.folder).exists()
+    launch = files.launch(point.folder)
+    exited = files.exit_code(point.folder).exists()
     over = _is_over(running, state, scheduler, seen, exited=exited)
     if not over and not exited:
         return None
-    record = check_record(folder, point)
+    record = check_record(files, point)
     if isinstance(record, RunRecord):
-        file_failure(folder, point)
+        file_failure(files, point)
         return LaunchOutcome(record=record, doubts=_doubts(record))
     if not over:
         return None
@@ -79,10 +80,10 @@ def settle(folder: Path, running: Running, state: State, scheduler: Scheduler, s
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
         if _lasts_less(_GRACE_S, seen.requeued, running.job):
             return None
-    code = _exit_code(folder, point, state)
+    code = _exit_code(files, point, state)
     if scheduler.survives_client and code == 0 and _lasts_less(_GRACE_S, seen.unrecorded, point.folder):
         return None
-    reason = _keep_failure(folder, running, state, scheduler)
+    reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
     return LaunchOutcome(reason=reason, again=again)
 
@@ -108,13 +109,12 @@ def _doubts(record: RunRecord) -> str:
     return ", beside other work" if record.met else ""
 
 
-def _keep_failure(folder: Path, running: Running, state: State, scheduler: Scheduler) -> str:
+def _keep_failure(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> str:
     """Write down why a launch failed, and return it."""
     point = running.point
-    files = SweepFolder(folder)
     log = read_output(files.log(point.folder))
     job = read_output(scheduler.output(files.logs, running.job))
-    code = _exit_code(folder, point, state)
+    code = _exit_code(files, point, state)
     printed = first_error(log) or first_error(job)
     explanation = scheduler.explain(state)
     late = _TIME_LIMIT.search(job)
@@ -130,12 +130,12 @@ def _keep_failure(folder: Path, running: Running, state: State, scheduler: Sched
     ended = datetime.now(UTC)
     tail = "\n".join(f"{log}\n{job}".strip("\n").splitlines()[-_TAIL_LINES:])
     held_s = 0.0 if scheduler.survives_client else (ended - running.started).total_seconds() / running.together
-    write_failure(folder, Failure(point=point, ended=ended, exit_code=code, reason=reason, tail=tail, seconds=held_s))
+    write_failure(files, Failure(point=point, ended=ended, exit_code=code, reason=reason, tail=tail, seconds=held_s))
     return reason
 
 
-def _exit_code(folder: Path, point: Point, state: State) -> int:
+def _exit_code(files: SweepFolder, point: Point, state: State) -> int:
     try:
-        return int(SweepFolder(folder).exit_code(point.folder).read_text())
+        return int(files.exit_code(point.folder).read_text())
     except (OSError, ValueError):
         return state.exit_code if state.exit_code is not None else -1

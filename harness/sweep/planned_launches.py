@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
@@ -61,6 +63,11 @@ class PlannedLaunches(abc.ABC):
     submission: Submission
     scheduler: Scheduler
 
+    @property
+    def files(self) -> SweepFolder:
+        """The files of the launches."""
+        return SweepFolder(self.folder)
+
     @abc.abstractmethod
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
@@ -72,7 +79,27 @@ class PlannedLaunches(abc.ABC):
     def plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
         """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
         plan = self._compare(carried, invalid_too=invalid_too)
-        _announce(self.name, plan)
+        done = len(plan.points) - len(plan.missing)
+        say(f"{self.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+        others = other_code(self.files, plan.points[0].code)
+        if others:
+            say(
+                f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count"
+            )
+        if plan.carried:
+            say(f"{len(plan.carried)} of them are in the queue already")
+        for skipped in plan.skipped:
+            say(f"not run: {skipped.layout}: {skipped.reason}")
+        if plan.skipped:
+            say("the report predicts what is not run, or says why it cannot")
+        records = plan.survey.records
+        invalid = [records[point.folder] for point in plan.missing if point.folder in records]
+        if invalid:
+            text = f"runs again: {len(invalid)} of them, whose times are not valid"
+            say(f"{text}; the first: {invalid[0].invalid[0]}")
+        for point in plan.missing:
+            if point.folder in plan.survey.damaged:
+                say(f"runs again: {plan.survey.damaged[point.folder]}")
         return plan
 
     def once_more(self, plan: SweepPlan) -> SweepPlan:
@@ -165,11 +192,11 @@ class SweepCommand(PlannedLaunches):
         UserError: no layout can run here, or the scheduler does not know what is asked of it.
     """
 
-    def __init__(self, sweep: Sweep, data_dir: Path | None, results: Path, submission: Submission) -> None:
+    def __init__(self, sweep: Sweep, context: Context, submission: Submission) -> None:
         self.sweep = current(sweep)
-        self.submission = replace(submission, data_dir=str(data_dir.resolve()) if data_dir is not None else None)
+        self.submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
-        self.folder = results / self.sweep.name
+        self.folder = context.results / self.sweep.name
         self.name = f"sweep {self.sweep.name}"
         self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
@@ -182,12 +209,12 @@ class SweepCommand(PlannedLaunches):
 
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
-        write_study(self.folder, self.sweep, self.skipped)
-        write_submission(self.folder, self.submission)
+        write_study(self.files, self.sweep, self.skipped)
+        write_submission(self.files, self.submission)
 
     def survey(self, points: Iterable[Point]) -> Survey:
         """Read what is known of `points`."""
-        return survey(self.folder, points)
+        return survey(self.files, points)
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
@@ -212,25 +239,3 @@ class SweepCommand(PlannedLaunches):
         self.points = launch_order(self.sweep, self.runnable)
         self.note()
         return self._compare(invalid_too=False)
-
-
-def _announce(name: str, plan: SweepPlan) -> None:
-    done = len(plan.points) - len(plan.missing)
-    say(f"{name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-    others = other_code(plan.folder, plan.points[0].code)
-    if others:
-        say(f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count")
-    if plan.carried:
-        say(f"{len(plan.carried)} of them are in the queue already")
-    for skipped in plan.skipped:
-        say(f"not run: {skipped.layout}: {skipped.reason}")
-    if plan.skipped:
-        say("the report predicts what is not run, or says why it cannot")
-    records = plan.survey.records
-    invalid = [records[point.folder] for point in plan.missing if point.folder in records]
-    if invalid:
-        text = f"runs again: {len(invalid)} of them, whose times are not valid"
-        say(f"{text}; the first: {invalid[0].invalid[0]}")
-    for point in plan.missing:
-        if point.folder in plan.survey.damaged:
-            say(f"runs again: {plan.survey.damaged[point.folder]}")

@@ -141,7 +141,10 @@ class Referee:
         """Start all sets and wait until they are ready; tell whether the device holds them all."""
         before = self._device.memory() if self._device else ()
         for number, spec in enumerate(self._block.launches):
-            rank_set = RankSet(number=number, spec=spec, process=self._start(spec, self._turn_words(number)))
+            address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
+            rank_set = RankSet(
+                number=number, spec=spec, process=self._start(spec, {TURNS: address, BLOCK: self._block.name})
+            )
             self._sets.append(rank_set)
             if self._device is None:
                 continue
@@ -165,11 +168,6 @@ class Referee:
             code = self._sets[0].process.wait()
             codes[spec.name] = code if code >= 0 else 128 - code
         return codes
-
-    def _turn_words(self, number: int) -> dict[str, str]:
-        """Return what set `number` finds the referee by, as environment variables."""
-        address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
-        return {TURNS: address, BLOCK: self._block.name}
 
     def stop(self) -> None:
         """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""

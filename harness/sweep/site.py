@@ -47,7 +47,6 @@ class JobRequest:
     )
     memory: str = option("Memory per node, such as 16G.", "")
     exclusive: bool = option("Nodes for ourselves [default: exclusive].", True, opposite="share-nodes")
-    mail: str = option("Address to write to when a job ends.", "")
     requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
     signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal", least=0)
     after: str = option("Job that must have succeeded first.", "")
@@ -60,7 +59,7 @@ class JobRequest:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name in ("partition", "account", "project", "qos", "constraint", "reservation", "mail", "after"):
+        for name in ("partition", "account", "project", "qos", "constraint", "reservation", "after"):
             value = getattr(self, name)
             # A directive is read by the scheduler, not by the shell: quoting would not help.
             if value and not re.fullmatch(r"[\w.,:;@%&|*=\[\]()/+-]+", value, flags=re.ASCII):

@@ -72,15 +72,16 @@ class Status:
 
 def read_status(folder: Path) -> Status:
     """Read the state of the sweep in `folder`; raise a UserError if the study file is missing or damaged."""
-    study = read_study(folder)
-    active = is_locked(folder)
+    files = SweepFolder(folder)
+    study = read_study(files)
+    active = is_locked(files)
     skipped = {skipped.layout for skipped in study.skipped}
     points = launch_order(study.sweep, [layout for layout in study.sweep.layouts if layout not in skipped])
-    result = survey(folder, points)
-    submitted = read_running(folder)
+    result = survey(files, points)
+    submitted = read_running(files)
     here = [running for running in submitted if active and running.scheduler == "local"]
     started = {running.point.folder: LaunchStatus(point=running.point, state="running") for running in here}
-    started |= _ask_scheduler(folder, [running for running in submitted if running.scheduler != "local"])
+    started |= _ask_scheduler(files, [running for running in submitted if running.scheduler != "local"])
     entries = tuple(_entry(point, result, started) for point in points)
     return Status(
         name=folder.name,
@@ -88,7 +89,7 @@ def read_status(folder: Path) -> Status:
         entries=entries,
         skipped=study.skipped,
         left=_seconds_left(entries, result, here),
-        other_code=other_code(folder, study.sweep.code),
+        other_code=other_code(files, study.sweep.code),
         to_launch=len(result.missing(points)),
         command=next_command(folder, study.sweep),
     )
@@ -117,7 +118,7 @@ def _entry(point: Point, result: Survey, started: Mapping[str, LaunchStatus]) ->
     return LaunchStatus(point=point, state="missing", detail=result.damaged.get(point.folder, ""))
 
 
-def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
+def _ask_scheduler(files: SweepFolder, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
     """Return what is known of submitted launches, by their points' folders; one poll for all of them.
 
     A scheduler that does not answer is not an error here: the launches are ``unknown``, with its sentence.
@@ -125,8 +126,8 @@ def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, Laun
     if not submitted:
         return {}
     try:
-        scheduler = read_submission(folder).open(oversubscribe=True)
-        identified = {running.point.folder: running for running in identify(scheduler, folder, tuple(submitted))}
+        scheduler = read_submission(files).open(oversubscribe=True)
+        identified = {running.point.folder: running for running in identify(scheduler, files, tuple(submitted))}
         states = scheduler.poll(sorted({running.job for running in identified.values()}))
     except UserError as error:
         return {
@@ -138,14 +139,13 @@ def _ask_scheduler(folder: Path, submitted: Sequence[Running]) -> dict[str, Laun
         running = identified.get(launch.point.folder)
         state, detail = "unknown", "it never reached the queue: the same sweep command submits it"
         if running is not None:
-            state, detail = _in_queue(folder, running, states[running.job], scheduler)
+            state, detail = _in_queue(files, running, states[running.job], scheduler)
         entries[launch.point.folder] = LaunchStatus(point=launch.point, state=state, detail=detail)
     return entries
 
 
-def _in_queue(folder: Path, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
+def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
     """Return the state and the detail of a launch by the `state` of its job."""
-    files = SweepFolder(folder)
     name = running.point.folder
     job = f"job {running.job}"
     exited = files.exit_code(name).exists()

@@ -32,16 +32,16 @@ class Submission:
         return open_scheduler(self.scheduler, oversubscribe=oversubscribe, site=self.site, request=self.request)
 
 
-def write_submission(folder: Path, submission: Submission) -> None:
-    """Keep how the sweep in `folder` is launched; raise a UserError if the folder cannot be written to."""
-    write_atomic(SweepFolder(folder).submission, encode(submission))
+def write_submission(files: SweepFolder, submission: Submission) -> None:
+    """Keep how the sweep of `files` is launched; raise a UserError if the folder cannot be written to."""
+    write_atomic(files.submission, encode(submission))
 
 
-def read_submission(folder: Path) -> Submission:
-    """Return how the sweep in `folder` was launched last; raise a UserError if the file is missing or damaged."""
-    submission = decode_file(SweepFolder(folder).submission, Submission)
+def read_submission(files: SweepFolder) -> Submission:
+    """Return how the sweep of `files` was launched last; raise a UserError if the file is missing or damaged."""
+    submission = decode_file(files.submission, Submission)
     if submission is None:
-        raise UserError(f"'{folder}' does not say how it was launched: give the sweep command again")
+        raise UserError(f"'{files.path}' does not say how it was launched: give the sweep command again")
     return submission
 
 
@@ -51,7 +51,7 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     They take in what has ended, and launch again what failed, is missing or has no valid times.
     """
     try:
-        submission = read_submission(folder)
+        submission = read_submission(SweepFolder(folder))
     except UserError:
         return ""
     words: Words = [("SCHEDULER", submission.scheduler)]

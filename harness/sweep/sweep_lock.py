@@ -19,35 +19,35 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system with
 
 
 @contextlib.contextmanager
-def hold_sweep(folder: Path) -> Iterator[None]:
-    """Hold the sweep in `folder` for this process; raise a UserError if another has it, or it cannot be written to."""
-    new = not folder.exists()
-    lock = SweepFolder(folder).lock
+def hold_sweep(files: SweepFolder) -> Iterator[None]:
+    """Hold the sweep of `files` for this process; raise a UserError if another has it, or it cannot be written to."""
+    new = not files.path.exists()
+    lock = files.lock
     with contextlib.ExitStack() as stack:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            files.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
             stack.callback(os.close, handle)
-            _take(handle, folder)
+            _take(handle, files.path)
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         except OSError as error:
             if new:
-                shutil.rmtree(folder, ignore_errors=True)  # it holds an empty lock, if that
+                shutil.rmtree(files.path, ignore_errors=True)  # it holds an empty lock, if that
             reason = os.strerror(error.errno or 0).lower()
-            raise UserError(f"RESULTS '{folder.parent}' cannot be used: {reason}; choose another folder") from error
+            raise UserError(f"RESULTS '{files.path.parent}' cannot be used: {reason}; choose another folder") from error
         try:
             yield
         except UserError:
-            if new and [path.name for path in folder.iterdir()] == [lock.name]:  # what was refused leaves nothing
-                shutil.rmtree(folder)
+            if new and [path.name for path in files.path.iterdir()] == [lock.name]:  # what was refused leaves nothing
+                shutil.rmtree(files.path)
             raise
 
 
-def is_locked(folder: Path) -> bool:
-    """Return whether a process works on the sweep in `folder` now."""
+def is_locked(files: SweepFolder) -> bool:
+    """Return whether a process works on the sweep of `files` now."""
     try:
-        with SweepFolder(folder).lock.open("rb") as file:
+        with files.lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:  # else there is no lock, or a file system without: nor can a command hold one there
         return isinstance(error, BlockingIOError)

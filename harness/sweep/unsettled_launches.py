@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from harness.base.files import write_atomic
 from harness.schema.point import Point
@@ -28,14 +27,14 @@ class Running:
     together: int = 1
 
 
-def write_running(folder: Path, running: tuple[Running, ...]) -> None:
+def write_running(files: SweepFolder, running: tuple[Running, ...]) -> None:
     """Say which launches are under way; `harness status` reads it."""
     if running:
-        write_atomic(SweepFolder(folder).running, encode(running))
+        write_atomic(files.running, encode(running))
     else:
-        SweepFolder(folder).running.unlink(missing_ok=True)
+        files.running.unlink(missing_ok=True)
 
 
-def read_running(folder: Path) -> tuple[Running, ...]:
+def read_running(files: SweepFolder) -> tuple[Running, ...]:
     """Return the launches that were under way when the sweep last wrote."""
-    return decode_file(SweepFolder(folder).running, tuple[Running, ...]) or ()
+    return decode_file(files.running, tuple[Running, ...]) or ()

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
@@ -18,29 +17,29 @@ _PATIENCE_S = 10.0  # a job ends, and is accounted for, a little after its launc
 _LOG = logging.getLogger(__name__)
 
 
-def note_ended(folder: Path, ended: Sequence[Running]) -> None:
+def note_ended(files: SweepFolder, ended: Sequence[Running]) -> None:
     """Keep that the launches `ended` are over and their jobs to be asked for."""
     if ended:
         new = [Account(job=over.job, scheduler=over.scheduler, launch=over.point.folder) for over in ended]
-        write_atomic(SweepFolder(folder).accounts, encode((*read_accounts(folder), *new)))
+        write_atomic(files.accounts, encode((*read_accounts(files), *new)))
 
 
-def ask_accounts(folder: Path, scheduler: Scheduler) -> None:
-    """Ask for every job of the sweep in `folder` that is over and not known; one that is not found is asked for again.
+def ask_accounts(files: SweepFolder, scheduler: Scheduler) -> None:
+    """Ask for every job of the sweep of `files` that is over and not known; one that is not found is asked for again.
 
     Accounting is no reason to fail: a scheduler that does not answer is asked by the next command.
     """
     deadline = time.monotonic() + _PATIENCE_S
     try:
-        while not _ask(folder, scheduler) and time.monotonic() < deadline:
+        while not _ask(files, scheduler) and time.monotonic() < deadline:
             time.sleep(scheduler.poll_s)
     except UserError as error:
         _LOG.warning("the next command asks for accounting again: %s", error)
 
 
-def _ask(folder: Path, scheduler: Scheduler) -> bool:
+def _ask(files: SweepFolder, scheduler: Scheduler) -> bool:
     """Ask once, and return whether nothing is left to be asked for."""
-    accounts = read_accounts(folder)
+    accounts = read_accounts(files)
     wanted = [
         account
         for account in accounts
@@ -55,5 +54,5 @@ def _ask(folder: Path, scheduler: Scheduler) -> bool:
         answered = {account: replace(account, usage=usages[account.job]) for account in wanted if account.job in usages}
     if answered:
         completed = tuple(answered.get(account, account) for account in accounts)
-        write_atomic(SweepFolder(folder).accounts, encode(completed))
+        write_atomic(files.accounts, encode(completed))
     return len(answered) == len(wanted)

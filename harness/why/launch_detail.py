@@ -52,7 +52,13 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         row: dict[str, Any] = {str(name): value for name, value in launch.items()}
         run = read_run(folder / row["run"])
         epochs = read_calls(folder / row["run"], run)
-        _check(run, epochs)
+        for record, calls in zip(run.epochs, epochs, strict=True):
+            if max(record.sync_seconds) > 0 and (not len(calls.entry) or not record.skew_seconds):
+                raise UserError(
+                    f"launch {run.point.folder} has no times of single synchronisation calls in epoch {record.epoch}, "
+                    "so nothing can be explained: an older harness or a script whose ranks made different numbers of "
+                    "calls wrote it; run the sweep again"
+                )
         shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
         row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
         to_turns = row["seconds"] / row["recorded_seconds"]  # 1 but for launches in turns
@@ -60,17 +66,6 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
-
-
-def _check(run: RunRecord, epochs: Iterable[Calls]) -> None:
-    """Refuse a launch that synchronised and has no times of it."""
-    for record, calls in zip(run.epochs, epochs, strict=True):
-        if max(record.sync_seconds) > 0 and (not len(calls.entry) or not record.skew_seconds):
-            raise UserError(
-                f"launch {run.point.folder} has no times of single synchronisation calls in epoch {record.epoch}, so "
-                "nothing can be explained: an older harness or a script whose ranks made different numbers of calls "
-                "wrote it; run the sweep again"
-            )
 
 
 def _useful(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> dict[str, float]:

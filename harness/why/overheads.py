@@ -5,7 +5,7 @@ A part of the time (`analysis.time_parts.PART_NAMES`) is divided into causes, an
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -159,14 +159,14 @@ def _point_overheads(
     group = undisturbed_launches(groups[point.layout])
     is_strong = scaling.scaling == "strong"
     share = point.ideal if is_strong else 1.0
-    every_launch = (np.arange(len(base))[None], np.arange(len(group))[None])
-    parts = _overhead_parts(base, group, every_launch, causes, share)
+    pair = _Compared(base=base, group=group, causes=causes, share=share)
+    parts = pair.parts(np.arange(len(base))[None], np.arange(len(group))[None])
     if causes is not LAUNCH_CAUSES:
         parts = parts.scaled(scaling.base.seconds / share, point.seconds)
     ideal = float(parts.ideal[0])
     measured = float(parts.measured[0])
     is_divided = measured - ideal >= LEAST * measured
-    intervals = _overhead_intervals(base, group, causes, share, divided=is_divided)
+    intervals = pair.intervals(divided=is_divided)
     items = []
     for number, cause in enumerate(causes):
         seconds = float(parts.excess[0, number])
@@ -232,50 +232,50 @@ class _OverheadIntervals:
     speedups: Sequence[Interval | None]
 
 
-def _overhead_intervals(
-    base: pd.DataFrame, group: pd.DataFrame, causes: Sequence[OverheadCause], share: float, *, divided: bool
-) -> _OverheadIntervals:
-    """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
-    rows = len(causes)
-    nothing: list[Interval | None] = [None] * rows
-    pair = comparable(base, group) if min(len(base), len(group)) >= FEWEST_LAUNCHES else None
-    if pair is None:
-        return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
-    fewest = min(len(pair.base), len(pair.group))
-    drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-    parts = _overhead_parts(pair.base, pair.group, drawn, causes, share)
-    overhead = parts.measured - parts.ideal
-    total = percentiles(overhead / parts.measured, fewest)
-    fractions = parts.excess / parts.measured[:, None]
-    seconds_without = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
-    speedups = share * parts.ideal[:, None] / seconds_without
-    shares = nothing
-    if divided and total.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
-        shares = [percentiles(values, fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
-    return _OverheadIntervals(
-        total=total,
-        fractions=[percentiles(values, fewest, rows=rows) for values in fractions.T],
-        shares=shares,
-        speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Compared:
+    """The launches of a point (`group`) beside the base's, whose parts over `share` are ideal, and the causes."""
 
+    base: pd.DataFrame
+    group: pd.DataFrame
+    causes: Sequence[OverheadCause]
+    share: float
 
-def _overhead_parts(
-    base: pd.DataFrame,
-    group: pd.DataFrame,
-    drawn: tuple[NDArray[np.int64], NDArray[np.int64]],
-    causes: Sequence[OverheadCause],
-    share: float,
-) -> _OverheadParts:
-    """Return what the causes take of the `drawn` launches; the base's parts over `share` are ideal."""
-    columns = [cause.column for cause in causes]
-    average = typical_launches(base, group)
-    base_seconds, base_parts = average(base, drawn[0], columns, _TOTAL)
-    seconds, parts = average(group, drawn[1], columns, _TOTAL)
-    ideal_parts = base_parts / share
-    return _OverheadParts(
-        ideal=base_seconds / share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
-    )
+    def parts(self, base_drawn: NDArray[np.int64], group_drawn: NDArray[np.int64]) -> _OverheadParts:
+        """Return what the causes take of the drawn launches; the base's parts over `share` are ideal."""
+        columns = [cause.column for cause in self.causes]
+        average = typical_launches(self.base, self.group)
+        base_seconds, base_parts = average(self.base, base_drawn, columns, _TOTAL)
+        seconds, parts = average(self.group, group_drawn, columns, _TOTAL)
+        ideal_parts = base_parts / self.share
+        return _OverheadParts(
+            ideal=base_seconds / self.share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
+        )
+
+    def intervals(self, *, divided: bool) -> _OverheadIntervals:
+        """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
+        rows = len(self.causes)
+        nothing: list[Interval | None] = [None] * rows
+        pair = comparable(self.base, self.group) if min(len(self.base), len(self.group)) >= FEWEST_LAUNCHES else None
+        if pair is None:
+            return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
+        fewest = min(len(pair.base), len(pair.group))
+        drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
+        parts = replace(self, base=pair.base, group=pair.group).parts(*drawn)
+        overhead = parts.measured - parts.ideal
+        total = percentiles(overhead / parts.measured, fewest)
+        fractions = parts.excess / parts.measured[:, None]
+        seconds_without = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
+        speedups = self.share * parts.ideal[:, None] / seconds_without
+        shares = nothing
+        if divided and total.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
+            shares = [percentiles(values, fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
+        return _OverheadIntervals(
+            total=total,
+            fractions=[percentiles(values, fewest, rows=rows) for values in fractions.T],
+            shares=shares,
+            speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
+        )
 
 
 def typical_launches(*groups: pd.DataFrame) -> Callable[..., tuple[Array, Array]]:

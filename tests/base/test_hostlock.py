@@ -22,6 +22,7 @@ from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
 from harness.cli import main
 from harness.probe import probe_runner
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
@@ -241,7 +242,7 @@ def test_a_file_system_without_locks_is_no_traceback(tmp_path: Path, monkeypatch
         raise OSError(37, os.strerror(37))  # ENOLCK
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    assert is_locked(tmp_path) is False
+    assert is_locked(SweepFolder(tmp_path)) is False
 
 
 def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
@@ -249,16 +250,17 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
 import os
 from pathlib import Path
 from harness.base.errors import UserError
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep
 def full(*args): raise OSError(28, os.strerror(28))
 os.pwrite = full
 try:
-    with hold_sweep(Path({str(tmp_path)!r}) / "sweep"): pass
+    with hold_sweep(SweepFolder(Path({str(tmp_path)!r}) / "sweep")): pass
 except UserError as error:
     print(error)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "no space left on device" in said
     assert list(tmp_path.iterdir()) == []
-    with hold_sweep(tmp_path / "sweep"):
-        assert is_locked(tmp_path / "sweep")
+    with hold_sweep(SweepFolder(tmp_path / "sweep")):
+        assert is_locked(SweepFolder(tmp_path / "sweep"))

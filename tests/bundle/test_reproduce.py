@@ -12,12 +12,11 @@ from harness.bundle.repetition import (
     DIFFERENT,
     NOT_COMPARED,
     SAME,
+    Repetition,
     ReproducedQuantity,
-    environment,
     overall_verdict,
     plan_repetition,
     recorded,
-    results_of,
 )
 from harness.datasets import locate
 from harness.schema.record import RunRecord
@@ -41,8 +40,8 @@ def by_quantity(lines: tuple[ReproducedQuantity, ...]) -> dict[str, str]:
 
 def test_the_same_again_is_the_same() -> None:
     run = make_run()
-    assert environment(run, run) == ()
-    assert by_quantity(results_of(run, run, [run, run, run])) == {
+    assert Repetition(old=run, new=run).environment() == ()
+    assert by_quantity(Repetition(old=run, new=run, others=(run, run, run)).results()) == {
         "weights": SAME,
         LOSS: SAME,
         ACCURACY: SAME,
@@ -53,25 +52,25 @@ def test_the_same_again_is_the_same() -> None:
 def test_other_weights_are_only_excused_by_what_decides_them() -> None:
     run = make_run()
     other = replace(run, weights=replace(run.weights, sha256="f" * 64))
-    assert by_quantity(results_of(run, other))["weights"] == DIFFERENT
+    assert by_quantity(Repetition(old=run, new=other).results())["weights"] == DIFFERENT
     upgraded = changed(other, tensorflow="99.0")
-    (line,) = environment(run, upgraded)
+    (line,) = Repetition(old=run, new=upgraded).environment()
     assert (line.quantity, line.now) == ("TensorFlow", "99.0")
-    weights = results_of(run, upgraded)[0]
+    weights = Repetition(old=run, new=upgraded).results()[0]
     assert weights.verdict == NOT_COMPARED and "TensorFlow" in weights.remark
-    assert by_quantity(results_of(run, changed(other, python="9.9")))["weights"] == DIFFERENT, (
+    assert by_quantity(Repetition(old=run, new=changed(other, python="9.9")).results())["weights"] == DIFFERENT, (
         "no reason for other bits"
     )
 
 
 def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
     run = make_run()
-    assert by_quantity(results_of(run, run))[TIME] == NOT_COMPARED
-    several = [scaled(run, 1 + 0.01 * number) for number in range(6)]
-    assert by_quantity(results_of(run, scaled(run, 1.05), several))[TIME] == CLOSE
-    assert by_quantity(results_of(run, scaled(run, 1.5), several))[TIME] == DIFFERENT
+    assert by_quantity(Repetition(old=run, new=run).results())[TIME] == NOT_COMPARED
+    several = tuple(scaled(run, 1 + 0.01 * number) for number in range(6))
+    assert by_quantity(Repetition(old=run, new=scaled(run, 1.05), others=several).results())[TIME] == CLOSE
+    assert by_quantity(Repetition(old=run, new=scaled(run, 1.5), others=several).results())[TIME] == DIFFERENT
     elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
-    assert by_quantity(results_of(run, elsewhere, several))[TIME] == NOT_COMPARED
+    assert by_quantity(Repetition(old=run, new=elsewhere, others=several).results())[TIME] == NOT_COMPARED
 
 
 def scaled(run: RunRecord, factor: float) -> RunRecord:
@@ -83,7 +82,7 @@ def scaled(run: RunRecord, factor: float) -> RunRecord:
 def test_a_loss_beyond_the_bound_is_told() -> None:
     run = make_run()
     epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
-    lines = results_of(run, replace(run, epochs=epochs))
+    lines = Repetition(old=run, new=replace(run, epochs=epochs)).results()
     assert by_quantity(lines)[LOSS] == DIFFERENT
     worded(overall_verdict(lines), "bundle.repetition.overall_verdict", LOSS)
 
@@ -106,7 +105,7 @@ def test_settings_of_host_and_libraries_are_told(monkeypatch: pytest.MonkeyPatch
     assert known["UCX_TLS"] == "tcp" and "AWS_SECRET_ACCESS_KEY" not in known
     run = make_run()
     slower = changed(run, environment=known, system={GOVERNOR: "powersave"})
-    told = {line.quantity: line.now for line in environment(run, slower)}
+    told = {line.quantity: line.now for line in Repetition(old=run, new=slower).environment()}
     assert (told["UCX_TLS"], told[GOVERNOR]) == ("tcp", "powersave")
     assert all(describe_system().values())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.base.command_context import Context
 from harness.base.files import resource
 from harness.claims.paper_experiments import POLICIES, PRESET, ExperimentSize, plan_experiments, rank_counts
 from harness.report.claims_answer import FOLDER, claims_answer
@@ -176,7 +177,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
     in_turns = Submission(request=JobRequest(shape="block"))
     for _ in range(2):  # the second time nothing is missing
-        assert run_together(sweeps, data_dir=None, results=tmp_path, submission=in_turns) == 0
+        assert run_together(sweeps, Context(results=tmp_path), in_turns) == 0
     assert len(list(tmp_path.glob("together/*/rounds/*"))) == 3 and not list(tmp_path.glob("together/*/n*"))
     study = PaperStudy(experiment="mnist-dnn", folders=tuple(tmp_path / sweep.name for sweep in sweeps))
     (found,) = read_experiments([study], Published(papers=()), tmp_path / "reports" / FOLDER)

@@ -14,6 +14,7 @@ from harness.cli import COMMANDS, main
 from harness.cli.answer_output import WIDTH, answering, print_table
 from harness.cli.command_make import settings_of
 from harness.report.answer import Answer, Table
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_request import read_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
@@ -95,4 +96,4 @@ def test_the_main_jobs_default_gives_an_interval(tmp_path: Path) -> None:
     words = ("--dataset", "adult", "--data-kind", "synthetic", "--scheduler", "local", "--nodes", "1", "--dry-run")
     planned = CliRunner().invoke(main, ["sweep", *words, "--results", str(tmp_path)])
     assert planned.exit_code == 0, planned.output
-    assert read_study(next(tmp_path.glob("adult*"))).sweep.repeats == FEWEST_BLOCKS
+    assert read_study(SweepFolder(next(tmp_path.glob("adult*")))).sweep.repeats == FEWEST_BLOCKS

@@ -95,7 +95,6 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
         (("compare", "a", "b", "--nodes", "2"), "--nodes"),
         (("claims", "--budget", "5"), "--budget"),
         (("probe", "--launcher", "mpirun -n 4", "--ranks", "4"), "--ranks"),
-        (("data", "prepare", "imagenet", "--shards", "2", "--output", "x", "--samples", "5"), "--samples"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(arguments, option, capsys):

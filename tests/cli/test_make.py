@@ -156,7 +156,7 @@ def test_the_variables_of_make_itself_are_no_settings(checkout: Path) -> None:
     assert said(checkout, "sweep", *words) == ["sweep", "--nodes=1"]
     asked = (
         "import os; from harness.cli import main; "
-        "main.main(['make', 'site', 'ACTION=list MPI=system'], 'harness', standalone_mode=False); "
+        "main.main(['make', 'data', 'ACTION=list MPI=system'], 'harness', standalone_mode=False); "
         "print(os.environ['HARNESS_MPI'])"
     )
     ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=outside(), check=True)

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from harness.cli.command_sweep import sweep_command
 from harness.schema.command_lines import repeat_command
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_request import read_study
 from tests.labs.factories import make_run, write_run, write_study
 
@@ -88,4 +89,4 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     named = CliRunner().invoke(sweep_command, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "DATA_DIR=" not in named.stderr
     folder = Path(named.stdout.split()[-1]).parent
-    assert repeat_command(folder, read_study(folder).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")
+    assert repeat_command(folder, read_study(SweepFolder(folder)).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")

@@ -16,6 +16,7 @@ from harness.schema.layout import Layout
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.submission_settings import Submission, next_command, write_submission
 from tests.labs.asked import asked_sweep
@@ -98,7 +99,7 @@ def test_the_command_that_goes_on_launches_as_before(
         scheduler="slurm", site=find_site(file) if file else Site(), request=request_, data_dir="/data", site_file=file
     )
     folder = tmp_path / "my results" / "study"
-    write_submission(folder, before)
+    write_submission(SweepFolder(folder), before)
     asked, submission = again(folder, SWEEP)
     assert (asked.name, asked.layouts, asked.repeats) == (SWEEP.name, SWEEP.layouts, SWEEP.repeats)
     assert asked.workload.note == SWEEP.workload.note
@@ -110,7 +111,7 @@ def test_status_prints_it_where_something_is_to_be_launched(tmp_path: Path, monk
     folder = tmp_path / "results/study"
     write_study(folder)
     assert "harness sweep" not in CliRunner().invoke(main, ["status", "study"]).output  # not known how
-    write_submission(folder, Submission())
+    write_submission(SweepFolder(folder), Submission())
     said = CliRunner().invoke(main, ["status", "study"]).output
     assert "this command launches again what failed, is missing or has no valid times:\n    harness sweep " in said
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.status import LaunchStatus, read_status
 from harness.sweep.unsettled_launches import read_running
@@ -26,7 +27,9 @@ def submitted(untrained: Untrained, count: int) -> list[str]:
     def there() -> list[str]:
         if not untrained.terminal.results.is_dir() or not any(untrained.terminal.results.iterdir()):
             return []
-        return sorted({running.job for running in read_running(untrained.terminal.sweep_folder) if running.job})
+        return sorted(
+            {running.job for running in read_running(SweepFolder(untrained.terminal.sweep_folder)) if running.job}
+        )
 
     wait_for(lambda: len(there()) == count, f"{count} jobs")
     return there()

@@ -1,11 +1,13 @@
 """Sums in pieces: which tensors are in which, and what chooses them."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.comm.native_reduction import in_pieces
-from harness.comm.reduction_choice import select
+from harness.comm.reduction_choice import _overlap, select
 from harness.comm.world import World
 from tests.labs.refusals import refused
 
@@ -26,3 +28,22 @@ def test_a_wrong_word_for_overlap_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HARNESS_OVERLAP", "yes")
     with refused("comm.harness_variables.chosen_overlap", "yes", "0", "1"):
         select(World(comm=None, rank=0, size=1), [4 * MB])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "sizes", "threads", "chosen", "expected"),
+    [
+        (("n1", "n2"), [4 * MB, 4 * MB], 2, "", True),
+        (("n1", "n2"), [4 * MB, 4 * MB], 2, "0", False),
+        (("n1", "n2"), [4 * MB, 4 * MB], 1, "", False),
+        (("n1", "n2"), [MB // 4, MB // 4], 2, "", False),
+        (("n1", "n1"), [4 * MB, 4 * MB], 2, "", False),
+        (("n1", "n1"), [4 * MB, 4 * MB], 2, "1", True),
+    ],
+)
+def test_sums_are_made_in_pieces_between_hosts_where_a_rank_has_a_second_thread_and_there_are_several(
+    hosts, sizes, threads, chosen, expected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_OVERLAP", chosen)
+    comm = SimpleNamespace(allgather=lambda own_host: list(hosts))
+    assert _overlap(World(comm=comm, rank=0, size=2), sizes, threads) == expected

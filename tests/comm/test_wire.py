@@ -1,5 +1,7 @@
 """Gradients in 16 bits: how far off, the same on every rank, refused where they lose too much."""
 
+import json
+
 import pytest
 
 from harness.schema.record import read_run
@@ -7,7 +9,7 @@ from harness.schema.record_notes import NoteCode
 from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused
-from tests.mpi.launch import result, run_ranks
+from tests.mpi.launch import PROGRAMS, result, run_ranks
 
 # Half a unit in the last place, 8 and 11 significant bits: of three ranks' values and of one sum, relative to it.
 LIMITS = {"bf16": 3 * 2**-9, "fp16": 3 * 2**-12}
@@ -30,13 +32,14 @@ def test_sums_in_16_bits_are_as_near_as_their_digits_allow() -> None:
 
 @pytest.mark.mpi
 def test_training_with_bf16_on_the_wire_says_so(tmp_path, cache) -> None:
+    wires = ("float32", "bf16")
+    options = ["--dataset", "adult", "--data-kind", "synthetic", "--samples", "6400", "--epochs", "2"]
+    words = [[*options, "--wire", wire, "--record", str(tmp_path / wire)] for wire in wires]
+    finished = run_ranks(2, PROGRAMS / "trainings.py", json.dumps(words), "[]")
+    assert finished.returncode == 0, finished.stderr[-2000:]
     losses = {}
-    for wire in ("float32", "bf16"):
-        folder = tmp_path / wire
-        options = ("--dataset", "adult", "--data-kind", "synthetic", "--samples", 6400, "--epochs", 2, "--wire", wire)
-        finished = run_ranks(2, "-m", "harness", "train", *options, "--record", folder)
-        assert finished.returncode == 0, finished.stderr[-2000:]
-        record = read_run(folder)
+    for wire in wires:
+        record = read_run(tmp_path / wire)
         assert record.weights.identical
         assert ("bf16 on the wire" in record.provenance.reduction) == (wire == "bf16")
         note = record.note(NoteCode.WIRE_ERROR)

@@ -115,7 +115,7 @@ def test_broken_transfer_goes_on_in_the_same_call(tmp_path, mirror, published):
 def test_broken_transfer_goes_on_in_the_next_call(tmp_path, mirror, published):
     published(hashlib.sha256(CONTENT).hexdigest())
     mirror.breaks = [1000, 0, 0, 0]
-    with refused("datasets.downloads._fetch_file", "1,000"):
+    with refused("datasets.downloads._Fetcher.fetch", "1,000"):
         get(tmp_path, mirror)
     assert not (tmp_path / "mnist" / "a.bin").exists()
     mirror.breaks = []
@@ -140,7 +140,7 @@ def test_part_that_is_whole_or_too_long(tmp_path, mirror, published, part):
 
 def test_wrong_hash_is_removed(tmp_path, mirror, published):
     published("0" * 64)
-    with refused("datasets.downloads._fetch_file", "256", "000"):
+    with refused("datasets.downloads._Fetcher.fetch", "256", "000"):
         get(tmp_path, mirror)
     assert [file.name for file in (tmp_path / "mnist").iterdir()] == [".lock"]
 
@@ -161,7 +161,7 @@ def test_unpublished_hash_is_pinned_and_then_checked(tmp_path, mirror, published
     assert pin.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}  a.bin\n"
     path.unlink()
     mirror.files["/a.bin"] = CONTENT[::-1]
-    with refused("datasets.downloads._fetch_file", "256"):
+    with refused("datasets.downloads._Fetcher.fetch", "256"):
         get(tmp_path, mirror)
     assert not path.exists()
     pin.write_text("nonsense")
@@ -179,7 +179,7 @@ def test_damaged_file_is_replaced(tmp_path, mirror, published):
 def test_absent_file_and_absent_server(tmp_path, mirror, published):
     published(None)
     mirror.files.clear()
-    with refused("datasets.downloads._fetch_file", "a.bin", "404", "--mirror"):
+    with refused("datasets.downloads._Fetcher.fetch", "a.bin", "404", "--mirror"):
         get(tmp_path, mirror)
     downloader = ResumingDownloader(
         part=tmp_path / "part", progress=lambda done, total: None, patience=Patience(pause_s=0)

@@ -19,7 +19,7 @@ from harness.datasets.known.papers import ADULT as adult
 from harness.datasets.known.papers import CIFAR10 as cifar10
 from harness.datasets.known.papers import HIGGS as higgs
 from harness.datasets.known.papers import MNIST as mnist
-from harness.datasets.libsvm import read_libsvm
+from harness.datasets.libsvm import LibsvmFiles
 from tests.labs.code_sentences import worded
 from tests.labs.refusals import refused
 
@@ -184,7 +184,7 @@ def test_libsvm_round_trip(tmp_path_factory, rows, suffix):
     data = ("\n".join(lines) + "\n").encode()
     path = tmp_path_factory.mktemp("svm") / f"a{suffix}"
     path.write_bytes({"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[suffix](data))
-    x, y = read_libsvm(path, 6, (1, 2, 3))
+    x, y = LibsvmFiles(features=6, labels=(1, 2, 3)).read(path)
     assert x.shape == (len(rows), 6) and x.dtype == np.float32
     assert list(y) == [label - 1 for label, _ in rows]
     for row, (_, values) in zip(x, rows, strict=True):
@@ -211,7 +211,7 @@ def test_libsvm_round_trip(tmp_path_factory, rows, suffix):
 def test_libsvm_names_the_line(tmp_path, line, parts):
     path = tmp_path / "acoustic"
     path.write_text(f"1 1:0.5 2:1\n# a comment\n\n2 5:1\n{line}\n3 1:2\n")
-    refuses(lambda: read_libsvm(path, 5, (1, 2, 3)), str(path), "line 5 ", *parts)
+    refuses(lambda: LibsvmFiles(features=5, labels=(1, 2, 3)).read(path), str(path), "line 5 ", *parts)
 
 
 def test_libsvm_refuses_cut_files(tmp_path):
@@ -219,10 +219,10 @@ def test_libsvm_refuses_cut_files(tmp_path):
     for name, packed in (("a.bz2", bz2.compress(data)), ("a.gz", gzip.compress(data))):
         path = tmp_path / name
         path.write_bytes(packed[: len(packed) // 2])
-        refuses(lambda path=path: read_libsvm(path, 5, (1, 2, 3)), str(path), "cut")
+        refuses(lambda path=path: LibsvmFiles(features=5, labels=(1, 2, 3)).read(path), str(path), "cut")
     path = tmp_path / "empty"
     path.write_bytes(b"")
-    refuses(lambda: read_libsvm(path, 5, (1, 2, 3)), "empty")
+    refuses(lambda: LibsvmFiles(features=5, labels=(1, 2, 3)).read(path), "empty")
 
 
 def test_adult_keeps_its_width_and_refuses_other_values(tmp_path):

@@ -10,9 +10,9 @@ from PIL import Image
 from harness import datasets
 from harness.datasets.image_files import find_images
 from harness.datasets.image_index import open_index
-from harness.datasets.image_shards import write_shards
 from harness.schema.presets import resolve
 from tests.labs.code_sentences import worded
+from tests.labs.image_shards import write_shards
 from tests.labs.refusals import refused
 
 KINDS = ("n01440764", "n01443537", "n01484850")
@@ -55,7 +55,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
     assert (index.summary.train_rows, index.summary.test_rows, index.summary.classes) == (16, 6, 3)
     assert "damaged" in index.summary.note
     assert f"{KINDS[0]}/train_{KINDS[0]}_4.JPEG" in index.summary.note
-    worded(index.summary.note, "datasets.image_index._note", "1 CMYK", "1 PNG", "1 grey")
+    worded(index.summary.note, "datasets.image_index._write", "1 CMYK", "1 PNG", "1 grey")
     lines = (index.folder / "damaged.txt").read_text().splitlines()
     assert {line.split("\t")[0] for line in lines} == {
         f"{KINDS[0]}/train_{KINDS[0]}_4.JPEG",

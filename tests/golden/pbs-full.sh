@@ -7,8 +7,6 @@
 #PBS -q workq
 #PBS -A physics
 #PBS -P p1
-#PBS -M a@b.org
-#PBS -m ae
 #PBS -W depend=afterok:123
 #PBS -l software=x -V
 #PBS -r y

@@ -12,8 +12,6 @@
 #SBATCH --account=physics
 #SBATCH --qos=high
 #SBATCH --constraint=rome
-#SBATCH --mail-user=a@b.org
-#SBATCH --mail-type=END,FAIL
 #SBATCH --signal=B:USR1@60
 #SBATCH --dependency=afterok:123
 #SBATCH --kill-on-invalid-dep=yes

@@ -1,13 +1,10 @@
 """Names of TensorFlow 1 that TensorFlow refuses beside Keras 3 are answered, and compute what they did."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from harness.horovod.tf1_names import answer
-from tests.mpi.launch import run_ranks
 
 old = tf.compat.v1
 
@@ -59,18 +56,3 @@ def test_batch_normalisation_of_old_follows_a_switch_that_is_fed(graph):
 def test_a_name_that_tensorflow_never_had_is_still_none(graph):
     with pytest.raises((AttributeError, ImportError)):
         _ = old.layers.conv7d
-
-
-@pytest.mark.mpi  # the sums of two ranks are what is compared
-def test_a_graph_of_old_layers_and_cells_trains_on_two_ranks_as_on_one(tmp_path):
-    found = {}
-    for ranks in (1, 2):
-        target = tmp_path / f"{ranks}.json"
-        finished = run_ranks(ranks, "-m", "harness.transparent", "tests/mpi/horovod_session.py", target, 6)
-        assert finished.returncode == 0, finished.stderr[-3000:]
-        found[ranks] = json.loads(target.read_text())
-    assert found[2]["losses"] == pytest.approx(found[1]["losses"], rel=1e-4)
-    assert found[2]["lengths"] == pytest.approx(found[1]["lengths"], rel=1e-4)
-    assert "sha256" in finished.stdout
-    for name in ("tf.layers.conv2d", "tf.nn.rnn_cell.GRUCell"):
-        assert finished.stderr.count(f"the script's {name}, which") == 1

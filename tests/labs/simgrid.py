@@ -3,6 +3,7 @@
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,4 +122,4 @@ def simulated(base: MeasuredBase, frame: pd.DataFrame, link: Link, algorithm: st
 def cheapest(ranks: int, size: int, link: Link) -> str:
     """Return the algorithm whose closed form is least for an allreduce of `size` bytes over `ranks`."""
     levels = Levels(network=link)
-    return min(ALGORITHMS, key=lambda name: float(allreduce_seconds(name, [ranks], size, levels)[0]))
+    return min(ALGORITHMS, key=lambda name: float(allreduce_seconds([ranks], size, replace(levels, algorithm=name))[0]))

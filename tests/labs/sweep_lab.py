@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
+from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
@@ -60,7 +61,7 @@ class Lab:
         """Run the sweep and return what the user saw."""
         with contextlib.redirect_stdout(io.StringIO()) as said:
             try:
-                run_sweep(sweep, data_dir=None, results=self.results, **options)
+                run_sweep(sweep, Context(results=self.results), **options)
             finally:
                 self.said = said.getvalue()
         return self.said

@@ -6,17 +6,14 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from harness.comm.native import build
-from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
 from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
+from tests.mpi.limits import load_limited
 
-# One library for openings.py and chunks.py, which is soon compiled.
-build._FLAGS = (*build._FLAGS, "-O0", f"-DHARNESS_SPINS={2**31 - 1000}", "-DHARNESS_MESSAGE=size_t{100000}")
 world = start_mpi()
 options = {"largest": 2**20, "algorithm": Algorithm.MESSAGES, "guard": True}
-library = find_library().library
+library = load_limited()
 reductions = [NativeReduction(world.comm, library, overlap=overlap, **options) for overlap in (False, True)]
 errors = []
 for reduction, dtype in itertools.product(reductions, (np.float32, np.float64)):

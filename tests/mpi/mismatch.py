@@ -13,7 +13,7 @@ choice, fault = sys.argv[1:]
 os.environ["HARNESS_REDUCTION"] = choice
 world = start_mpi()
 reduction = select(world, [2**20], guard=True)
-gradients, losses = tf.ones([1000]), tf.ones([1000 if fault == "label" else 1])
+gradients, losses = tf.ones([1000]), tf.ones([1000])  # of one size: only the labels differ
 reduction.sum([gradients], label="gradients")
 if fault == "two at once":
     if world.rank == 0:

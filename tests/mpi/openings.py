@@ -20,15 +20,12 @@ from mpi4py import MPI
 
 from harness.base.errors import RunError
 from harness.comm.lost_ranks import find_loss, forget_losses
-from harness.comm.native import build
 from harness.comm.native_group import direct_sum
-from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
 from harness.comm.world import start_mpi
 from harness.schema.message_cost import Algorithm
+from tests.mpi.limits import load_limited
 
-# One library for openings.py and chunks.py, which is soon compiled.
-build._FLAGS = (*build._FLAGS, "-O0", f"-DHARNESS_SPINS={2**31 - 1000}", "-DHARNESS_MESSAGE=size_t{100000}")
 ROOM = 2**20
 
 
@@ -71,8 +68,7 @@ def try_a_sum(comm: MPI.Intracomm) -> None:
 
 
 world = start_mpi()
-library = find_library().library
-assert library
+library = load_limited()
 faulthandler.dump_traceback_later(150, exit=True)  # a rank that waits for ever
 forget_losses(0)
 NativeReduction(MPI.COMM_SELF, library, largest=0).sum([tf.ones([1])])  # TensorFlow's own threads

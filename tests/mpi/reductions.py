@@ -1,7 +1,11 @@
-"""Rank program: sums of random tensors by every reduction, and the weights after 100 steps; rank 0 prints both."""
+"""Rank program: sums of random tensors by every reduction, and the weights after 100 steps; rank 0 prints both.
+
+Arguments: the optimizers to train with.
+"""
 
 import json
 import os
+import sys
 
 import keras
 import numpy as np
@@ -74,7 +78,7 @@ for choice in (*WAYS, "nccl", "too large", "no room"):
         "calls": len(calls),
         "ordered": bool((np.diff(calls.ravel()) > 0).all()),
     }
-for optimizer in ("sgd", "momentum", "adam"):  # made inside the sums, or by operations of their own
+for optimizer in sys.argv[1:]:  # made inside the sums, or by operations of their own
     workload = resolve(
         dataset="adult",
         model="dnn",

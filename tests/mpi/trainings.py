@@ -1,10 +1,13 @@
 """Rank program: `harness train` several times in one MPI world. Argument: a list of argument lists, as JSON.
 
+Words like NAME=VALUE in front of the arguments set variables of the environment for that training and those after it.
 Behind each, rank 0 prints OPENED and how many files of prepared data every rank opened in it, as JSON. Behind all it
-prints RESUMED: by sync policy the weights after two epochs, and those of two where another replica makes the second.
+prints RESUMED: by sync policy, a list of which is the second argument, the weights after two epochs, and those of two
+where another replica makes the second.
 """
 
 import json
+import os
 import sys
 
 from harness.cli.command_train import train_command
@@ -21,6 +24,9 @@ from harness.train.training import train_epoch
 opened: list[str] = []
 sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
 for arguments in json.loads(sys.argv[1]):
+    while "=" in arguments[0]:
+        name, _, value = arguments.pop(0).partition("=")
+        os.environ[name] = value
     opened.clear()
     train_command.main(arguments, prog_name="harness train", standalone_mode=False)
     counts = start_mpi().comm.gather(sum("/prepared/" in path for path in opened), root=0)

@@ -1,6 +1,7 @@
 """The cost of messages and sums on a probed network, by hand."""
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,9 +50,11 @@ def test_a_message_takes_what_the_probe_measured_of_its_size(tmp_path: Path) -> 
     halves = 2 * (long + ALPHA + BETA * 2**17 + 20e-6)
     by_hand = {"recursive-doubling": (2**18, 2 * long), "rabenseifner": (2**19, halves), "ring": (2**17, 6 * short)}
     for algorithm, (size, seconds) in by_hand.items():
-        assert allreduce_seconds(algorithm, [4], size, network.value)[0] == pytest.approx(seconds, rel=1e-6), algorithm
+        levels = replace(network.value, algorithm=algorithm)
+        assert allreduce_seconds([4], size, levels)[0] == pytest.approx(seconds, rel=1e-6), algorithm
     shutil.rmtree(tmp_path / "probes")
     write_probe(tmp_path, make_provenance().machine, asking=20e-6, both_ways=1.5)
     network, said = read_links(str(tmp_path / "probes/1x2/probe.json"), None, 1)
-    assert allreduce_seconds("rabenseifner", [4], 2**19, network.value)[0] == pytest.approx(1.5 * halves, rel=1e-6)
+    levels = replace(network.value, algorithm="rabenseifner")
+    assert allreduce_seconds([4], 2**19, levels)[0] == pytest.approx(1.5 * halves, rel=1e-6)
     assert worded(said, "prediction.network_cost.probe_links").count("both") == 1

@@ -256,7 +256,7 @@ def test_files_that_do_not_fit_are_told(tmp_path):
     with refused("readers.rank_rows.load_rank_rows", "3", "4"):
         read_all(4, name="npz", train_file=tmp_path / "few.npz")
     np.savez(tmp_path / "real.npz", x=x, y=[0.5, 1, 2])
-    with refused("readers.rank_rows._labels"):
+    with refused("readers.rank_rows._RankReader.labels"):
         DataSet("npz", train_file=tmp_path / "real.npz")
     assert DataSet("npz", train_file=tmp_path / "real.npz", one_hot=False).training_labels.tolist() == [0.5, 1, 2]
 

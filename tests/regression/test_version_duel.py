@@ -10,6 +10,7 @@ import pytest
 
 from harness.base.processes import run_program
 from harness.datasets import locate
+from harness.regression import version_duel
 from harness.regression.checks import REGRESSION, Check
 from harness.regression.version_checkout import HERE, Version, checkout
 from harness.regression.version_duel import VersionDuel, run_duel
@@ -113,8 +114,9 @@ def _pass(_):
 
 
 # Not with the fixture `warm`: what it starts has imported the harness of this tree.
-def compared(folder: Path, *, delay_s: float = 0.0, budget_s: float = 300) -> Check:
+def compared(folder: Path, *, delay_s: float = 0.0, budget_s: float = 300, epochs: int = 30) -> Check:
     """Return the check of this commit against itself, the new one with `delay_s` more in every step."""
+    study = replace(STUDY, workload=replace(STUDY.workload, epochs=epochs))
     commit = git("rev-parse", "HEAD")
     assert STUDY.data_id == locate(STUDY.workload, None).data_id
     with checkout(commit) as tree:
@@ -123,9 +125,9 @@ def compared(folder: Path, *, delay_s: float = 0.0, budget_s: float = 300) -> Ch
         if delay_s:
             with (new / "harness/comm/turn_pass.py").open("a") as module:
                 module.write(DELAYED.format(seconds=delay_s))
-        old = Version(name="then", sweep=STUDY, tree=tree, commit=commit)
+        old = Version(name="then", sweep=study, tree=tree, commit=commit)
         both = VersionDuel(
-            old, Version(name="now", sweep=STUDY, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
+            old, Version(name="now", sweep=study, tree=new), folder=folder / "x", data_dir=None, budget_s=budget_s
         )
         found = run_duel(both, say=print)
     assert not tree.exists() and str(tree) not in git("worktree", "list")
@@ -149,8 +151,10 @@ def test_a_commit_against_itself_is_no_regression(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.e2e
 @pytest.mark.alone
-def test_a_delay_in_every_step_is_a_regression(tmp_path: Path) -> None:
+def test_a_delay_in_every_step_is_a_regression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that short blocks show."""
+    monkeypatch.setattr(version_duel, "_BLOCK_S", 8.0)
     if not (HERE / ".git").exists():
         pytest.skip("no git checkout")
-    found = compared(tmp_path, delay_s=0.002)
+    found = compared(tmp_path, delay_s=0.002, epochs=10)
     assert found.verdict == REGRESSION, found.rows

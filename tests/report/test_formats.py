@@ -165,7 +165,7 @@ def mixed(tmp_path: Path) -> Path:
     """Return a folder with a sweep that has a valid launch, an invalid one, a failure and a layout that was skipped."""
     folder = tmp_path / "results" / "mixed"
     write_study(folder, ranks=(1, 2))
-    study = read_study(folder)
+    study = read_study(SweepFolder(folder))
     skipped = Skipped(layout=Layout(nodes=4), reason="4 ranks need 4 cores, here are 2")
     SweepFolder(folder).study.write_bytes(encode(replace(study, skipped=(skipped,))))
     write_run(folder, make_launch(1, 0, 1.0))
@@ -267,7 +267,7 @@ def test_layouts_that_ranks_do_not_tell_apart_are_refused_for_extra_p(tmp_path: 
     folder = write_sweep(tmp_path / "results", counts=(1, 2))
     wide = Point(workload=make_workload(), layout=Layout(nodes=2, threads=2), repeat=0)
     write_run(folder, make_run(wide, seconds=[[0.5, 0.5]]))
-    with refused("report.formats.extrap._check"):
+    with refused("report.formats.extrap.render"):
         call("report", folder.name, "--format", "extrap", "--output", tmp_path / "points.txt", folder=tmp_path)
     assert not (tmp_path / "points.txt").exists()
 

@@ -1,23 +1,16 @@
-"""Paper B's charts beside our ImageNet sweeps, and what a report says about the input."""
+"""What a report of ImageNet sweeps says about the input."""
 
 import dataclasses
 
 import pytest
 
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
-from harness.base.files import resource
-from harness.claims.claim_evidence import gather
-from harness.report.imagenet_charts import OTHER_PAPER, TITLES, imagenet_charts
 from harness.report.sweep_facts import data_facts
-from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.schema.sweep_folder import STUDY_FILE
 from tests.labs.code_sentences import worded
 from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
-
-CLAIMS = read_published(resource(CLAIMS_FILE)).of(OTHER_PAPER)
 
 
 def launch(ranks, repeat, seconds, *, model="resnet50", gpus=0, waited=()):
@@ -34,40 +27,6 @@ def launch(ranks, repeat, seconds, *, model="resnet50", gpus=0, waited=()):
     )
     epochs = tuple(dataclasses.replace(epoch, input_seconds=waited) for epoch in run.epochs)
     return dataclasses.replace(run, ranks=parts, epochs=epochs)
-
-
-def write_sweep(folder, runs):
-    folder.mkdir(parents=True)
-    for run in runs:
-        write_run(folder, run)
-    (folder / STUDY_FILE).write_text("{}")
-
-
-def test_both_published_charts_hold_every_value_that_was_read():
-    cpus, gpus = imagenet_charts(CLAIMS, ())
-    assert (cpus.units, gpus.units) == ("CPUs", "GPUs")
-    table = cpus.published.table
-    assert set(table["experiment"]) == set(TITLES) == set(gpus.published.table["experiment"])
-    assert table.set_index(["experiment", "count"])["value"]["ResNet-50", 16] == 15.3
-    assert gpus.published.table.set_index(["experiment", "count"])["value"]["AlexNet", 4] == 1.93
-    assert len(table) == 16 and len(gpus.published.table) == 8
-    assert "AlexNet" in cpus.published.picture.file("svg").decode() or cpus.published.picture.inline.startswith("<svg")
-    assert cpus.ours is None and gpus.ours is None and cpus.rows == ()
-
-
-def test_our_newest_sweeps_stand_beside_them_with_images_per_second(tmp_path):
-    write_sweep(tmp_path / "imagenet-resnet50-a", [launch(1, 0, 8.0), launch(2, 0, 5.0)])
-    write_sweep(tmp_path / "imagenet-alexnet-b", [launch(1, 0, 4.0, model="alexnet")])
-    write_sweep(tmp_path / "imagenet-googlenet-c", [launch(r, 0, 2.0 / r, model="googlenet", gpus=1) for r in (1, 2)])
-    cpus, gpus = imagenet_charts(CLAIMS, gather(sorted(tmp_path.iterdir())))
-    assert cpus.ours is not None and gpus.ours is not None
-    rows = {(row["network"], row["ranks"]): row for row in cpus.rows}
-    assert rows["ResNet-50", 2]["images_per_second"] == pytest.approx(64 / 5)
-    assert rows["ResNet-50", 2]["speedup"] == pytest.approx(1.6)
-    assert rows["AlexNet", 1]["images_per_second"] == pytest.approx(16)
-    assert set(cpus.ours.table["network"]) == {"ResNet-50"}  # one rank count is no speedup
-    assert [row["network"] for row in gpus.rows] == ["GoogLeNet", "GoogLeNet"]
-    assert rows["ResNet-50", 1]["images"].startswith("synthetic")
 
 
 def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():

@@ -16,7 +16,7 @@ from harness.report.run_words import layout_words
 from harness.report.svg import SERIES, draw
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from tests.conftest import coarsen
+from tests.conftest import leave_out_pictures
 from tests.labs.code_sentences import worded
 from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text
@@ -74,11 +74,11 @@ def test_no_part_of_one_bar_chart_has_the_looks_of_another_part_of_the_other() -
 
 
 @pytest.fixture(scope="module", autouse=True)
-def as_printed(coarse_figures: pytest.MonkeyPatch) -> Iterator[None]:
+def as_printed(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
     """Let files of figures be what they are to users: of nothing else are these tests."""
-    coarse_figures.undo()
+    no_pictures.undo()
     yield
-    coarsen(coarse_figures)
+    leave_out_pictures(no_pictures)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,7 @@ def test_every_figure_is_a_pdf_with_fonts_inside_in_the_widths_of_a_paper(tmp_pa
     names = [file.stem for file in paper.glob("*.svg")]
     assert len(names) >= 9
     for name in names:
+        assert (paper / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         for suffix, inches in (("", None), ("-one-column", 3.5), ("-two-columns", 7.16)):
             content = (paper / f"{name}{suffix}.pdf").read_bytes()
             fonts = b"".join(_streams(content))

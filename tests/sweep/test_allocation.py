@@ -79,24 +79,13 @@ print(f"RANKS {start_mpi().size}", flush=True)
 """
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "slurm",
-        "pbs-of-two",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "several", "step", "pbs")),
-    ],
-)
-def test_two_ranks_start_in_a_job_of_one_task(kind: str, tmp_path: Path) -> None:
-    job = {
-        "none": {},
-        "slurm": SLURM,
-        "several": SEVERAL,
-        "step": STEP,
-        "pbs": nodefile(tmp_path, "n1"),
-        "pbs-of-two": nodefile(tmp_path, "n1", "n2"),
-    }[kind]
+@pytest.mark.mpi  # mpirun itself must not see the job
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")], ids=["a node", "two nodes"])
+def test_two_ranks_start_in_a_job_of_one_task(nodes: tuple[str, ...], tmp_path: Path) -> None:
+    """With the variables of all schedulers at once, inside a step: each of them would mislead mpirun."""
+    of_slurm = STEP if len(nodes) == 1 else STEP | SEVERAL
+    job = LSF | FLUX | nodefile(tmp_path, *nodes) | of_slurm
     (tmp_path / "fit.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "harness", "run", "-n", "2", str(tmp_path / "fit.py")]
     environment = os.environ | job | {"PYTHONPATH": str(ROOT)}
@@ -105,5 +94,5 @@ def test_two_ranks_start_in_a_job_of_one_task(kind: str, tmp_path: Path) -> None
     )
     # It trains nothing, which is told when both ranks have run it.
     assert result.stdout.count("RANKS 2") == 1, result.stdout + result.stderr
-    told = count_worded(result.stderr, "sweep.allocation.other_nodes") > 0
-    assert told == (kind in ("several", "pbs-of-two"))
+    is_told = count_worded(result.stderr, "sweep.allocation.other_nodes") > 0
+    assert is_told == (len(nodes) > 1)

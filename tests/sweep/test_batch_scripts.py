@@ -35,7 +35,6 @@ FULL = {
     "account": "physics",
     "memory": "16G",
     "reservation": "",
-    "mail": "a@b.org",
     "after": "123",
     "walltime": "0:30:00",
 }
@@ -68,7 +67,7 @@ PBS_FULL = JobRequest(
 )
 CONTAINER = replace(PMIX, container="/images/tensorflow 2.sif", walltime="1:00:00,4=0:20:00")
 FLUX_FULL = JobRequest(
-    **FULL | {"memory": "", "mail": ""}, partition="batch", constraint="rome", exclusive=False, extra=("--urgency=20",)
+    **FULL | {"memory": ""}, partition="batch", constraint="rome", exclusive=False, extra=("--urgency=20",)
 )
 CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "slurm-pmix": ("slurm", (FOUR,), PMIX, SITE),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep import job_submission
 from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
@@ -51,7 +52,7 @@ def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_aga
     assert queue.names.total() == queue.submissions == JOBS[shape]
     (folder,) = lab.results.iterdir()
     if fault != "accept_then_run":  # its failed launches are launched again
-        assert {running.job != "" for running in read_running(folder)} == {True}
+        assert {running.job != "" for running in read_running(SweepFolder(folder))} == {True}
         until(1)
         with pytest.raises(KeyboardInterrupt):
             sweep(lab, scheduler, shape)
@@ -166,4 +167,4 @@ def test_a_lost_connection_is_given_up_in_the_end(
         sweep(lab, "slurm", "jobs")
     assert queue.names.total() == 0
     (folder,) = lab.results.iterdir()
-    assert read_running(folder) == ()
+    assert read_running(SweepFolder(folder)) == ()

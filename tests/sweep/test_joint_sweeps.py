@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.sweep.joint_sweeps import JoinedSweeps
@@ -16,7 +17,7 @@ def test_every_method_of_joined_sweeps_has_what_it_needs(tmp_path: Path) -> None
         Sweep(workload=make_workload(data="synthetic", sync=sync), layouts=(Layout(nodes=1),), repeats=1)
         for sync in ("gradients", "weights:epoch")
     ]
-    joined = JoinedSweeps([SweepCommand(sweep, None, tmp_path, Submission()) for sweep in sweeps], tmp_path)
+    joined = JoinedSweeps([SweepCommand(sweep, Context(results=tmp_path), Submission()) for sweep in sweeps], tmp_path)
     joined.note()
     plan = joined.plan(invalid_too=True)
     assert len(plan.missing) == 2 and plan.folder.parent == tmp_path

@@ -11,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.cli import main
 from harness.schema.job_usage import JobUsage
 from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
 from harness.sweep.job_state import State
 from harness.sweep.pbs_answers import read_pbs_nodes, read_pbs_usage, read_state, read_table
@@ -153,7 +155,7 @@ def tell(server: Path, **settings: object) -> None:
 def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:
     submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
     sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
-    return run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+    return run_sweep(sweep, Context(results=lab.results), submission)
 
 
 def submitted(server: Path) -> int:
@@ -183,7 +185,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     folder = run(lab, *layouts, repeats=2, shape=shape)
     assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
     assert read_status(folder).count("done") == 4
-    accounts = read_accounts(folder)
+    accounts = read_accounts(SweepFolder(folder))
     assert [one.job for one in accounts] and len({one.launch for one in accounts}) == 4
     if history:
         jobs = {one.job: one.usage for one in accounts}
@@ -196,7 +198,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []
-    point = read_study(folder).sweep.points()[0]
+    point = read_study(SweepFolder(folder)).sweep.points()[0]
     shutil.rmtree(folder / point.folder)
     before = submitted(server)
     run(lab, *layouts, repeats=2, shape=shape)
@@ -261,9 +263,9 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
-    (point,) = read_study(folder).sweep.points()
+    (point,) = read_study(SweepFolder(folder)).sweep.points()
     (job,) = (path.stem for path in server.glob("*.job"))
-    write_running(folder, (Running(point=point, job=job, started=datetime.now(UTC), scheduler="pbs"),))
+    write_running(SweepFolder(folder), (Running(point=point, job=job, started=datetime.now(UTC), scheduler="pbs"),))
     (folder / "failures" / f"{point.folder}.json").unlink()
     status = read_status(folder)
     assert [entry.state for entry in status.entries] == ["ended"]
@@ -291,13 +293,13 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
 ) -> None:
     folder = run(lab, Layout(nodes=1))
     monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
-    point = read_study(folder).sweep.points()[0]
+    point = read_study(SweepFolder(folder)).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
     job.write_text(json.dumps({"Job_Name": name, "job_state": "Q", "substate": 10}))
     shutil.rmtree(folder / point.folder)
     lost = Running(point=point, job="", started=datetime.now(UTC), scheduler="pbs", name=name)
-    write_running(folder, (lost,))
+    write_running(SweepFolder(folder), (lost,))
     status = read_status(folder)
     assert (status.count("queued"), status.entries[0].detail) == (1, f"job {job.stem}: queued")
 
@@ -327,7 +329,7 @@ def test_a_sweep_goes_on_where_qstats_json_is_none(
     folder = run(lab, Layout(nodes=1), repeats=2)
     assert (submitted(server), read_status(folder).count("done")) == (2, 2)
     if history:
-        assert {usage.nodes for usage in (one.usage for one in read_accounts(folder)) if usage} == {1}
+        assert {usage.nodes for usage in (one.usage for one in read_accounts(SweepFolder(folder))) if usage} == {1}
     warnings = [record.getMessage() for record in caplog.records if "damaged JSON" in record.getMessage()]
     assert warnings or not history  # nothing is read otherwise without a word; without history no job is listed
 
@@ -342,7 +344,7 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
     with refused("sweep.schedulers.pbs.Scheduler._read_bare", error=UnreadableAnswer):
         run(lab, Layout(nodes=1))
     (folder,) = lab.results.iterdir()
-    assert [running.job for running in read_running(folder)] == ["0.head"]
+    assert [running.job for running in read_running(SweepFolder(folder))] == ["0.head"]
     tell(server, hold=True, history=True)
     assert read_status(folder).count("queued") == 1
 
@@ -457,13 +459,13 @@ def test_a_dry_run_leaves_alone_how_queued_launches_were_submitted(
     server: Path,
 ) -> None:
     folder = run(lab, Layout(nodes=1), account="physics")
-    point = read_study(folder).sweep.points()[0]
+    point = read_study(SweepFolder(folder)).sweep.points()[0]
     queued = Running(point=point, job="0.head", started=datetime.now(UTC), scheduler="pbs")
-    write_running(folder, (queued,))
-    before = read_submission(folder)
-    sweep = read_study(folder).sweep
-    write_scripts(sweep, data_dir=None, results=lab.results, submission=Submission(scheduler="local"))
-    assert read_submission(folder) == before
+    write_running(SweepFolder(folder), (queued,))
+    before = read_submission(SweepFolder(folder))
+    sweep = read_study(SweepFolder(folder)).sweep
+    write_scripts(sweep, Context(results=lab.results), Submission(scheduler="local"))
+    assert read_submission(SweepFolder(folder)) == before
 
 
 def test_an_operators_qdel_is_no_failure_of_the_script() -> None:
@@ -479,19 +481,18 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
     soon: None,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    (point,) = read_study(folder).sweep.points()
+    (point,) = read_study(SweepFolder(folder)).sweep.points()
     intent = Running(point=point, job="", started=START, scheduler="pbs", name="h-ended")
-    write_running(folder, (intent,))  # killed before the identifier was noted; the job then ran to its end
+    write_running(SweepFolder(folder), (intent,))  # killed before the identifier was noted; the job then ran to its end
     plan = write_scripts(
-        read_study(folder).sweep,
-        data_dir=None,
-        results=lab.results,
-        submission=Submission(scheduler="pbs"),
+        read_study(SweepFolder(folder)).sweep,
+        Context(results=lab.results),
+        Submission(scheduler="pbs"),
     )
     assert plan.carried == ()
     run(lab, Layout(nodes=1))
     assert submitted(server) == 1
-    assert read_running(folder) == ()
+    assert read_running(SweepFolder(folder)) == ()
 
 
 @pytest.mark.parametrize("words", [["check", "--decide"], ["compare", "a.py", "b.py"]])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.command_context import Context
 from harness.sweep import schedulers
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.site import find_site
@@ -86,11 +87,11 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     worded(why, "sweep.schedulers.choose_scheduler", "atonce", "centre")
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
-    plan = write_scripts(lab.sweep(), data_dir=None, results=lab.results, submission=submission)
+    plan = write_scripts(lab.sweep(), Context(results=lab.results), submission)
     scripts = sorted((plan.folder / "jobs").glob("*.sh"))
     assert len(scripts) == 4
     assert "#ONCE --account=physics\n" in scripts[0].read_text()
-    folder = run_sweep(lab.sweep(), data_dir=None, results=lab.results, submission=submission)
+    folder = run_sweep(lab.sweep(), Context(results=lab.results), submission)
     assert read_status(folder).count("done") == 4
 
 
@@ -100,7 +101,7 @@ def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, adde
         schedulers.open_scheduler("atonce", request=Submission().request.__class__(qos="high"))
     (added / "atonce.sh.j2").write_text("#!/bin/bash\n#ONCE x\n")
     with refused("sweep.job_template.check_directives", "2"):
-        write_scripts(lab.sweep(), data_dir=None, results=lab.results, submission=Submission(scheduler="atonce"))
+        write_scripts(lab.sweep(), Context(results=lab.results), Submission(scheduler="atonce"))
 
 
 def test_a_scheduler_that_nobody_added_is_named_with_those_there_are() -> None:

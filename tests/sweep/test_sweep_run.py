@@ -16,6 +16,7 @@ import pytest
 
 from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
+from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
@@ -67,7 +68,7 @@ def test_a_sweep_goes_on_until_it_has_as_many_repeats_as_are_enough(lab: Lab) ->
 
     lab.run(sweep, enough=enough)
     assert seen == [2, 4, 8]
-    assert read_study(lab.results / sweep.name).sweep.repeats == 4
+    assert read_study(SweepFolder(lab.results / sweep.name)).sweep.repeats == 4
 
 
 def test_a_disturbed_launch_runs_once_more_at_the_end(lab: Lab) -> None:
@@ -160,7 +161,7 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
     assert (status.count("done"), status.count("failed")) == (2, 2)
     failed = [entry for entry in status.entries if entry.state == "failed"]
     assert {entry.detail for entry in failed} == {FAILURE}
-    failure = survey(lab.results / sweep.name, sweep.points()).failures[failed[0].point.folder]
+    failure = survey(SweepFolder(lab.results / sweep.name), sweep.points()).failures[failed[0].point.folder]
     assert failure.exit_code == 1
     assert "1/3\ufffd" in failure.tail
 
@@ -222,7 +223,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
 
 def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> None:
     sweep = lab.sweep()
-    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    plan = write_scripts(sweep, Context(results=lab.results))
     assert lab.launched() == []
     assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
     lab.run(sweep)
@@ -234,7 +235,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     sweep = lab.sweep()
     for start in (run_sweep, write_scripts):
         with refused("datasets.prepare._relabel"):
-            start(sweep, data_dir=None, results=lab.results)
+            start(sweep, Context(results=lab.results))
         assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
     assert lab.launched() == []
 
@@ -244,8 +245,8 @@ def test_a_dry_run_leaves_what_was_launched_the_sweep_that_it_is(lab: Lab, monke
     sweep = lab.sweep()
     lab.run(sweep)
     monkeypatch.setattr("harness.sweep.planned_launches.current", lambda asked: replace(asked, code="an-edit"))
-    write_scripts(sweep, data_dir=None, results=lab.results)
-    assert read_study(lab.results / sweep.name).sweep.code == sweep.code
+    write_scripts(sweep, Context(results=lab.results))
+    assert read_study(SweepFolder(lab.results / sweep.name)).sweep.code == sweep.code
     assert read_status(lab.results / sweep.name).count("done") == 4
 
 
@@ -255,8 +256,8 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
     folder = lab.results / sweep.name
     _, second = sweep.points()
     shutil.rmtree(folder / second.folder)
-    write_running(folder, (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
-    plan = write_scripts(sweep, data_dir=None, results=lab.results)
+    write_running(SweepFolder(folder), (Running(point=second, job="h-1", started=datetime.now(UTC), name="h-1"),))
+    plan = write_scripts(sweep, Context(results=lab.results))
     assert plan.carried == ()
     assert [point for group in plan.jobs for point in group.points] == [second]
 
@@ -264,12 +265,12 @@ def test_a_dry_run_after_a_kill_counts_no_launch_as_queued(lab: Lab) -> None:
 def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None:
     sweep = lab.sweep()
     folder = lab.results / sweep.name
-    with hold_sweep(folder):
-        assert is_locked(folder)
+    with hold_sweep(SweepFolder(folder)):
+        assert is_locked(SweepFolder(folder))
         with refused("sweep.sweep_lock._take"):
             lab.run(sweep)
     assert (folder / ".lock").exists()
-    assert not is_locked(folder)
+    assert not is_locked(SweepFolder(folder))
     lab.run(sweep)
 
 
@@ -307,9 +308,9 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         assert not has_ended(rank)
         (folder,) = lab.results.iterdir()
         assert read_status(folder).count("running") == 0
-        left, *_ = read_running(folder)
+        left, *_ = read_running(SweepFolder(folder))
         lab.behave()
-        said = lab.run(read_study(folder).sweep)
+        said = lab.run(read_study(SweepFolder(folder)).sweep)
         assert has_ended(rank)
     assert left.point.folder in " ".join(said.split())
     assert read_status(folder).count("done") == 4
@@ -325,7 +326,7 @@ def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_st
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    tidy(folder, [Running(point=going, job="1", started=datetime.now(UTC))])
+    tidy(SweepFolder(folder), [Running(point=going, job="1", started=datetime.now(UTC))])
     assert not any(path.exists() for path in left)
     assert (folder / f".{going.folder}.abc").exists()
     lab.run(sweep)
@@ -370,7 +371,7 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     submission = Submission(request=JobRequest(retries=retries))
     failed = refused("sweep.execute.run_sweep", "1", error=RunError) if not retries else contextlib.nullcontext()
     with failed:
-        run_sweep(sweep, data_dir=None, results=lab.results, submission=submission)
+        run_sweep(sweep, Context(results=lab.results), submission)
     assert len(lab.launched()) == 1 + retries
     kept = [path.name for path in (lab.results / sweep.name / "failures").iterdir()]
     (point,) = sweep.points()

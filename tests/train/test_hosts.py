@@ -2,7 +2,7 @@
 
 import json
 import random
-import sys
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,26 +50,32 @@ def cache(tmp_path_factory: pytest.TempPathFactory, session_environment: pytest.
     session_environment.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path_factory.mktemp("cache")))
 
 
-def told(lab: Lab, python: str, ranks_per_host: int, *words: object) -> Any:
-    """Return what rank 0 printed behind RESULT."""
+def run(lab: Lab, python: str, ranks_per_host: int, *words: object) -> "subprocess.CompletedProcess[str]":
+    """Run a rank program, which must succeed, on both hosts."""
     finished = lab.run([*lab.launcher(ranks_per_host), python, *words], timeout=480)
     assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished
+
+
+def told(lab: Lab, python: str, ranks_per_host: int, *words: object) -> Any:
+    """Return what rank 0 printed behind RESULT."""
+    finished = run(lab, python, ranks_per_host, *words)
     (line,) = (line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
     return json.loads(line.removeprefix("RESULT "))
 
 
 def test_two_hosts_train_as_one_does(lab: Lab, python: str) -> None:
-    """2 hosts x 2 ranks: 50 steps of the same losses as 4 ranks of one host, and equal replicas."""
+    """2 hosts x 2 ranks: 50 steps of the same losses as one rank, and equal replicas."""
     lab.network()
     apart = told(lab, python, 2, PROGRAMS / "invariance.py", "adult-dnn")["adult-dnn"]
-    together = result(4, "invariance.py", "adult-dnn")["adult-dnn"]
+    together = result(1, "invariance.py", "adult-dnn")["adult-dnn"]
     assert apart["losses"] == pytest.approx(together["losses"], rel=1e-5)
     assert len(apart["sha256"]) == 64  # the program fails unless all ranks have it
 
 
 def test_every_way_sums_exactly_over_two_hosts(lab: Lab, python: str) -> None:
     lab.network()
-    found = told(lab, python, 2, PROGRAMS / "reductions.py")
+    found = told(lab, python, 2, PROGRAMS / "reductions.py", "adam")
     assert "node-aware" in found["node-aware"]["name"] and found["node-aware"]["notes"] == []
     assert "MPI_Allreduce" in found["messages"]["name"]
     assert found["native"]["notes"] == [NoteCode.ALGORITHM_TRIED]
@@ -81,20 +87,16 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab, python: str) -> None:
 
 
 def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, python: str, tmp_path: Path) -> None:
-    """2 hosts: as without, bit for bit, and not where a rank has one thread or the sum is one piece."""
+    """2 hosts: as without, bit for bit. tests/comm/test_pieces.py has what else chooses it."""
     lab.network()
-    found = {}
-    for name, words in {
-        "chosen": ("--dataset", "mnist", "--model", "cnn", "--threads", "2"),
-        "behind": ("--dataset", "mnist", "--model", "cnn", "--threads", "2"),
-        "one thread": ("--dataset", "mnist", "--model", "cnn"),
-        "one piece": ("--dataset", "adult", "--threads", "2"),
-    }.items():
-        options = ["--data-kind", "synthetic", "--samples", "1280", "--epochs", "2", "--record", tmp_path / name]
-        command = [*lab.launcher(1), python, "-m", "harness", "train", *words, *options]
-        finished = lab.run(command, timeout=480, HARNESS_OVERLAP="0" if name == "behind" else "")
-        assert finished.returncode == 0, finished.stderr[-3000:]
-        found[name] = read_run(tmp_path / name)
+    options = ["--dataset", "mnist", "--model", "cnn", "--threads", "2"]
+    options += ["--data-kind", "synthetic", "--samples", "1280", "--epochs", "2", "--record"]
+    words = [
+        ["HARNESS_OVERLAP=", *options, str(tmp_path / "chosen")],
+        ["HARNESS_OVERLAP=0", *options, str(tmp_path / "behind")],
+    ]
+    run(lab, python, 1, PROGRAMS / "trainings.py", json.dumps(words), "[]")
+    found = {name: read_run(tmp_path / name) for name in ("chosen", "behind")}
     beside = {name for name, record in found.items() if OVERLAPPED in record.provenance.reduction}
     assert beside == {"chosen"}
     assert found["chosen"].weights.sha256 == found["behind"].weights.sha256
@@ -102,10 +104,12 @@ def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, p
     assert len(steps) == 2 * 2 * 10 and (steps["wire_s"] >= 0).all() and (steps["skew_s"] >= 0).all()
 
 
-def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(lab: Lab, tmp_path: Path) -> None:
+def test_a_cut_network_that_heals_is_outlived_and_one_that_stays_ends_all(
+    lab: Lab, python: str, tmp_path: Path
+) -> None:
     """More of them by hand, also with ON_FAILURE=shrink: python -m tests.links."""
     lab.network()
-    links = Links(lab=lab, folder=tmp_path)
+    links = Links(lab=lab, folder=tmp_path, python=python)
     links.whole()
     for number, kind in enumerate(("heals", "abort")):
         assert links.cut(number, kind, random.Random(number)) == [], kind
@@ -116,7 +120,7 @@ def test_the_wire_grows_with_the_delay_as_alpha_and_beta_predict(lab: Lab, pytho
     wires = {}
     for delay_s in (0.001, 0.004):
         lab.network(delay_s=delay_s)
-        predicted = probed(lab, tmp_path).line(ADULT_BYTES)
+        predicted = probed(lab, python, tmp_path).line(ADULT_BYTES)
         folder = tmp_path / f"run-{delay_s}"
         options = ["--dataset", "adult", "--data-kind", "synthetic", "--samples", "2560", "--epochs", "2"]
         words = ["-m", "harness", "train", *options, "--record", str(folder)]
@@ -150,13 +154,13 @@ def test_predictions_hold_for_ranks_that_the_machine_has_no_cores_for(tmp_path: 
         assert line.covers(steps) and abs(formula.error(steps)) < 0.15
 
 
-def probed(lab: Lab, folder: Path) -> Any:
+def probed(lab: Lab, python: str, folder: Path) -> Any:
     """Return the cost of an allreduce between the hosts."""
     plan = ProbePlan(sizes=(8, 1024, 32_768, ADULT_BYTES), samples=7, budget_s=2.0, reductions=())
     (folder / "plan.json").write_bytes(encode(plan))
     answer_file = folder / "answer.json"
     words = ["-m", "harness.probe.measuring_ranks", folder / "plan.json", answer_file]
-    finished = lab.run([*lab.launcher(1), sys.executable, *words], timeout=120)
+    finished = lab.run([*lab.launcher(1), python, *words], timeout=120)
     assert answer_file.exists(), finished.stderr[-3000:]
     answer = decode(answer_file.read_bytes(), ProbeResult, answer_file)
     answer_file.unlink()

@@ -54,7 +54,8 @@ def test_losses_do_not_depend_on_the_ranks(workload, ranks):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     """Native (shared memory), messages (MPI_Allreduce) and bridge; up to two ranks bit for bit after 100 steps."""
-    found = result(ranks, "reductions.py")
+    optimizers = ("sgd", "momentum", "adam") if ranks == 2 else ("adam",)
+    found = result(ranks, "reductions.py", *optimizers)
     assert ("shared memory" in found["native"]["name"]) == (ranks > 1)
     assert "MPI_Allreduce" in found["messages"]["name"]
     assert "bridge" in found["bridge"]["name"]
@@ -72,7 +73,7 @@ def test_every_reduction_sums_exactly_and_trains_the_same(ranks):
     assert found["native"]["alone"] == found["bridge"]["alone"]
     assert [found[choice]["fused alone"] for choice in ("native", "bridge")] == [True, False]
     assert [found[choice]["calls alone"] for choice in ("native", "bridge")] == [0, 0]
-    for optimizer in ("sgd", "momentum", "adam"):
+    for optimizer in optimizers:
         assert {found[choice][f"{optimizer} steps"] for choice in WAYS} == {100}
         if ranks < 3:
             assert len({found[choice][optimizer] for choice in WAYS}) == 1

@@ -10,49 +10,59 @@ import pytest
 
 from harness.schema.record_notes import Note, NoteCode
 from tests.mpi.launch import run_ranks, warm_python
-from tests.scripts.corpus import scripts
-from tests.scripts.corpus.__main__ import judge, run
+from tests.scripts.corpus import joined, scripts
+from tests.scripts.corpus.__main__ import divide_output, judge, run
 
 ROOM = Path(__file__).parents[2] / "harness" / "transparent"
 PAGE = (Path(__file__).parents[2] / "docs/own-script.md").read_text()
+# What a process keeps of one script must not help the next: those that change most are last, and some are alone.
+TOGETHER = {
+    "fits": (
+        "fit-validation",
+        "fit-own-metric-f1",
+        "fit-own-apply",
+        "fit-free-compiled-again",
+        "step-clipped",
+        "trap-set-vocabulary",
+        "model-position-repeated-Adam",
+        "habit-accumulating-step",
+        "drawn-stateful-generator",
+    ),
+    "loops": (
+        "free-numbers-eager",
+        "loop-sum-object-compiled",
+        "loop-healthy-dropout-compiled",
+        "take-arrays-uneven",
+        "training-folds-compiled",
+        "training-clipped-by-row",
+        "training-clock",
+        "training-signal",
+    ),
+    "computed whole": (
+        "model-rows-operation",
+        "free-own-statistics",
+        "free-second-order",
+        "loop-rows-masked-compiled",
+        "step-rows-negatives",
+        "model-series-stateful",
+        "free-on-batch-mixed",
+        "habit-resting-hinge",
+        "training-third-compile-masked",
+        "training-row-queue",
+        "take-iterator-inside",
+    ),
+    "sessions": ("session-gradients-clipped", "session-dropout"),
+}
+"""Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
-    "fit-validation",
-    "fit-own-metric-f1",
-    "step-clipped",
-    "model-rows-operation",
-    "fit-free-compiled-again",
-    "loop-sum-object-compiled",
-    "free-second-order",
-    "session-gradients-clipped",
-    "trap-set-vocabulary",
-    "free-graph-clipped",
-    "take-iterator-inside",
-    "free-own-statistics",
-    "fit-own-apply",
-    "loop-rows-masked-compiled",
-    "step-rows-negatives",
     "session-rows-masked",
-    "loop-healthy-dropout-compiled",
-    "model-series-stateful",
-    "take-arrays-uneven",
-    "free-on-batch-mixed",
-    "habit-accumulating-step",
-    "session-dropout",
-    "drawn-stateful-generator",
-    "habit-resting-hinge",
+    "free-graph-clipped",
     "trap-any-order",
-    "model-position-repeated-Adam",
     "children-trained-fork",
-    "training-folds-compiled",
-    "training-third-compile-masked",
-    "training-clock",
-    "training-signal",
-    "training-clipped-by-row",
-    "training-row-queue",
     "surroundings-served-and-moved",
     "surroundings-threads",
-    "free-numbers-eager",
 )
+"""Scripts that are launched alone, most of them as they end the launch."""
 MORE = (
     "fit-own-loss-sum",
     "step-without-call-adversaries",
@@ -77,7 +87,7 @@ MORE = (
     "training-test-step-adds-up",
     "arrays-dropout",
 )
-"""Scripts of kinds of which `SOME` has another, or whose parts have tests without ranks: a campaign."""
+"""Scripts of kinds of which those above have another, or whose parts have tests without ranks: a campaign."""
 # What every rank computes whole, beside the scripts whose names have `rows-`.
 COMPUTED_WHOLE = (
     "model-series-stateful",
@@ -93,19 +103,37 @@ COMPUTED_WHOLE = (
 WHOLE = str(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": ""}))
 
 
+def is_computed_whole(name):
+    return name in COMPUTED_WHOLE or "rows-" in name
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.campaign) for name in MORE)])
 def test_a_script_prints_on_two_ranks_what_it_prints_alone(name, tmp_path):
     script = scripts()[name]
-    alone = tmp_path / "alone"
-    ranks = tmp_path / "ranks"
     if not script.refused:
-        run(alone, script, 1)
-    run(ranks, script, 2)
-    verdict = judge(script, alone, ranks)
+        run(tmp_path / "alone", script, 1)
+    run(tmp_path / "ranks", script, 2)
+    verdict = judge(script, tmp_path / "alone", tmp_path / "ranks")
     assert verdict.startswith(("right", "refused: ", "told: ")), verdict
-    computed_whole = WHOLE in (ranks / "err").read_text()
-    assert computed_whole == (name in COMPUTED_WHOLE or "rows-" in name)
+    assert (WHOLE in (tmp_path / "ranks" / "err").read_text()) == is_computed_whole(name)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
+def test_scripts_of_one_launch_print_on_two_ranks_what_they_print_alone(names, tmp_path):
+    chosen = [scripts()[name] for name in names]
+    for place, ranks in ((tmp_path / "alone", 1), (tmp_path / "ranks", 2)):
+        run(place, joined(chosen), ranks)
+        divide_output(place, chosen)
+    verdicts = {
+        script.name: judge(script, tmp_path / "alone" / script.name, tmp_path / "ranks" / script.name)
+        for script in chosen
+    }
+    wrong = {name: verdict for name, verdict in verdicts.items() if not verdict.startswith("right")}
+    assert not wrong
+    (computed_whole,) = {is_computed_whole(name) for name in names}
+    assert (WHOLE in (tmp_path / "ranks" / "err").read_text()) == computed_whole
 
 
 @pytest.mark.mpi

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from harness.base.errors import SharedError
 from harness.comm.world import World
 from harness.transparent.witness import Alone
-from tests.mpi.launch import PROGRAMS, ROOT, run_ranks
+from tests.mpi.launch import PROGRAMS, ROOT, run_ranks, warm_python
 
 REFUSED = ("nothing",)  # by `harness run`
 WITHIN_S = 60.0  # TensorFlow's import on a busy machine is most of it
@@ -23,7 +22,7 @@ def fault(name, folder, *switches):
     begin = time.monotonic()
     script = (PROGRAMS / "faulty_script.py", name)
     if name in REFUSED:
-        command = [sys.executable, "-m", "harness", "run", "-n", "2", *map(str, script)]
+        command = [warm_python(), "-m", "harness", "run", "-n", "2", *map(str, script)]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         (folder / "input.txt").write_text("what is given")
         with (folder / "input.txt").open() as given:

@@ -1,8 +1,9 @@
 """A user's script as a workload: its point, its record, its report."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from harness.schema.command_lines import sweep_command_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import script_workload
-from harness.schema.record import WeightsRecord, encode, read_run
+from harness.schema.record import RunRecord, WeightsRecord, encode, read_run
 from harness.schema.record_notes import NoteCode
 from harness.schema.sweep import Sweep
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
@@ -24,6 +25,7 @@ from tests.labs.refusals import refused
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
+SESSION = PROGRAMS / "horovod_session.py"
 NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
 
 
@@ -141,22 +143,49 @@ def test_an_own_rate_that_finds_no_number_is_refused(pattern, refusal):
         build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
 
 
-@pytest.mark.mpi  # a record of two ranks, whose exchanges are timed
-def test_the_steps_of_a_scripts_own_loop_are_recorded_where_they_take_gradients(tmp_path):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnLoop:
+    """A launch of a script's own loop on two ranks: its record, what the script found, and what it said of itself."""
+
+    record: RunRecord
+    found: dict[str, Any]
+    said: str
+
+
+@pytest.fixture(scope="module")
+def own_loop(tmp_path_factory):
+    """Return the launch of a graph of old layers and cells on two ranks."""
+    folder = tmp_path_factory.mktemp("own loop")
     workload = script_workload(
-        PROGRAMS / "horovod_session.py",
-        [str(tmp_path / "out.json"), "30"],
+        SESSION,
+        [str(folder / "found.json"), "30"],
         sync="gradients",
         batch="4",
         own_rate="total rows/sec: ([0-9.]+)",
     )
     point = Point(workload=workload, layout=Layout(nodes=2), scaling="weak")
-    (tmp_path / "point.json").write_bytes(encode(point))
-    staging = tmp_path / "run"
-    words = ("train", "--point", tmp_path / "point.json", "--record", staging)
-    finished = run_ranks(2, "-m", "harness", *words, cwd=tmp_path)
+    (folder / "point.json").write_bytes(encode(point))
+    words = ("train", "--point", folder / "point.json", "--record", folder / "run")
+    finished = run_ranks(2, "-m", "harness", *words, cwd=folder)
     assert finished.returncode == 0, finished.stderr[-3000:]
-    record = read_run(staging)
+    found = json.loads((folder / "found.json").read_text())
+    return OwnLoop(record=read_run(folder / "run"), found=found, said=finished.stderr)
+
+
+@pytest.mark.mpi  # the sums of two ranks are what is compared
+def test_a_graph_of_old_layers_and_cells_trains_on_two_ranks_as_on_one(own_loop, tmp_path):
+    finished = run_ranks(1, "-m", "harness.transparent", SESSION, tmp_path / "found.json", 30)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    alone = json.loads((tmp_path / "found.json").read_text())
+    assert own_loop.found["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    assert own_loop.found["lengths"] == pytest.approx(alone["lengths"], rel=1e-4, abs=3e-6)
+    for name in ("tf.layers.conv2d", "tf.nn.rnn_cell.GRUCell"):
+        assert own_loop.said.count(f"the script's {name}, which") == 1
+
+
+@pytest.mark.mpi  # a record of two ranks, whose exchanges are timed
+def test_the_steps_of_a_scripts_own_loop_are_recorded_where_they_take_gradients(own_loop):
+    record = own_loop.record
     assert [epoch.steps for epoch in record.epochs] == [7] * 4  # of 30 steps the first two are left out
     assert (record.global_batch, [rank.rows for rank in record.ranks]) == (8, [28, 28])
     assert record.weights.identical and record.weights.parameters > 0

@@ -1,4 +1,4 @@
-"""A script that writes in fifteen ways: on three ranks it reads back what it reads alone, and leaves the same files."""
+"""A script that writes in fifteen ways: on two ranks it reads back what it reads alone, and leaves the same files."""
 
 import shutil
 import subprocess
@@ -31,11 +31,11 @@ def test_ranks_read_back_what_one_process_does_and_the_real_files_are_its(tmp_pa
     (divided / "out").mkdir()
     (divided / "out" / "of-an-earlier-launch").touch()
     finished = run_ranks(
-        3, "-m", "harness.transparent", "--batch=global", SCRIPT, timeout=240, cwd=divided, python=sys.executable
+        2, "-m", "harness.transparent", "--batch=global", SCRIPT, timeout=240, cwd=divided, python=sys.executable
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     (expected,) = [line for line in first.stdout.splitlines() if line.startswith("READ")]
-    for output in (finished.stdout, *((divided / "harness-logs" / f"rank-{rank}.log").read_text() for rank in (1, 2))):
+    for output in (finished.stdout, (divided / "harness-logs" / "rank-1.log").read_text()):
         assert expected in output
     shutil.rmtree(divided / "harness-logs")
     assert files(divided) == files(alone)

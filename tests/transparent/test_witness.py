@@ -3,7 +3,6 @@
 import random
 import re
 import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -11,7 +10,7 @@ import tensorflow as tf
 from harness.base.cores import usable_cores
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.witness import Alone, NoWitness, PeerRank
-from tests.mpi.launch import PROGRAMS, run_ranks
+from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 from tests.scripts.corpus import HEAD, scripts
 
 FIT = (
@@ -124,7 +123,7 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     drawn = "model.set_weights([np.random.RandomState().randn(*v.shape) for v in model.get_weights()])\nmodel.compile"
     cores = "import os\nprint('CORES', *sorted(os.sched_getaffinity(0)), flush=True)\n"
     (tmp_path / "script.py").write_text(cores + FIT.replace("model.compile", drawn))
-    words = (sys.executable, "-m", "harness", "run", "-n", "2", "--witness", "all", "script.py")
+    words = (warm_python(), "-m", "harness", "run", "-n", "2", "--witness", "all", "script.py")
     finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
     agreed = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0}))

@@ -92,7 +92,6 @@ def shown(text: str) -> float:
     return float(number) * {"ms": 1e-3, "µs": 1e-6, "%": 1e-2}.get(unit, 1.0)
 
 
-@pytest.mark.usefixtures("coarse_figures")
 @pytest.mark.parametrize(
     ("name", "scaling"),
     [

@@ -8,25 +8,25 @@ from tests.crash import run
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheduler", "kills"),
+    ("scheduler", "kills", "repeats"),
     [
-        ("local", 2),
-        ("pbs", 1),
-        pytest.param("local", 12, marks=pytest.mark.campaign),
-        pytest.param("pbs", 12, marks=pytest.mark.campaign),
+        ("local", 2, 2),
+        ("pbs", 1, 2),
+        pytest.param("local", 12, 4, marks=pytest.mark.campaign),
+        pytest.param("pbs", 12, 4, marks=pytest.mark.campaign),
     ],
 )
-def test_a_killed_sweep_loses_nothing_and_the_same_command_ends_it(scheduler: str, kills: int) -> None:
-    moments, found, _ = run(kills, scheduler, seed=3)
+def test_a_killed_sweep_loses_nothing_and_the_same_command_ends_it(scheduler: str, kills: int, repeats: int) -> None:
+    moments, found, _ = run(kills, scheduler, seed=3, repeats=repeats)
     assert moments.total() == kills
     assert found == []
 
 
 @pytest.mark.cluster
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.campaign)])
-def test_on_a_real_slurm_neither(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
+@pytest.mark.parametrize(("kills", "repeats"), [(1, 2), pytest.param(6, 4, marks=pytest.mark.campaign)])
+def test_on_a_real_slurm_neither(monkeypatch: pytest.MonkeyPatch, kills: int, repeats: int) -> None:
     monkeypatch.setenv("SLURM_CONF", "")  # `run` sets it to its own cluster's
-    moments, found, _ = run(kills, "slurm", seed=3)
+    moments, found, _ = run(kills, "slurm", seed=3, repeats=repeats)
     assert moments.total() == kills
     assert found == []

@@ -91,7 +91,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plain(command: str) -> str:
     """Return the command as the tables name it."""
-    return command.removeprefix(".venv/bin/").replace("--its --own --arguments", "--width 2")
+    return command.removeprefix(".venv/bin/").removesuffix(" --its --own --arguments")
 
 
 COMMANDS = list(dict.fromkeys(map(plain, (*examples(EVERYTHING), *mentions(PAGES["README.md"])))))

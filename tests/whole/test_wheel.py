@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty folder and without a network: plans, bundles, checks and draws again."""
+"""The wheel alone, in an empty folder and without a network: plans, bundles and checks."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def test_it_has_every_file_of_the_tree_that_the_harness_reads(site: Path) -> Non
     assert not {path for path in wanted if not (site / path).is_file()}
 
 
-def test_it_plans_bundles_and_draws_again_in_an_empty_folder(site: Path, tmp_path: Path) -> None:
+def test_it_plans_and_bundles_in_an_empty_folder(site: Path, tmp_path: Path) -> None:
     def harness(*words: object) -> str:
         environment = {"PYTHONPATH": str(site), "HARNESS_CACHE_DIR": own_cache(tmp_path / "cache")}
         return python("-m", "harness", *words, folder=tmp_path, apart=True, **environment)
@@ -68,5 +68,3 @@ def test_it_plans_bundles_and_draws_again_in_an_empty_folder(site: Path, tmp_pat
     shutil.copytree(SWEEP, tmp_path / "results" / SWEEP.name)
     archive = harness("bundle", SWEEP.name).splitlines()[-1]
     assert Path(archive).name in harness("bundle", "verify", archive)
-    said = harness("bundle", "redraw", archive, "--reports", "again", "--quiet").split()
-    assert said[0] == said[2] and int(said[0]) > 60  # N of N files are the bundle's byte for byte

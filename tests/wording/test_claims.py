@@ -15,7 +15,7 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
 ) -> None:
     ran: list[str] = []
 
-    def run_together(sweeps: Sequence[Sweep], **_: object) -> int:
+    def run_together(sweeps: Sequence[Sweep], *_: object) -> int:
         ran.append(sweeps[0].workload.name)
         return 1
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.claims.paper_experiments import POLICIES
 from harness.cli.command_paper import paper_command
@@ -29,17 +30,17 @@ def test_command_goes_on_after_a_failed_experiment(
 ) -> None:
     launched = []
 
-    def run_sweep(sweep: Sweep, *, results: Path, **_: object) -> Path:
+    def run_sweep(sweep: Sweep, context: Context, *_: object, **__: object) -> Path:
         launched.append(sweep.workload)
-        folder = results / sweep.name
+        folder = context.results / sweep.name
         for point in sweep.points():
             if not (folder / point.folder).exists():
                 write_run(folder, make_run(replace(point, workload=sweep.workload)))
         return folder
 
-    def run_together(sweeps: Sequence[Sweep], *, results: Path, **_: object) -> int:
+    def run_together(sweeps: Sequence[Sweep], context: Context, _: object) -> int:
         for sweep in sweeps:
-            run_sweep(sweep, results=results)
+            run_sweep(sweep, context)
         return int(sweeps[0].workload.dataset == "adult")
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)

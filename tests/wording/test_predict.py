@@ -34,7 +34,7 @@ def test_a_rank_that_is_always_slower_stays_so_in_the_prediction(tmp_path: Path)
     pq.write_table(pa.Table.from_pylist(steps), folder / "steps.parquet")
     found = measured_base(load_sweep(tmp_path / "study"))
     assert found.imbalance == pytest.approx((0.8, 1.2)) and max(found.jitter) == pytest.approx(1)
-    row = predict_network(found, [2], Uncertain.exact(FLAT), "ring").iloc[0]
+    row = predict_network(found, [2], Uncertain.exact(FLAT)).iloc[0]
     assert row["straggler_s"] == pytest.approx((3 / 4 * 1.2 + 1 / 4 * 0.8 - 1) * row["compute_s"])
     assert any("1.200 times the mean" in sentence for sentence in assumptions(found, [2]))
 

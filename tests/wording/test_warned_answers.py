@@ -25,6 +25,7 @@ from harness.report.sweep_warnings import doubts, sweep_warnings
 from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.record_notes import Note, NoteCode
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
@@ -168,7 +169,7 @@ def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
     write_study(tmp_path)
     point = make_point(1)
     write_run(tmp_path, make_run(point, invalid=(BUSY,)))
-    set_aside(tmp_path, point)
+    set_aside(SweepFolder(tmp_path), point)
     write_run(tmp_path, make_run(point))
     loaded = load_sweep(tmp_path)
     assert len(loaded.runs) == 1

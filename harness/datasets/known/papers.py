@@ -7,7 +7,7 @@ from harness.datasets.csv_rows import read_number_rows
 from harness.datasets.dataset import TEST, TRAIN, Dataset, Download, FileForm, FoundFiles, StandIn, first, packed
 from harness.datasets.idx_and_cifar import read_cifar, read_idx_pair
 from harness.datasets.image_files import find_images
-from harness.datasets.libsvm import read_libsvm_files
+from harness.datasets.libsvm import LibsvmFiles
 from harness.datasets.synthetic import render_collisions, render_colour, render_grey, render_groups, render_plain
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
@@ -42,7 +42,7 @@ ADULT = Dataset(
         ("a9a.t", 1_164_628, "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9"),
     ),
     forms=(FileForm(train=(packed("a9a", ".gz", ".bz2"),), test=(packed("a9a.t", ".gz", ".bz2"),)),),
-    read=partial(read_libsvm_files, features=123, labels=(-1, 1), binary=True),
+    read=LibsvmFiles(features=123, labels=(-1, 1), binary=True).read_files,
     stand_in=StandIn(render=render_groups(ADULT_GROUPS), rows=32_561, latent=8, separation=2.0),
 )
 
@@ -63,7 +63,7 @@ ACOUSTIC = Dataset(
         FileForm(train=(packed(name, ".bz2", ".gz"),), test=(packed(f"{name}.t", ".bz2", ".gz"),))
         for name in ("acoustic", "acoustic_scale")
     ),
-    read=partial(read_libsvm_files, features=50, labels=(1, 2, 3)),
+    read=LibsvmFiles(features=50, labels=(1, 2, 3)).read_files,
     stand_in=StandIn(render=render_plain, rows=78_823, latent=10, separation=2.0),
 )
 

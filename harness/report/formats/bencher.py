@@ -7,7 +7,6 @@ import json
 import math
 
 from harness.report.answer import Answer
-from harness.report.exports import Reading
 from harness.report.formats.format import Format
 
 
@@ -17,16 +16,12 @@ def render(answer: Answer) -> str:
     for reading in answer.exports.readings:
         if math.isfinite(reading.value):
             measures = benchmarks.setdefault(reading.subject, {})
-            measures[reading.quantity.replace(" ", "-")] = _metric(reading)
+            metric = {"value": reading.value}
+            if reading.interval is not None:
+                metric["lower_value"] = reading.interval.low
+                metric["upper_value"] = reading.interval.high
+            measures[reading.quantity.replace(" ", "-")] = metric
     return json.dumps(benchmarks, indent=1) + "\n"
-
-
-def _metric(reading: Reading) -> dict[str, float]:
-    metric = {"value": reading.value}
-    if reading.interval is not None:
-        metric["lower_value"] = reading.interval.low
-        metric["upper_value"] = reading.interval.high
-    return metric
 
 
 FORMAT = Format(name="bencher", commands=frozenset({"bench", "check", "explain", "report", "sweep"}), render=render)

@@ -8,7 +8,6 @@ import csv
 import io
 
 from harness.report.answer import Answer
-from harness.report.exports import BenchmarkLine
 from harness.report.formats.format import Format
 
 HEADER = (
@@ -36,30 +35,26 @@ def render(answer: Answer) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(HEADER)
     for line in sorted(answer.exports.lines, key=lambda line: (line.devices, line.nodes)):
-        writer.writerow(_cells(line))
+        energy = "" if line.energy_wh is None else f"{line.energy_wh:.2f}"
+        cells = (
+            line.job,
+            line.system,
+            line.version,
+            line.queue,
+            f"{line.runtime_s:.2f}",
+            line.model,
+            line.dataset,
+            line.nodes,
+            line.devices,
+            line.tasks_per_node,
+            line.threads_per_task,
+            line.global_batch,
+            line.batch_per_device,
+            f"{line.rows_per_second:.2f}",
+            energy,
+        )
+        writer.writerow(cells)
     return file.getvalue()
-
-
-def _cells(line: BenchmarkLine) -> tuple[str | int, ...]:
-    """Return the cells of `line`, one for each of `HEADER`."""
-    energy = "" if line.energy_wh is None else f"{line.energy_wh:.2f}"
-    return (
-        line.job,
-        line.system,
-        line.version,
-        line.queue,
-        f"{line.runtime_s:.2f}",
-        line.model,
-        line.dataset,
-        line.nodes,
-        line.devices,
-        line.tasks_per_node,
-        line.threads_per_task,
-        line.global_batch,
-        line.batch_per_device,
-        f"{line.rows_per_second:.2f}",
-        energy,
-    )
 
 
 FORMAT = Format(name="caraml", commands=frozenset({"report", "sweep"}), render=render)

@@ -4,11 +4,8 @@ The format (``docs/file-formats.md`` of https://github.com/extra-p/extrap): one 
 one for each of its parts, and for each region a line of data for each point, one value of every launch.
 """
 
-from collections.abc import Sequence
-
 from harness.base.errors import UserError
 from harness.report.answer import Answer
-from harness.report.exports import ScalingPoint
 from harness.report.formats.format import Format
 
 EXTRAP_POINTS = 5  # the fewest that Extra-P fits a model to
@@ -22,7 +19,12 @@ def render(answer: Answer) -> str:
     """
     points = answer.exports.points
     name = answer.exports.name
-    _check(points, name)
+    if not points:
+        raise UserError(f"{name} has no valid launch to write for Extra-P: run `harness sweep` first")
+    if len({point.ranks for point in points}) < len(points):
+        raise UserError(f"{name} has several layouts of the same ranks: Extra-P needs one of each count")
+    if len({point.threads for point in points}) > 1:
+        raise UserError(f"{name} has layouts of different threads: Extra-P needs one parameter, the ranks")
     lines = [f"# {name}: seconds of an epoch and of its parts, one value of every launch"]
     if len(points) < EXTRAP_POINTS:
         lines.append(f"# Extra-P asks for at least {EXTRAP_POINTS} rank counts, here are {len(points)}")
@@ -35,15 +37,6 @@ def render(answer: Answer) -> str:
             values = " ".join(f"{value:.9f}" for value in point.seconds[region])
             lines.append(f"DATA {values}")
     return "\n".join(lines) + "\n"
-
-
-def _check(points: Sequence[ScalingPoint], name: str) -> None:
-    if not points:
-        raise UserError(f"{name} has no valid launch to write for Extra-P: run `harness sweep` first")
-    if len({point.ranks for point in points}) < len(points):
-        raise UserError(f"{name} has several layouts of the same ranks: Extra-P needs one of each count")
-    if len({point.threads for point in points}) > 1:
-        raise UserError(f"{name} has layouts of different threads: Extra-P needs one parameter, the ranks")
 
 
 FORMAT = Format(name="extrap", commands=frozenset({"report", "sweep"}), render=render)

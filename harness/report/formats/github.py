@@ -8,7 +8,6 @@ import json
 import math
 
 from harness.report.answer import Answer
-from harness.report.exports import Reading
 from harness.report.formats.format import Format
 
 
@@ -17,22 +16,18 @@ def render(answer: Answer) -> str:
     entries = []
     for reading in answer.exports.readings:
         if reading.smaller_is_better and math.isfinite(reading.value):
-            entries.append(_entry(reading))
+            entry: dict[str, str | float] = {
+                "name": f"{reading.subject}: {reading.quantity}",
+                "unit": str(reading.unit),
+                "value": reading.value,
+            }
+            if reading.interval is not None:
+                half = (reading.interval.high - reading.interval.low) / 2
+                entry["range"] = f"± {half:.4g}"
+            if reading.labels:
+                entry["extra"] = "\n".join(f"{name}: {value}" for name, value in reading.labels.items())
+            entries.append(entry)
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
-
-
-def _entry(reading: Reading) -> dict[str, str | float]:
-    entry: dict[str, str | float] = {
-        "name": f"{reading.subject}: {reading.quantity}",
-        "unit": str(reading.unit),
-        "value": reading.value,
-    }
-    if reading.interval is not None:
-        half = (reading.interval.high - reading.interval.low) / 2
-        entry["range"] = f"± {half:.4g}"
-    if reading.labels:
-        entry["extra"] = "\n".join(f"{name}: {value}" for name, value in reading.labels.items())
-    return entry
 
 
 FORMAT = Format(

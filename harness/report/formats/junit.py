@@ -4,7 +4,7 @@ import re
 from xml.etree import ElementTree
 
 from harness.report.answer import Answer, plain
-from harness.report.exports import CaseOutcome, CaseResult
+from harness.report.exports import CaseOutcome
 from harness.report.formats.format import Format
 
 _TAGS = {CaseOutcome.FAILED: "failure", CaseOutcome.ERROR: "error", CaseOutcome.SKIPPED: "skipped"}
@@ -28,7 +28,14 @@ def render(answer: Answer) -> str:
     if answer.when is not None:
         suite.set("timestamp", answer.when.isoformat(timespec="seconds"))
     for case in cases:
-        _add_case(suite, case)
+        element = ElementTree.SubElement(
+            suite, "testcase", classname=_text(case.group), name=_text(case.name), time=f"{case.seconds:.3f}"
+        )
+        if case.outcome in _TAGS:
+            verdict = ElementTree.SubElement(element, _TAGS[case.outcome], message=_text(case.reason))
+            verdict.text = _text(case.output) or None
+        elif case.output:
+            ElementTree.SubElement(element, "system-out").text = _text(case.output)
     lines = [answer.sentence, *(banner.text for banner in answer.banners), *answer.notes]
     ElementTree.SubElement(suite, "system-out").text = _text("\n".join(filter(None, lines)))
     ElementTree.indent(root)
@@ -37,17 +44,6 @@ def render(answer: Answer) -> str:
 
 def _count(answer: Answer, outcome: CaseOutcome) -> str:
     return str(sum(case.outcome == outcome for case in answer.exports.cases))
-
-
-def _add_case(suite: ElementTree.Element, case: CaseResult) -> None:
-    element = ElementTree.SubElement(
-        suite, "testcase", classname=_text(case.group), name=_text(case.name), time=f"{case.seconds:.3f}"
-    )
-    if case.outcome in _TAGS:
-        verdict = ElementTree.SubElement(element, _TAGS[case.outcome], message=_text(case.reason))
-        verdict.text = _text(case.output) or None
-    elif case.output:
-        ElementTree.SubElement(element, "system-out").text = _text(case.output)
 
 
 def _text(text: str) -> str:

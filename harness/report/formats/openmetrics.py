@@ -26,7 +26,10 @@ def render(answer: Answer) -> str:
                 f"# UNIT {family} {reading.unit}",
                 f"# HELP {family} {what}",
             ]
-            families.setdefault(family, []).append(_sample(family, reading, value))
+            labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in reading.labels.items())
+            when = f" {reading.when.timestamp():.3f}" if reading.when else ""
+            sample = f"{family}{{{labels}}} {float(value)!r}{when}"
+            families.setdefault(family, []).append(sample)
     lines: list[str] = []
     for family, samples in families.items():
         lines += [*heads[family], *samples]
@@ -42,12 +45,6 @@ def _gauges(reading: Reading) -> Iterator[tuple[str, str, float]]:
     if reading.interval is not None:
         yield f"{stem}_low_{reading.unit}", f"{reading.quantity}, lower end of 95 %", reading.interval.low
         yield f"{stem}_high_{reading.unit}", f"{reading.quantity}, upper end of 95 %", reading.interval.high
-
-
-def _sample(family: str, reading: Reading, value: float) -> str:
-    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in reading.labels.items())
-    when = f" {reading.when.timestamp():.3f}" if reading.when else ""
-    return f"{family}{{{labels}}} {float(value)!r}{when}"
 
 
 def _escaped(text: str) -> str:

@@ -64,7 +64,7 @@ class Scheduler(schedulers.Scheduler):
     submits_by = "flux"
     ping = ("flux", "uptime")
     canceller = ("flux", "cancel")
-    unknown = ("project", "qos", "reservation", "memory", "mail", "requeue", "signal_s")
+    unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
     shapes = ("jobs",)
     launchers = ("auto",)
 

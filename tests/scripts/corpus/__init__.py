@@ -1,5 +1,6 @@
 """Small scripts in the style of public tutorials, made of templates: what each prints alone, it prints on ranks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,6 +47,17 @@ def scripts() -> dict[str, Script]:
     found = [script for room in rooms for script in room.SCRIPTS]
     assert len({script.name for script in found}) == len(found)
     return {script.name: script for script in found}
+
+
+def joined(chosen: Sequence[Script]) -> Script:
+    """Return one script that does what those of `chosen` do one after the other, each after a line with its name."""
+    graphs = "import tensorflow\ntensorflow.compat.v1.reset_default_graph()\n"
+    parts = []
+    for script in chosen:
+        fresh = graphs if "disable_v2_behavior" in script.source else ""
+        parts.append(f"print('SCRIPT {script.name}', flush=True)\n{fresh}{script.source}\n")
+    threads = max(script.threads for script in chosen)
+    return Script(name="-and-".join(script.name for script in chosen), source="".join(parts), threads=threads)
 
 
 def programs(count: int) -> dict[str, Script]:

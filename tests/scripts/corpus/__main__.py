@@ -67,6 +67,18 @@ def has_run(place: Path, script: Script) -> bool:
     return (place / "outcome").exists() and (place / "folder/script.py").read_text() == script.source
 
 
+def divide_output(place: Path, chosen: Sequence[Script]) -> None:
+    """Give each of the scripts that have run together in `place` a folder there with what it printed, to be judged."""
+    printed = (place / "out").read_text()
+    for script in chosen:
+        folder = place / script.name
+        folder.mkdir()
+        _, _, behind = printed.partition(f"SCRIPT {script.name}\n")
+        (folder / "out").write_text(behind.partition("SCRIPT ")[0])
+        for name in ("err", "outcome"):
+            shutil.copy(place / name, folder / name)
+
+
 def judge(script: Script, alone: Path, ranks: Path) -> str:
     """Return the verdict, which begins with ``right:``, ``refused:``, ``told:``, ``wrong:`` or ``error:``."""
     if not script.refused and _outcome(alone) != 0:
