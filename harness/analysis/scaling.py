@@ -85,7 +85,7 @@ class Scaling:
     Of launches in turns: `unequal_cores` is the part of the time of one rank that its slowest core takes longer than
     its cores on average, over blocks; None where it trained on one core or in fewer than 3 blocks. `left_out` is the
     part of the rounds that other work met, `disturbed_blocks` counts the blocks that had too few other rounds, whose
-    times are as they ran.
+    times are as they ran. `short_blocks` of these have too few rounds in all: a launch made too few steps.
     """
 
     scaling: str
@@ -94,6 +94,7 @@ class Scaling:
     unequal_cores: BlockMean | None = None
     left_out: float = 0.0
     disturbed_blocks: int = 0
+    short_blocks: int = 0
 
     @property
     def repeats(self) -> tuple[int, int]:
@@ -140,6 +141,7 @@ def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> S
         unequal_cores=mean_over_blocks(excesses),
         left_out=float(np.mean([block.left_out for block in blocks])),
         disturbed_blocks=sum(not block.undisturbed for block in blocks),
+        short_blocks=sum(block.is_short for block in blocks),
     )
 
 

@@ -33,14 +33,16 @@ class BlockTimes:
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
     than `LEAST_ROUNDS` are left. `base` is the launch with the fewest ranks. `left_out` is the part of the rounds that
-    other work met. `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its
-    cores, None where it trained on one core only.
+    other work met. The block `is_short` where a launch has whole turns in fewer than `LEAST_ROUNDS` of all rounds.
+    `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its cores, None where
+    it trained on one core only.
     """
 
     base: str
     as_it_ran: Mapping[str, float]
     undisturbed: Mapping[str, float]
     left_out: float
+    is_short: bool
     slowest_core: float | None
 
     def step_seconds(self, launch: str) -> float:
@@ -67,6 +69,7 @@ def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
         as_it_ran=mean_step_times(turns),
         undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},
         left_out=1 - calm_rounds / turns["round"].nunique(),
+        is_short=bool(_whole_turns(turns).groupby("launch")["round"].nunique().min() < LEAST_ROUNDS),
         slowest_core=slowest_core_excess(calm[calm["launch"] == base]),
     )
 

@@ -59,7 +59,12 @@ def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
     if in_turns(scaling):
         undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
-        if scaling.disturbed_blocks and as_it_ran_only(scaling):
+        if scaling.short_blocks and scaling.short_blocks == scaling.disturbed_blocks:
+            undisturbed += (
+                f" {units.plural(scaling.short_blocks, 'block')} with fewer than {LEAST_ROUNDS} rounds in all"
+            )
+            undisturbed += " have times as they ran only: train for more steps."
+        elif scaling.disturbed_blocks and as_it_ran_only(scaling):
             undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
         elif scaling.disturbed_blocks:
             blocks = units.plural(scaling.disturbed_blocks, "block")

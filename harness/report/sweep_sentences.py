@@ -6,6 +6,7 @@ from harness.analysis import units
 from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report.sweep_warnings import DOUBTFUL
 from harness.schema.workload import Workload
@@ -112,6 +113,8 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
     if last.blocks:
         blocks = f"{units.plural(last.blocks, 'block')} in turns"
         if as_it_ran_only(scaling):
+            if scaling.short_blocks == scaling.disturbed_blocks:
+                return f"{blocks}, as they ran: too few steps for {LEAST_ROUNDS} rounds"
             return f"{blocks}, as they ran: other work met nearly every round"
         return f"{blocks}, on undisturbed cores" if ran_apart(last) else blocks
     launches = units.plural(last.launches, "launch")

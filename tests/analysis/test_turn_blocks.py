@@ -118,7 +118,7 @@ def test_a_core_that_others_use_all_the_time_leaves_no_undisturbed_round() -> No
     table = turns(np.random.default_rng(2), 1.6)
     table.loc[table["launch"] == TWO_LAUNCH, "cores"] = 0.5
     assert undisturbed_rounds(table).empty
-    assert read_turn_block(table).undisturbed == {}
+    assert read_turn_block(table).undisturbed == {} and not read_turn_block(table).is_short
     assert read_turn_block(table).step_seconds(TWO_LAUNCH) == read_turn_block(table).as_it_ran[TWO_LAUNCH]
 
 
@@ -153,6 +153,7 @@ def test_a_block_in_which_a_launch_has_hardly_a_whole_turn_has_times_as_it_ran()
     table = table[(table["launch"] == ONE_LAUNCH) | (table["round"] < 3)]
     block = read_turn_block(table)
     assert block.undisturbed == {} and set(block.as_it_ran) == {ONE_LAUNCH, TWO_LAUNCH}
+    assert block.is_short and block.left_out == 0
     assert block.has(TWO_LAUNCH) and block.step_seconds(TWO_LAUNCH) == block.as_it_ran[TWO_LAUNCH]
 
 

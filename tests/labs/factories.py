@@ -209,7 +209,12 @@ def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
 def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
     """Return a block whose `launches`, by their folders' names, take so many seconds a step, the base's first."""
     return BlockTimes(
-        base=next(iter(launches)), as_it_ran=launches, undisturbed=launches, left_out=0.0, slowest_core=None
+        base=next(iter(launches)),
+        as_it_ran=launches,
+        undisturbed=launches,
+        left_out=0.0,
+        is_short=False,
+        slowest_core=None,
     )
 
 
