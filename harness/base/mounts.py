@@ -81,7 +81,7 @@ def bind(source: Path, target: Path) -> None:
     _mount(str(source), target, "", _MS_BIND | _MS_REC, "")
 
 
-def memory(target: Path) -> None:
+def mount_memory(target: Path) -> None:
     """Mount an empty file system in memory, of half the memory at most; raise an OSError where the kernel refuses."""
     _mount("tmpfs", target, "tmpfs", 0, "mode=0700")
 

@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 
 from harness.comm.energy_sampler import PERIOD_S, processor_wrap_j, readable_processors
-from harness.comm.energy_samples import EnergySample, Window, summarise, together, within
+from harness.comm.energy_samples import EnergySample, Window, joined_energy, samples_within, summarise
 from harness.comm.gpus import Gpu
 from harness.comm.world import World
 from harness.schema.energy import DeviceEnergy
@@ -108,8 +108,8 @@ def by_device(
         series.setdefault(sample.device, []).append(sample)
     energies = []
     for device, device_samples in series.items():
-        pieces = [device_samples] if windows is None else [within(device_samples, window) for window in windows]
+        pieces = [device_samples] if windows is None else [samples_within(device_samples, window) for window in windows]
         parts = [summarise(host, piece, processor_wrap_j(device)) for piece in pieces if piece]
         if parts:
-            energies.append(together(parts))
+            energies.append(joined_energy(parts))
     return energies

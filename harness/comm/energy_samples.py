@@ -58,7 +58,7 @@ Window = tuple[float, float]
 """When something began and ended, by the clock of the samples."""
 
 
-def within(samples: Sequence[EnergySample], window: Window) -> list[EnergySample]:
+def samples_within(samples: Sequence[EnergySample], window: Window) -> list[EnergySample]:
     """Return those of one device's `samples`, the oldest first, that are in the window, and its ends between them.
 
     What counters read at the ends is interpolated. Empty where there are no two samples: too short for what changes in
@@ -87,7 +87,7 @@ def _between(before: EnergySample, after: EnergySample, time_s: float) -> Energy
     return replace(after, time_s=time_s, counter_j=counter_j, power_w=power_w)
 
 
-def together(parts: Sequence[DeviceEnergy]) -> DeviceEnergy:
+def joined_energy(parts: Sequence[DeviceEnergy]) -> DeviceEnergy:
     """Return what one device used in several windows, at least one, as one: sums, and means over time."""
     seconds = sum(part.seconds for part in parts)
     clocks = [part.clock_mhz for part in parts if part.clock_mhz is not None]

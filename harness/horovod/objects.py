@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness.horovod.exchange import Request
+from harness.horovod.mpi_exchange import Request
 from harness.horovod.process_sets import (
     ProcessSet,
     global_process_set,

@@ -15,7 +15,7 @@ from harness.comm.lost_ranks import noting_loss
 from harness.comm.native_library import find_library
 from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod.compression import Compression
-from harness.horovod.exchange import ADASUM, AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request, Scales
+from harness.horovod.mpi_exchange import ADASUM, AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request, Scales
 from harness.horovod.process_sets import (
     ProcessSet,
     current_ranks,

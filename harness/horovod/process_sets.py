@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.comm.world import FAULT_TOLERANCE, World, start_mpi
-from harness.horovod import exchange
-from harness.horovod.exchange import Exchange, timeline
+from harness.horovod import mpi_exchange
+from harness.horovod.mpi_exchange import Exchange, timeline
 
 if TYPE_CHECKING:
     from harness.comm.grouped_sums import GroupedSums
@@ -122,8 +122,8 @@ class ProcessSet:
         for reduction in () if self._sums is None else self._sums.reductions:
             times = reduction.take_calls()
             timeline.add_sums(times)
-            if exchange.calls is not None:
-                exchange.calls.extend((entry, left) for entry, left in times.tolist())
+            if mpi_exchange.calls is not None:
+                mpi_exchange.calls.extend((entry, left) for entry, left in times.tolist())
 
     def count(self, dtype: Any) -> tf.Tensor:
         """Return the number of its ranks; in a graph one that follows those that fail, where some may."""

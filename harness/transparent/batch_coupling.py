@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
-from harness.transparent.rows import some
+from harness.transparent.batch_rows import some
 
 MIXED = "the loss is not shown to be a mean or sum over independent rows, and parts of a batch may train otherwise"
 _ROUNDING, _HALF = 2e-3, 0.03  # of the gradient's length, in float32 and in types of 16 bits

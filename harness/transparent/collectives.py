@@ -10,8 +10,8 @@ import tensorflow as tf
 from harness.comm.grouped_sums import GroupedSums
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
+from harness.transparent.batch_rows import Rows
 from harness.transparent.gradient_probe import Trial
-from harness.transparent.rows import Rows
 
 _READS = ("ReadVariableOp", "VarHandleOp", "VariableV2", "Variable")  # stateful operations that only read variables
 

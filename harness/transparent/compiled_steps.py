@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from harness.transparent.batch_coupling import MIXED
+from harness.transparent.batch_rows import has_rows, length
 from harness.transparent.replica_variables import initialised
-from harness.transparent.rows import has_rows, length
 from harness.transparent.runtime import Runtime
 from harness.transparent.step_probe import probe_function, undrawn
 from harness.transparent.training_states import TrainingEvent, TrainingState, advance

@@ -17,10 +17,10 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
+from harness.transparent.batch_rows import BatchShare, divide, in_order, leading, length
 from harness.transparent.fused_arrays import FusedArrays, all_dense, array_sources, row_orders
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import BatchShare, divide, in_order, leading, length
 from harness.transparent.runtime import Runtime
 
 

@@ -22,12 +22,12 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from harness.base.errors import UserError
 from harness.transparent.batch_coupling import MIXED, CouplingTrial
+from harness.transparent.batch_rows import in_order, leading, length, together
 from harness.transparent.collectives import Scalars
 from harness.transparent.compiled_steps import rows_in
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import in_order, leading, length, together
 from harness.transparent.runtime import Runtime
 from harness.transparent.step_calls import StepCalls, indivisible
 from harness.transparent.training_states import TrainingEvent, TrainingState, advance

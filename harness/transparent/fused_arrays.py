@@ -10,7 +10,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from harness.transparent.rows import BatchShare, bounds
+from harness.transparent.batch_rows import BatchShare, bounds
 
 Numbers = npt.NDArray[np.int32]
 

@@ -13,8 +13,8 @@ from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.trainer import Trainer
 
+from harness.transparent.batch_rows import BatchShare
 from harness.transparent.fused_arrays import FusedArrays, gathered
-from harness.transparent.rows import BatchShare
 
 _DRAWING = frozenset(
     {

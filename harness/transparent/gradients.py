@@ -17,11 +17,11 @@ from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import record
 
 from harness.comm.turn_pass import pass_turn
+from harness.transparent.batch_rows import own_variable
 from harness.transparent.gradient_probe import GradientProbe
 from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.replica_variables import initialised
-from harness.transparent.rows import own_variable
 from harness.transparent.runtime import Runtime, switched_on
 
 

@@ -250,7 +250,7 @@ class PrivateTree:
         self._mounted.append(target)
 
     def _mount_memory(self, target: Path) -> None:
-        mounts.memory(target)
+        mounts.mount_memory(target)
         self._mounted.append(target)
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from harness.base.errors import RunError, SharedError
 from harness.comm.world import World
 from harness.schema.sync_policies import SyncPolicy
+from harness.transparent.batch_rows import Rows
 from harness.transparent.collectives import Collectives
-from harness.transparent.rows import Rows
 from harness.transparent.witness import NoWitness
 
 _NUDGE = 64  # roundings: one of them moves too few units across a bound, as dividing a batch does

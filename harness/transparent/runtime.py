@@ -16,11 +16,11 @@ from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sync_policies import SyncPolicy, find_policy
+from harness.transparent.batch_rows import Rows
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import OwnRows, script_place
 from harness.transparent.replica_variables import ReplicaVariables
-from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.surroundings import AgreedSignals
 from harness.transparent.witness import NoWitness

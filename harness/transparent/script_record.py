@@ -29,7 +29,7 @@ from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
-from harness.horovod.exchange import timeline
+from harness.horovod.mpi_exchange import timeline
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
 from harness.schema.point import Point

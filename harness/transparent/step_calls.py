@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from harness.schema.record_notes import Note, NoteCode
+from harness.transparent.batch_rows import bounds, divide, has_rows, leading, length, some
 from harness.transparent.collectives import Scalars
 from harness.transparent.compiled_steps import CompiledStep, CompiledSteps, as_tensors, rows_in
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.preflight import check_rows
-from harness.transparent.rows import bounds, divide, has_rows, leading, length, some
 from harness.transparent.runtime import Runtime
 from harness.transparent.training_states import TrainingEvent, TrainingState
 

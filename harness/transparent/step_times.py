@@ -15,7 +15,7 @@ from harness.base.turns import clock, current_turns
 from harness.comm import turn_pass
 from harness.comm.exchange_order import in_sequence
 from harness.comm.turn_pass import pass_turn
-from harness.horovod import exchange
+from harness.horovod import mpi_exchange
 from harness.transparent.patch import HorovodScript, replace
 from harness.transparent.script_record import ScriptEpoch
 
@@ -40,7 +40,7 @@ class StepTimes:
 
     def install(self) -> None:
         """Note the steps of Keras's optimizers and of TensorFlow 1's, and the exchanges that Horovod's words make."""
-        exchange.calls = []
+        mpi_exchange.calls = []
         for owner, name, parameter in _OPTIMIZERS:
             replace(owner, name, ("self", parameter), self._step, stays=True)
 
@@ -88,7 +88,7 @@ class StepTimes:
         count = _EPOCHS if len(self.moments) > _EPOCHS * _EPOCH_STEPS else 1
         steps = (len(self.moments) - 1) // count
         ends = self.moments[::-steps][::-1][-count - 1 :]
-        python_calls = np.array(exchange.calls or [], np.float64).reshape(-1, 2)
+        python_calls = np.array(mpi_exchange.calls or [], np.float64).reshape(-1, 2)
         calls = np.concatenate([python_calls, self._native_calls()])
         usage = CpuUsage.now()
         compiled = self._epoch(1, ends[0], ends[0], calls[:0], usage)

@@ -189,7 +189,7 @@ class PeerRank(NoWitness):
             look(*(tensor.numpy() for tensor in tensors()))
             return list(gradients)
         if tf.compat.v1.executing_eagerly_outside_functions():
-            from harness.transparent.rows import own_variable
+            from harness.transparent.batch_rows import own_variable
 
             if judged.switch is None:
                 judged.switch = own_variable(not self._over and judged.looked < self._steps, "harness_witness")

@@ -11,7 +11,7 @@ import pytest
 
 from harness.comm.energy_meter import EnergyMeter, by_device
 from harness.comm.energy_sampler import GpuCounters, ProcessorCounters, processor_wrap_j, readable_processors
-from harness.comm.energy_samples import EnergySample, counted, integrated, summarise, within
+from harness.comm.energy_samples import EnergySample, counted, integrated, samples_within, summarise
 from harness.comm.world import World
 from tests.labs.communicators import Alone
 
@@ -80,7 +80,7 @@ def test_the_energy_of_windows_is_that_between_their_ends() -> None:
     """P = 100 + 20 t watts: from 2.5 to 5.5 s 540 J, from 7 to 9 s 520 J; the last window has no two samples."""
     samples = [sampled(t, 100 + 20 * t, 7.0 + 100 * t + 10 * t * t) for t in range(11)]
     windows = [(2.5, 5.5), (7.0, 9.0), (9.1, 10.0)]
-    pieces = [within(samples, window) for window in windows]
+    pieces = [samples_within(samples, window) for window in windows]
     assert [[sample.time_s for sample in piece] for piece in pieces] == [[2.5, 3, 4, 5, 5.5], [7, 8, 9], []]
     (energy,) = by_device("node1", samples, windows)
     assert (energy.seconds, energy.samples) == (5.0, 8)

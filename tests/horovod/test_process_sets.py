@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.turns import clock
-from harness.horovod import exchange, process_sets
+from harness.horovod import mpi_exchange, process_sets
 from harness.horovod.process_sets import ProcessSet
 from tests.labs.alike_ranks import AlikeComm
 from tests.labs.horovod_ranks import begin_horovod
@@ -90,7 +90,7 @@ def test_a_script_that_joins_is_known_by_its_text(tmp_path, monkeypatch, text, j
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_timeline_has_the_native_sums_since_its_start_and_leaves_them_to_a_record(tmp_path, monkeypatch, recorded):
     begin_horovod(monkeypatch)
-    monkeypatch.setattr(exchange, "calls", [] if recorded else None)
+    monkeypatch.setattr(mpi_exchange, "calls", [] if recorded else None)
     process_sets.start_timeline(str(tmp_path / "timeline.json"))
     now = clock()
     earlier, later = [now - 60, now - 59], [now + 1, now + 1.5]
@@ -99,7 +99,7 @@ def test_a_timeline_has_the_native_sums_since_its_start_and_leaves_them_to_a_rec
     process_sets.stop_timeline()
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     assert [(event["name"], event["dur"]) for event in events] == [("allreduce", pytest.approx(5e5))]
-    assert exchange.calls == ([tuple(earlier), tuple(later)] if recorded else None)
+    assert mpi_exchange.calls == ([tuple(earlier), tuple(later)] if recorded else None)
 
 
 def test_a_number_is_asked_for_whenever_a_graph_runs():

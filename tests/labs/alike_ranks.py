@@ -9,10 +9,10 @@ import tensorflow as tf
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.sync_policies import find_policy
+from harness.transparent.batch_rows import Rows
 from harness.transparent.collectives import Collectives
 from harness.transparent.patch import OwnRows
 from harness.transparent.replica_variables import ReplicaVariables
-from harness.transparent.rows import Rows
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.runtime import Runtime
 from harness.transparent.witness import NoWitness

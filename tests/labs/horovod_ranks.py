@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from harness.comm.world import World
-from harness.horovod import exchange, process_sets
-from harness.horovod.exchange import MAX, MIN, PRODUCT
+from harness.horovod import mpi_exchange, process_sets
+from harness.horovod.mpi_exchange import MAX, MIN, PRODUCT
 from tests.labs.alike_ranks import AlikeComm
 
 
@@ -26,4 +26,4 @@ def begin_horovod(monkeypatch: pytest.MonkeyPatch, rank: int = 0, size: int = 2)
     everyone.open(0, comm)
     ranks = process_sets._Ranks(world=world, places=places, joins=True, sets={0: everyone})
     monkeypatch.setattr(process_sets, "_current", ranks)
-    monkeypatch.setattr(exchange, "_operation", ufunc)
+    monkeypatch.setattr(mpi_exchange, "_operation", ufunc)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
+from harness.transparent.batch_rows import Rows
 from harness.transparent.collectives import Collectives
-from harness.transparent.rows import Rows
 from harness.transparent.witness import Alone
 
 

@@ -10,7 +10,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from harness.horovod.exchange import SUM, Request
+from harness.horovod.mpi_exchange import SUM, Request
 from harness.horovod.process_sets import global_process_set
 
 hvd.init()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.transparent import collectives, rows
+from harness.transparent import batch_rows, collectives
 from harness.transparent.keras_layers import Layers
 from harness.transparent.rank_command import main
 from harness.transparent.replica_variables import ReplicaVariables
@@ -72,7 +72,7 @@ def of_gradients(change: Callable[..., list[Any]]) -> Callable[..., Any]:
 
 def stale(summed: list[Any], own: list[Any]) -> list[Any]:
     """Return the first gradient of the step before."""
-    kept = rows.own_variable(np.zeros(summed[0].shape, "float32"), "kept")  # type: ignore[arg-type]
+    kept = batch_rows.own_variable(np.zeros(summed[0].shape, "float32"), "kept")  # type: ignore[arg-type]
     _held.append(kept)  # graphs do not
     before = tf.identity(kept)
     with tf.control_dependencies([before]):
@@ -116,9 +116,9 @@ def unequal(original: Callable[..., Any], replica: Any, variables: Any, *args: A
 _SUM = (collectives.Collectives, "sum")
 PLACES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "doubled-weight": (collectives.Collectives, "_weight", doubled_weight),
-    "dropped-row": (rows, "bounds", dropped_row),
-    "doubled-row": (rows, "bounds", doubled_row),
-    "same-rows": (rows, "bounds", same_rows),
+    "dropped-row": (batch_rows, "bounds", dropped_row),
+    "doubled-row": (batch_rows, "bounds", doubled_row),
+    "same-rows": (batch_rows, "bounds", same_rows),
     "metric-twice": (*_SUM, metric_twice),
     "metric-own": (*_SUM, metric_own),
     "number-twice": (*_SUM, number_twice),
@@ -131,7 +131,7 @@ PLACES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "sign": (*_SUM, of_gradients(lambda summed, *_: [-summed[0], *summed[1:]])),
     "turned": (*_SUM, of_gradients(lambda summed, *_: [tf.reverse(summed[0], [0]), *summed[1:]])),
     "stale-gradient": (*_SUM, of_gradients(stale)),
-    "swapped-order": (rows, "some", turned),
+    "swapped-order": (batch_rows, "some", turned),
     "sparse-shifted": (collectives.Collectives, "slices", shifted),
     "sparse-sum": (collectives.Collectives, "slices", unscaled),
     "own-statistics": (Layers, "_moments", own_statistics),

@@ -10,6 +10,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from harness.base.errors import UserError
 from harness.schema.record_notes import NoteCode
+from harness.transparent.batch_rows import BatchShare
 from harness.transparent.divided_keras_data import (
     ArrayPartAdapter,
     _own_adapter,
@@ -18,7 +19,6 @@ from harness.transparent.divided_keras_data import (
     map_elements,
     rows_per_batch,
 )
-from harness.transparent.rows import BatchShare
 from tests.labs.alike_ranks import alike_runtime
 
 NUMBERS = np.arange(10)

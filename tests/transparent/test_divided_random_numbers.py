@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as operations
 
+from harness.transparent.batch_rows import Place
 from harness.transparent.divided_random_numbers import ScriptDraws
-from harness.transparent.rows import Place
 from harness.transparent.witness import NoWitness
 
 

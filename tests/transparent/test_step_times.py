@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from harness.base.cpu_contention import CpuUsage
-from harness.horovod import exchange
+from harness.horovod import mpi_exchange
 from harness.transparent.step_times import StepTimes, _gradients, _known, _taken_out
 
 NO_CALLS = np.empty((0, 2))
@@ -41,7 +41,7 @@ def test_many_steps_are_four_epochs_and_the_first_ones_are_left_over(times):
 
 
 def test_an_epoch_has_the_exchanges_that_lie_in_it(times, monkeypatch):
-    monkeypatch.setattr(exchange, "calls", [(0.5, 0.6), (1.9, 2.1), (2.2, 2.3)])
+    monkeypatch.setattr(mpi_exchange, "calls", [(0.5, 0.6), (1.9, 2.1), (2.2, 2.3)])
     _, epoch = timed(times, [0.0, 1.0, 2.0, 2.2])
     assert epoch.calls.tolist() == [[0.5, 0.6], [1.9, 2.1]]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.rows import BatchShare, Place, Rows, divide, together
+from harness.transparent.batch_rows import BatchShare, Place, Rows, divide, together
 
 
 @pytest.fixture

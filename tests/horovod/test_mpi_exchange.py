@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.horovod import exchange
-from harness.horovod.exchange import (
+from harness.horovod import mpi_exchange
+from harness.horovod.mpi_exchange import (
     ADASUM,
     AVERAGE,
     MAX,
@@ -30,7 +30,7 @@ F32 = (("float32", (3, 2)),)
 
 @pytest.fixture(autouse=True)
 def without_mpi(monkeypatch):
-    monkeypatch.setattr(exchange, "_operation", ufunc)
+    monkeypatch.setattr(mpi_exchange, "_operation", ufunc)
 
 
 def on_ranks(size, work):
@@ -117,11 +117,11 @@ def test_a_rank_that_has_joined_takes_part_with_zeros():
 
 
 def test_exchanges_are_timed_where_somebody_asks(tmp_path, monkeypatch):
-    monkeypatch.setattr(exchange, "calls", [])
+    monkeypatch.setattr(mpi_exchange, "calls", [])
     timeline = Timeline()
     timeline.start(str(tmp_path / "timeline.json"))
     Exchange(AlikeComm(size=1), [0], _unwatched(), timeline).run(Request("barrier", ""))
-    assert len(exchange.calls) == 1
+    assert len(mpi_exchange.calls) == 1
     timeline.stop()
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     assert [event["name"] for event in events] == ["NEGOTIATE_BARRIER", "barrier"]
