@@ -250,7 +250,7 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
     path = a9a(tmp_path, 9)
     path.write_text(path.read_text() + "+1 5:1 4:1\n")
     for _ in range(2):
-        with refused("datasets.libsvm._blame", "10", "4", "5"):
+        with refused("datasets.libsvm.LibsvmFiles._blame", "10", "4", "5"):
             datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 

@@ -69,8 +69,8 @@ def test_where_nothing_has_a_name_of_the_harness_imports_stay_as_they_are(tmp_pa
     (tmp_path / "my_own_model.py").touch()
     (tmp_path / "os.py").touch()  # which every Python has imported before it knows of a script
     program = (
-        "import builtins; from pathlib import Path; from harness.transparent import script_process\n"
-        "before = builtins.__import__\nscript_process.give_way(Path(sys.argv[1]))\nprint(builtins.__import__ is before)"
+        "import builtins; from pathlib import Path; from harness.transparent.shadowed_modules import give_way\n"
+        "before = builtins.__import__\ngive_way(Path(sys.argv[1]))\nprint(builtins.__import__ is before)"
     )
     assert python(program, tmp_path, str(tmp_path)) == "True"
 
