@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDTH = 80  # columns of a terminal that nobody has widened
+_SHORT_WORD = 12  # letters: a column of single words whose heading has no more keeps its width
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
 _NUMBER = re.compile(r"$|–|\W?[\d.,]+(?!\w)")  # with or without a unit, an interval; or that there is none
 _COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
@@ -146,7 +147,7 @@ def _print_paragraph(console: "Console", text: str, style: str) -> None:
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, console: "Console | None" = None
 ) -> None:
-    """Print a table: columns of numbers to the right, verdicts in colour."""
+    """Print a table: columns of numbers to the right, verdicts in colour, short words in one line."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -156,7 +157,10 @@ def print_table(
     table = Table(box=SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
         numeric = all(_NUMBER.match(str(row[number])) for row in rows)
-        table.add_column(heading.replace("\n", " "), justify="right" if numeric else "left", overflow="fold")
+        heading = heading.replace("\n", " ")
+        is_one_word = not any(" " in text for text in (heading, *(str(row[number]) for row in rows)))
+        is_short = is_one_word and len(heading) <= _SHORT_WORD
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=is_short)
     for row in rows:
         table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
     console.print(table)

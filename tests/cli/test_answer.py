@@ -1,5 +1,6 @@
 """How commands end: a table and a sentence for people, one JSON document for programs."""
 
+import io
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.errors import RunError
@@ -58,6 +60,19 @@ def test_columns_of_numbers_stand_to_the_right_and_texts_to_the_left(capsys: pyt
     ends = [line.index(text) + len(text) for line, text in ((head, "Gain"), (first, "1.75)"), (second, "%"))]
     assert len(set(ends)) == 1
     assert first.index("3f2a") == second.index("1e9f") == head.index("Commit")
+
+
+def test_no_word_of_a_heading_is_cut_in_the_table_of_a_sweep_with_predictions() -> None:
+    headings = ["Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Speedup as it ran", "Test accuracy"]
+    headings += ["Launches", "Predicted"]
+    measured = ("2", "2.06\u00a0s", "1.92", "1.90 to 1.93", "96\u00a0%", "1.91", "68.40\u00a0%", "8", "–")
+    predicted = ("8", "–", "–", "–", "–", "–", "–", "0", "6.7 (5.9 to 7.3)")
+    output = io.StringIO()
+    print_table(headings, [measured, predicted], console=Console(width=WIDTH, file=output))
+    lines = output.getvalue().splitlines()
+    words = {word for line in lines for word in line.split()}
+    assert words >= {word for heading in headings for word in heading.split()}
+    assert max(map(len, lines)) <= WIDTH
 
 
 def test_programs_get_one_document_and_nothing_else() -> None:
