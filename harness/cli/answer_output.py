@@ -158,8 +158,8 @@ def print_table(
     for number, heading in enumerate(headings):
         numeric = all(_NUMBER.match(str(row[number])) for row in rows)
         heading = heading.replace("\n", " ")
-        is_one_word = not any(" " in text for text in (heading, *(str(row[number]) for row in rows)))
-        is_short = is_one_word and len(heading) <= _SHORT_WORD
+        texts = [heading, *(str(row[number]) for row in rows)]
+        is_short = len(heading) <= _SHORT_WORD and not any(" " in text for text in texts)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=is_short)
     for row in rows:
         table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
