@@ -31,6 +31,7 @@ from harness.base.host import ProcessPlace, boot_id, host_name
 from harness.base.mounts import mount_points
 
 MARK = ".mpi-tf-harness"
+_ATTRIBUTE = "user.mpi-tf-harness"  # of files
 _STAGING = ".harness-"  # between the name of what is written and eight letters of mkstemp's
 _BEFORE = ".before"  # ends the name of a folder that is being replaced
 _MARK_BYTES = 16 * 2**20
@@ -88,6 +89,19 @@ def check_file(path: Path, field: str) -> None:
         raise UserError(f"{field} '{path}' is not written: {_sentence(fault)}; name another file")
 
 
+def check_output(path: Path, field: str) -> None:
+    """Refuse a file that a user names for output: it must be new, empty, or written by the harness.
+
+    Raises:
+        UserError: it is anything else.
+    """
+    check_file(path, field)
+    if path.exists() and path.stat().st_size and not _is_own_file(path):
+        raise UserError(
+            f"{field} '{path}' is there and was not written by the harness: name another file, or remove it first"
+        )
+
+
 def check_place(folder: Path, field: str) -> None:
     """Refuse a folder in which others are to be made: it must be new, empty, or have the mark of ours.
 
@@ -105,14 +119,17 @@ def check_place(folder: Path, field: str) -> None:
         )
 
 
-def make_place(folder: Path, field: str) -> None:
+def make_place(folder: Path, field: str, *, is_ours: bool = False) -> None:
     """Make a folder in which others are made, with its mark; one that has a mark stays as it is.
+
+    `is_ours`: what is in it shows that the harness made it, so that it gets its mark whatever else is there.
 
     Raises:
         UserError: as `check_place`.
         OSError: the file system refuses.
     """
-    check_place(folder, field)
+    if not is_ours:
+        check_place(folder, field)
     folder.mkdir(parents=True, exist_ok=True)
     if _read_mark(folder) is None:
         _write_mark(folder, FolderMark(kind=FolderKind.PLACE))
@@ -212,6 +229,8 @@ def replace_file(staging: Path, target: Path, field: str) -> None:
         OSError: the file system refuses; `target` is as it was.
     """
     check_file(target, field)
+    with contextlib.suppress(OSError):  # a file system without attributes: `check_output` takes it for another's
+        os.setxattr(staging, _ATTRIBUTE, b"1")
     staging.replace(target)
 
 
@@ -298,16 +317,16 @@ def remove_contents(folder: Path) -> int:
     return size
 
 
-def remove_left(place: Path, *, keep: Collection[str] = (), ended_only: bool = False) -> None:
+def remove_left(place: Path, *, only: str | None = None, keep: Collection[str] = (), ended_only: bool = False) -> None:
     """Remove what killed processes have left unfinished in the folder `place`: staging folders and staging files.
 
-    `keep` has the names of what is being written now. With `ended_only` what a process may still be writing stays:
-    staging folders of another host, and all staging files. What cannot be removed stays. A folder that was being
-    replaced gets its name back.
+    With `only`, of the folder or file of that name. `keep` has the names of what is being written now. With
+    `ended_only` what a process may still be writing stays: staging folders of another host, and all staging files.
+    What cannot be removed stays. A folder that was being replaced gets its name back.
     """
     for path in sorted(place.glob(f".*{_STAGING}*")):
         name = path.name[1:].partition(_STAGING)[0]
-        if name in keep:
+        if name in keep or only not in (None, name):
             continue
         with contextlib.suppress(OSError, UserError):
             if path.name.endswith(_BEFORE) and not os.path.lexists(place / name):
@@ -388,6 +407,13 @@ def _is_folder(path: Path) -> bool:
 
 def _other_entries(folder: Path, names: Collection[str]) -> list[Path]:
     return [entry for entry in folder.iterdir() if entry.name not in names]
+
+
+def _is_own_file(path: Path) -> bool:
+    try:
+        return bool(os.getxattr(path, _ATTRIBUTE))
+    except OSError:
+        return False
 
 
 def _fault_of_kind(path: Path, *, is_folder: bool) -> _Fault | None:

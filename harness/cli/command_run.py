@@ -16,6 +16,7 @@ from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
+from harness.base.removal import check_folder, check_place, make_place
 from harness.cli.answer_output import answering
 from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
@@ -47,6 +48,9 @@ def run_command(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
+    if options["record"] is not None:
+        check_folder(options["record"], "--record")
+    check_place(options["logs"], "--logs")
     refuse_bad_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
@@ -65,6 +69,8 @@ def run_command(
         )
     scheduler = open_scheduler("local", oversubscribe=True)
     settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
+    if layout.ranks > 1:
+        make_place(options["logs"], "--logs")
     command = _command(scheduler.launcher(layout), script, arguments, settings)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.removal import remove_empty_folder, remove_file
 from harness.base.turns import clock
 from harness.comm.hang_page import Call, RankState, describe_hang, describe_parting
 from harness.comm.world import World
@@ -37,6 +39,7 @@ PARTED_CODE = 2  # the user's script has led the ranks apart
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
+_OWN_NAMES = re.compile(rf"{REQUEST}|{re.escape(REPORT)}|(long-|rank-)\d+(\.json)?")
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 
 
@@ -67,8 +70,7 @@ class HangWatch:
     def start(self) -> None:
         """Clear what an earlier run has left and start to watch; all ranks together."""
         if self._world.rank == 0:
-            for path in self._folder.glob("*"):
-                path.unlink()
+            remove_reports(self._folder)
         self._together = len(set(self._world.comm.allgather(os.uname().nodename))) == 1
         if self._timeout_s:
             threading.Thread(target=self._look, name="harness-watch", daemon=True).start()
@@ -76,10 +78,10 @@ class HangWatch:
     def stop(self) -> None:
         """Watch no longer, and leave no empty folder."""
         self._ended.set()
-        (self._folder / f"long-{self._world.rank}").unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
-            self._folder.parent.rmdir()
+        with contextlib.suppress(OSError, UserError):
+            remove_file(self._folder / f"long-{self._world.rank}")
+        remove_empty_folder(self._folder)
+        remove_empty_folder(self._folder.parent)
 
     def opened(self, reduction: "Reduction") -> None:
         """Take note of a reduction whose calls are to be watched."""
@@ -127,7 +129,7 @@ class HangWatch:
         if text:
             _write(file, text)
         else:
-            file.unlink(missing_ok=True)
+            remove_file(file)
         self._published = text
 
     def _stuck_apart(self) -> bool:
@@ -212,6 +214,14 @@ class HangWatch:
                     )
                 )
         return tuple(sorted(calls, key=lambda call: call.entry))
+
+
+def remove_reports(folder: Path) -> None:
+    """Remove what the watches of an earlier launch have written into `folder`; whatever else is there stays."""
+    for path in folder.glob("*"):
+        if _OWN_NAMES.fullmatch(path.name):
+            with contextlib.suppress(OSError, UserError):
+                remove_file(path)
 
 
 def _write(path: Path, content: str | bytes) -> None:

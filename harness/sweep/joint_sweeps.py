@@ -1,10 +1,10 @@
 """Several sweeps launched as one: each repeat of all of them in one turn block."""
 
 import contextlib
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.base import removal
 from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.point import Point
@@ -91,15 +91,15 @@ class JoinedSweeps(PlannedLaunches):
         launch = shared.launch(point.folder)
         if launch.is_recorded:
             set_aside(home, point)
-            shutil.rmtree(home.launch(point.folder).path, ignore_errors=True)
-            launch.path.rename(home.launch(point.folder).path)
+            removal.remove_empty_folder(home.launch(point.folder).path)
+            removal.move_folder(launch.path, home.launch(point.folder).path)
         for source, target in (
             (shared.log(point.folder), home.log(point.folder)),
             (shared.failure(point.folder), home.failure(point.folder)),
         ):
             if source.exists():
                 target.parent.mkdir(exist_ok=True)
-                source.replace(target)
+                removal.replace_file(source, target, "output file")
 
     def _copy_turns(self, command: SweepCommand) -> None:
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""

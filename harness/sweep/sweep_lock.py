@@ -4,14 +4,14 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.sweep_folder import SweepFolder
+from harness.base.removal import MARK, make_place, remove_empty_folder, remove_file
+from harness.schema.sweep_folder import SweepFolder, holds_results
 
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
@@ -25,7 +25,7 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
     lock = files.lock
     with contextlib.ExitStack() as stack:
         try:
-            files.path.mkdir(parents=True, exist_ok=True)
+            _make_places(files)
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
             stack.callback(os.close, handle)
             _take(handle, files.path)
@@ -33,15 +33,30 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         except OSError as error:
             if new:
-                shutil.rmtree(files.path, ignore_errors=True)  # it holds an empty lock, if that
+                _remove_new(files)
             reason = os.strerror(error.errno or 0).lower()
             raise UserError(f"RESULTS '{files.path.parent}' cannot be used: {reason}; choose another folder") from error
         try:
             yield
         except UserError:
-            if new and [path.name for path in files.path.iterdir()] == [lock.name]:  # what was refused leaves nothing
-                shutil.rmtree(files.path)
+            if new:  # what was refused leaves nothing
+                _remove_new(files)
             raise
+
+
+def _make_places(files: SweepFolder) -> None:
+    """Make the folders of results and of the sweep, which must be new, empty or ours."""
+    results = files.path.parent
+    make_place(results, "RESULTS", is_ours=holds_results(results))
+    make_place(files.path, "the sweep's folder", is_ours=files.study.exists())
+
+
+def _remove_new(files: SweepFolder) -> None:
+    """Remove a sweep's folder in which there is nothing but its lock."""
+    names = {path.name for path in files.path.iterdir()} if files.path.is_dir() else set()
+    if names <= {files.lock.name, MARK}:
+        remove_file(files.lock)
+        remove_empty_folder(files.path)
 
 
 def is_locked(files: SweepFolder) -> bool:
