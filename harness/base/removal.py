@@ -147,7 +147,11 @@ def new_staging_folder(target: Path) -> Path:
         OSError: the file system refuses.
     """
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}{_STAGING}"))
-    _write_mark(staging, _mark_of_this_process())
+    try:
+        _write_mark(staging, _mark_of_this_process())
+    except OSError:
+        staging.rmdir()
+        raise
     return staging
 
 
@@ -385,10 +389,14 @@ def _read_mark(folder: Path) -> FolderMark | None:
 def _write_mark(folder: Path, mark: FolderMark) -> None:
     """Write the mark of `folder`, whole or not at all."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=f"{MARK}{_STAGING}")
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(mark))
-    Path(name).chmod(0o644)
-    Path(name).replace(folder / MARK)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(mark))
+        Path(name).chmod(0o644)
+        Path(name).replace(folder / MARK)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -69,8 +69,6 @@ def run_command(
         )
     scheduler = open_scheduler("local", oversubscribe=True)
     settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
-    if layout.ranks > 1:
-        make_place(options["logs"], "--logs")
     command = _command(scheduler.launcher(layout), script, arguments, settings)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
@@ -79,6 +77,8 @@ def run_command(
             check_secrets(arguments)
             lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
+        if layout.ranks > 1:
+            make_place(options["logs"], "--logs")
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)

@@ -22,6 +22,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system with
 def hold_sweep(files: SweepFolder) -> Iterator[None]:
     """Hold the sweep of `files` for this process; raise a UserError if another has it, or it cannot be written to."""
     new = not files.path.exists()
+    results_are_new = not files.path.parent.exists()
     lock = files.lock
     with contextlib.ExitStack() as stack:
         try:
@@ -33,14 +34,14 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         except OSError as error:
             if new:
-                _remove_new(files)
+                _remove_new(files, results_too=results_are_new)
             reason = os.strerror(error.errno or 0).lower()
             raise UserError(f"RESULTS '{files.path.parent}' cannot be used: {reason}; choose another folder") from error
         try:
             yield
         except UserError:
             if new:  # what was refused leaves nothing
-                _remove_new(files)
+                _remove_new(files, results_too=results_are_new)
             raise
 
 
@@ -51,12 +52,14 @@ def _make_places(files: SweepFolder) -> None:
     make_place(files.path, "the sweep's folder", is_ours=files.study.exists())
 
 
-def _remove_new(files: SweepFolder) -> None:
-    """Remove a sweep's folder in which there is nothing but its lock."""
+def _remove_new(files: SweepFolder, *, results_too: bool) -> None:
+    """Remove a sweep's folder in which there is nothing but its lock, and that of the results if it is as new."""
     names = {path.name for path in files.path.iterdir()} if files.path.is_dir() else set()
     if names <= {files.lock.name, MARK}:
         remove_file(files.lock)
         remove_empty_folder(files.path)
+    if results_too:
+        remove_empty_folder(files.path.parent)
 
 
 def is_locked(files: SweepFolder) -> bool:
