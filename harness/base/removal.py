@@ -238,19 +238,19 @@ def replace_file(staging: Path, target: Path, field: str) -> None:
     staging.replace(target)
 
 
-def move_folder(folder: Path, target: Path) -> None:
-    """Give a folder of ours another name, which must be free.
+def move(path: Path, target: Path) -> None:
+    """Give a file or folder of ours another name, which must be free.
 
     Raises:
-        UserError: it is a link or not ours.
-        OSError: the file system refuses, or something has that name.
+        UserError: it is a link or another user's.
+        OSError: there is none, the file system refuses, or something has that name.
     """
-    fault = _fault_of_kind(folder, is_folder=True)
+    fault = _fault_of_kind(path, is_folder=path.is_dir())
     if fault is not None:
-        raise UserError(f"'{folder}' is not moved: {_sentence(fault)}; move it yourself")
+        raise UserError(f"'{path}' is not moved: {_sentence(fault)}; move it yourself")
     if os.path.lexists(target):
         raise FileExistsError(f"'{target}' exists")
-    folder.rename(target)
+    path.rename(target)
 
 
 def remove_file(path: Path, *, missing_ok: bool = True) -> None:
@@ -334,7 +334,7 @@ def remove_left(place: Path, *, only: str | None = None, keep: Collection[str] =
             continue
         with contextlib.suppress(OSError, UserError):
             if path.name.endswith(_BEFORE) and not os.path.lexists(place / name):
-                move_folder(path, place / name)
+                move(path, place / name)
             elif _is_folder(path):
                 mark = _read_mark(path)
                 if not ended_only or (mark is not None and _writer(mark).has_ended):

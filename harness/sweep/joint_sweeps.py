@@ -92,7 +92,7 @@ class JoinedSweeps(PlannedLaunches):
         if launch.is_recorded:
             set_aside(home, point)
             removal.remove_empty_folder(home.launch(point.folder).path)
-            removal.move_folder(launch.path, home.launch(point.folder).path)
+            removal.move(launch.path, home.launch(point.folder).path)
         for source, target in (
             (shared.log(point.folder), home.log(point.folder)),
             (shared.failure(point.folder), home.failure(point.folder)),
