@@ -24,7 +24,7 @@ from harness.base.removal import (
     move,
     new_staging_folder,
     publish_staging,
-    remove,
+    remove_folder,
     remove_contents,
     remove_empty_folder,
     remove_file,
@@ -154,7 +154,7 @@ def test_only_folders_of_ours_are_removed(tmp_path: Path, kind: str) -> None:
         (folder / MARK).symlink_to(made(tmp_path / "elsewhere", run="1") / MARK)
     before = tree(tmp_path)
     with pytest.raises(UserError, match="remove it yourself"):
-        remove(folder, below=below)
+        remove_folder(folder, below=below)
     assert tree(tmp_path) == before
 
 
@@ -163,10 +163,10 @@ def test_a_folder_of_ours_is_removed_and_links_in_it_are_not_followed(tmp_path: 
     staging = new_staging_folder(tmp_path / "record")
     (staging / "link").symlink_to(user)
     before = tree(user)
-    remove(staging, below=tmp_path)
+    remove_folder(staging, below=tmp_path)
     assert not staging.exists()
     assert tree(user) == before
-    remove(staging, below=tmp_path)  # nothing is there
+    remove_folder(staging, below=tmp_path)  # nothing is there
 
 
 def test_files_that_are_links_or_folders_are_neither_removed_nor_replaced(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_what_another_user_owns_stays(tmp_path: Path) -> None:
     folder = made(tmp_path / "record", run="1")
     os.chown(folder / "run", 65534, 65534)
     for refused in (
-        lambda: remove(folder, below=tmp_path),
+        lambda: remove_folder(folder, below=tmp_path),
         lambda: check_folder(folder, "--record"),
         lambda: remove_file(folder / "run"),
         lambda: remove_contents(folder),
@@ -270,7 +270,7 @@ target = removal.new_staging_folder(place / "record")
 (place / "mine").mkdir()
 (place / "mine/thesis").write_text("mine")
 subprocess.run(["mount", "--bind", place / "mine", target / "data"], check=True)
-for action in (lambda: removal.remove(target, below=place), lambda: removal.remove_contents(target)):
+for action in (lambda: removal.remove_folder(target, below=place), lambda: removal.remove_contents(target)):
     try:
         action()
     except UserError as error:
