@@ -24,10 +24,10 @@ from harness.base.removal import (
     move,
     new_staging_folder,
     publish_staging,
-    remove_folder,
     remove_contents,
     remove_empty_folder,
     remove_file,
+    remove_folder,
     remove_left,
     replace_folder,
 )
