@@ -22,7 +22,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible, run_program
-from harness.base.removal import make_place, remove_contents, remove_folder
+from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS
 from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
@@ -32,7 +32,7 @@ from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge_samples
 from harness.schema.point import Point
 from harness.schema.record import encode, read_point, read_run
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder, holds_results
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder, make_results
 from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
@@ -291,5 +291,5 @@ def run_duel(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[
 
 def checks_folder(results: Path) -> Path:
     """Return a new folder below `results` for the records of a check, named by the time."""
-    make_place(results, "--results", is_ours=holds_results(results))
+    make_results(results)
     return results / CHECKS / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.removal import remove_empty_folder, remove_file, remove_left
+from harness.base.removal import make_place, remove_empty_folder, remove_file, remove_left
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
@@ -186,6 +186,16 @@ def holds_results(folder: Path) -> bool:
     """Return whether `folder` has sweeps in it, or the baselines or probes of sweeps: it is a folder of results."""
     patterns = (f"*/{STUDY_FILE}", "probes/*/probe.json", "baselines/*.json", "checks/*")
     return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
+
+
+def make_results(folder: Path) -> None:
+    """Make the folder of results, which must be new, empty or ours, with its mark.
+
+    Raises:
+        UserError: it has something else in it.
+        OSError: the file system refuses.
+    """
+    make_place(folder, "RESULTS", is_ours=holds_results(folder))
 
 
 def sweep_folders(results: Path) -> tuple[Path, ...]:

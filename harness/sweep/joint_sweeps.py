@@ -9,6 +9,7 @@ from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import make_results
 from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
@@ -34,6 +35,7 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     commands = [SweepCommand(sweep, context, submission) for sweep in sweeps]
     together = JoinedSweeps(commands, context.results / _TOGETHER)
     announce_data(sweeps, context.data_dir)
+    make_results(context.results)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
             stack.enter_context(hold_sweep(command.files))

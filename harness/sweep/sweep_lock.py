@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.removal import MARK, make_place, remove_empty_folder, remove_file
-from harness.schema.sweep_folder import SweepFolder, holds_results
+from harness.schema.sweep_folder import SweepFolder, make_results
 
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
@@ -47,8 +47,7 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
 
 def _make_places(files: SweepFolder) -> None:
     """Make the folders of results and of the sweep, which must be new, empty or ours."""
-    results = files.path.parent
-    make_place(results, "RESULTS", is_ours=holds_results(results))
+    make_results(files.path.parent)
     make_place(files.path, "the sweep's folder", is_ours=files.study.exists())
 
 
