@@ -44,7 +44,6 @@ class NoteCode(StrEnum):
     NOT_COMPILED_BY_XLA = "not-compiled-by-xla"
     STRATEGY_LEFT_OUT = "strategy-left-out"
     REPLICAS_DIFFER = "replicas-differ"
-    NO_RECORD = "no-record"
     NO_WITNESS = "no-witness"
     WITNESS_AGREED = "witness-agreed"
     WITNESS_SAW_NOTHING = "witness-saw-nothing"
@@ -107,7 +106,6 @@ _SENTENCES = {
     NoteCode.NOT_COMPILED_BY_XLA: "jit_compile is left out: XLA has no allreduce on CPUs",
     NoteCode.STRATEGY_LEFT_OUT: "a tf.distribute strategy of one replica is left out: the ranks take its place",
     NoteCode.REPLICAS_DIFFER: "replicas identical: no ({reason})",
-    NoteCode.NO_RECORD: "no record is written: ranks have failed",
     NoteCode.NO_WITNESS: "no witness has compared the training with that of one process: `harness run` without a "
     "record has one",
     NoteCode.WITNESS_AGREED: "a witness, the script alone and undivided, had the same gradients and numbers in its "

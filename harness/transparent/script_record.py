@@ -29,7 +29,6 @@ from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
-from harness.horovod.mpi_exchange import timeline
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
 from harness.schema.point import Point
@@ -123,9 +122,7 @@ class EpochClock(keras.callbacks.Callback):
 
 def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
     """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
-    times = np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
-    timeline.add_sums(times)  # where a Horovod script has started one
-    return times
+    return np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
 
 
 @dataclass(kw_only=True)
