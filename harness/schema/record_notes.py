@@ -33,7 +33,6 @@ class NoteCode(StrEnum):
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
     NOT_COUNTED = "not-counted"
-    LINKS_NOT_KNOWN = "links-not-known"
     NOT_IN_TURNS = "not-in-turns"
     LOOP_DIVIDED = "loop-divided"
     COMPUTED_WHOLE = "computed-whole"
@@ -92,8 +91,7 @@ _SENTENCES = {
     "other instead of in turns",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
-    NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
-    NoteCode.LINKS_NOT_KNOWN: "how the ranks' GPUs are joined is not known in full: {reason}",
+    NoteCode.NOT_COUNTED: "energy and clocks are not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "
     "whatever else it computes of a batch is of rank 0's",
