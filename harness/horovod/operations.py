@@ -58,7 +58,8 @@ def exchange_tensors(request: Request, tensors: Sequence[tf.Tensor], unordered: 
     if request.kind == "allreduce" and native_sum(request.op, tensors) is NativeSum.SHARED:
         return _native_sums(request, tensors)
     if tf.executing_eagerly():
-        return [tf.constant(array) for array in exchange.run(request, [tensor.numpy() for tensor in tensors])]
+        values = [tensor.numpy() for tensor in tensors]
+        return [tf.constant(array) for array in exchange.run(request, values)]
     refuse_xla()
     library = find_library().library
     refusal = None if library is None else library.operations.harness_refuse
