@@ -1,4 +1,4 @@
-"""What the devices of a sweep's launches used and how far they were in use, over layouts."""
+"""What the devices of a sweep's launches used, over layouts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class EnergyUse:
     """The devices of one kind in the launches of one layout: means over `launches`; None is what nobody counts.
 
     `joules` are of all `devices` of a launch in `seconds`, `watts`, `limit_w` and `clock_mhz` of one. `difference` is
-    how far the integral of power is from the counter, relative to it, where that is most. `held_down` and `utilisation`
-    are as in `DeviceEnergy`, means over the devices that have them.
+    how far the integral of power is from the counter, relative to it, where that is most. `held_down` is as in
+    `DeviceEnergy`, means over the devices.
     """
 
     layout: str
@@ -37,7 +37,6 @@ class EnergyUse:
     difference: float | None
     clock_mhz: float | None
     held_down: Mapping[str, float]
-    utilisation: Mapping[str, float]
 
 
 def energy_uses(runs: Sequence[RunRecord]) -> tuple[EnergyUse, ...]:
@@ -72,7 +71,6 @@ def _use(launches: Sequence[Sequence[DeviceEnergy]], *, layout: str, ranks: int,
         difference=max(differences, key=abs) if differences else None,
         clock_mhz=_mean([device.clock_mhz for device in every]),
         held_down=_shares([device.held_down for device in every]),
-        utilisation=_means([device.utilisation for device in every]),
     )
 
 
@@ -86,15 +84,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the values that there are, None of none."""
     present = [value for value in values if value is not None]
     return fmean(present) if present else None
-
-
-def _means(devices: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of every name over the devices that have it."""
-    values: dict[str, list[float]] = {}
-    for device in devices:
-        for name, value in device.items():
-            values.setdefault(name, []).append(value)
-    return {name: fmean(of_devices) for name, of_devices in values.items()}
 
 
 def _shares(devices: Sequence[Mapping[str, float]]) -> dict[str, float]:

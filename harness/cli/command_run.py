@@ -90,11 +90,6 @@ def _command(
     launcher: "LaunchCommand", script: Path, arguments: Sequence[str], settings: Mapping[str, object]
 ) -> list[str]:
     """Return the words that start the ranks: the launcher's, ours with its `settings`, the script's."""
-    from harness.sweep.launch_command import can_survive, tolerant
-
-    text = script.read_bytes()
-    if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
-        launcher = tolerant(launcher)
     switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
     flags = [name for name, value in switches.items() if value is True]
     valued = {name: value for name, value in switches.items() if value is not None and not isinstance(value, bool)}

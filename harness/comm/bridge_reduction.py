@@ -58,11 +58,6 @@ class BridgeReduction:
             for part, tensor in zip(parts, tensors, strict=True)
         ]
 
-    def reopen(self, comm: "MPI.Intracomm") -> None:
-        """Sum over the ranks of `comm` from now on."""
-        self._comm = comm
-        self._entered = 0
-
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return entry and exit (s, perf_counter) of every call since the last take."""
         calls = self._calls

@@ -18,9 +18,6 @@ from harness.comm.energy_samples import EnergySample
 
 PERIOD_S = 1.0
 POWERCAP = Path("/sys/class/powercap")
-# NVML's numbers of metrics, and what turns them into shares.
-_METRICS = {"kernels": (1, 0.01), "sm": (2, 0.01), "tensor": (5, 0.01), "dram": (10, 0.01), "nvlink": (60, 1.0)}
-_ALL_METRICS = "utilisation (GPM)"
 _REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -38,7 +35,6 @@ class GpuCounters:
         self._uuid = uuid
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         self._missing: list[str] = []
-        self._before = self._read(_ALL_METRICS, self._new_sample)
 
     def sample(self, time_s: float) -> EnergySample:
         """Return what the counters read now."""
@@ -56,7 +52,6 @@ class GpuCounters:
             limit_w=_in_thousandths(limit),
             clock_mhz=clock,
             held_down=tuple(name for bit, name in _REASONS.items() if reasons & bit),
-            utilisation=self._utilisation(),
             missing=tuple(self._missing),
         )
 
@@ -69,40 +64,6 @@ class GpuCounters:
         except self._nvml.NVMLError:
             self._missing.append(what)
             return None
-
-    def _new_sample(self) -> Any:
-        nvml = self._nvml
-        if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-            raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-        sample = nvml.nvmlGpmSampleAlloc()
-        nvml.nvmlGpmSampleGet(self._handle, sample)
-        return sample
-
-    def _utilisation(self) -> dict[str, float]:
-        """Return the means since the sample before, none where there are no such counters."""
-        sample = self._read(_ALL_METRICS, self._new_sample)
-        if sample is None:
-            return {}
-        nvml = self._nvml
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(_METRICS)
-        asked.sample1 = self._before
-        asked.sample2 = sample
-        for place, (number, _) in enumerate(_METRICS.values()):
-            asked.metrics[place].metricId = number
-        answer = self._read(_ALL_METRICS, nvml.nvmlGpmMetricsGet, asked)
-        nvml.nvmlGpmSampleFree(self._before)
-        self._before = sample
-        if answer is None:
-            return {}
-        values = {}
-        for place, (name, (_, unit)) in enumerate(_METRICS.items()):
-            if answer.metrics[place].nvmlReturn == nvml.NVML_SUCCESS:
-                values[name] = answer.metrics[place].value * unit
-            elif (absent := f"{name} {_ALL_METRICS}") not in self._missing:
-                self._missing.append(absent)
-        return values
 
 
 def _in_thousandths(value: int | None) -> float | None:

@@ -1,7 +1,7 @@
 """Samples of counters made into energy, mean clocks and shares: arithmetic only."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.schema.energy import DeviceEnergy
@@ -11,8 +11,7 @@ from harness.schema.energy import DeviceEnergy
 class EnergySample:
     """What a device's counters read at `time_s`; None where it has no such counter.
 
-    `counter_j` counts energy from some moment on. `held_down` are the reasons that hold its clock down at this moment,
-    `utilisation` is as in `DeviceEnergy`, since the sample before.
+    `counter_j` counts energy from some moment on. `held_down` are the reasons that hold its clock down at this moment.
     """
 
     device: str
@@ -22,7 +21,6 @@ class EnergySample:
     limit_w: float | None = None
     clock_mhz: float | None = None
     held_down: tuple[str, ...] = ()
-    utilisation: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
 
@@ -98,19 +96,18 @@ def joined_energy(parts: Sequence[DeviceEnergy]) -> DeviceEnergy:
         counter_j=_sum([part.counter_j for part in parts]),
         integral_j=_sum([part.integral_j for part in parts]),
         clock_mhz=_mean(clocks),
-        held_down=_means_over_time(parts, [part.held_down for part in parts]),
-        utilisation=_means_over_time(parts, [part.utilisation for part in parts]),
+        held_down=_held_down_over_time(parts),
         missing=tuple(dict.fromkeys(name for part in parts for name in part.missing)),
     )
 
 
-def _means_over_time(parts: Sequence[DeviceEnergy], shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means over the parts' time of what each part's `shares` name; what one lacks is 0 there."""
+def _held_down_over_time(parts: Sequence[DeviceEnergy]) -> dict[str, float]:
+    """Return the shares of the parts' time in which the clock was held down, by reason."""
     seconds = sum(part.seconds for part in parts)
     means: dict[str, float] = {}
-    for part, named in zip(parts, shares, strict=True):
-        for name, value in named.items():
-            means[name] = means.get(name, 0.0) + value * part.seconds / seconds
+    for part in parts:
+        for reason, share in part.held_down.items():
+            means[reason] = means.get(reason, 0.0) + share * part.seconds / seconds
     return means
 
 
@@ -136,7 +133,6 @@ def summarise(host: str, samples: Sequence[EnergySample], wrap_j: float | None =
         limit_w=samples[-1].limit_w,
         clock_mhz=_mean(clocks),
         held_down={reason: _share(samples, reason) for reason in sorted(reasons)},
-        utilisation=_mean_utilisation(samples),
         missing=tuple(dict.fromkeys(name for sample in samples for name in sample.missing)),
     )
 
@@ -147,15 +143,3 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _share(samples: Sequence[EnergySample], reason: str) -> float:
     return sum(reason in sample.held_down for sample in samples) / len(samples)
-
-
-def _mean_utilisation(samples: Sequence[EnergySample]) -> dict[str, float]:
-    """Return the means over time of what the counters said of the time since the sample before."""
-    totals: dict[str, float] = {}
-    durations: dict[str, float] = {}
-    for before, sample in pairwise(samples):
-        duration = sample.time_s - before.time_s
-        for name, value in sample.utilisation.items():
-            totals[name] = totals.get(name, 0.0) + duration * value
-            durations[name] = durations.get(name, 0.0) + duration
-    return {name: total / durations[name] for name, total in sorted(totals.items()) if durations[name]}

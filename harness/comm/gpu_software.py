@@ -1,8 +1,6 @@
-"""Versions of what a GPU's speed depends on besides TensorFlow: its driver, CUDA, cuDNN, NCCL, and MPI's answer."""
+"""Versions of what a GPU's speed depends on besides TensorFlow: its driver, CUDA, cuDNN and NCCL."""
 
-import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from harness.base.errors import RunError
 from harness.base.provenance import package_version
@@ -27,26 +25,7 @@ def gpu_software(gpu: Gpu | None, algorithm: str) -> dict[str, str]:
     versions = {"driver": gpu.driver, **installed_versions(package_version, tf.sysconfig.get_build_info())}
     if algorithm == Algorithm.NCCL:
         versions["NCCL"] = _loaded_nccl() or versions.get("NCCL", "")
-    versions["CUDA-aware MPI"] = cuda_aware_mpi(_mpi_library())
     return versions
-
-
-def cuda_aware_mpi(library: Any) -> str:
-    """Return what the MPI library says of messages from a GPU's memory (`MPIX_Query_cuda_support`), MPI being started.
-
-    Open MPI and some others have the question; it is no part of the standard.
-    """
-    query = getattr(library, "MPIX_Query_cuda_support", None)
-    if query is None:
-        return "not known"
-    return "yes" if query() == 1 else "no"
-
-
-def _mpi_library() -> Any:
-    """Return mpi4py's compiled part, by which all functions of the MPI library that it has loaded are found."""
-    from mpi4py import MPI
-
-    return ctypes.CDLL(MPI.__file__)
 
 
 def installed_versions(version_of: Callable[[str], str], built_for: Mapping[str, str]) -> dict[str, str]:

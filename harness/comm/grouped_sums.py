@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.hang import HangWatch
 from harness.comm.native_library import find_library
 from harness.comm.native_reduction import LARGEST_FUSED, NativeReduction
-from harness.comm.nccl_library import load_nccl
-from harness.comm.nccl_reduction import NcclReduction
 from harness.comm.reduction import Reduction
 from harness.comm.reduction_choice import select
 from harness.comm.world import World, needs_sync
@@ -33,19 +30,6 @@ class GroupedSums:
     def reductions(self) -> tuple[Reduction, ...]:
         """The reductions opened so far, the largest last."""
         return tuple(self._groups[size] for size in sorted(self._groups))
-
-    def reopen(self, world: World) -> None:
-        """Sum over the ranks of `world`, some of today's, in graphs that are built already too; on all of them."""
-        self.world = world
-        algorithms: dict[int, Algorithm] = {}
-        for groups in world.comm.allgather({room: group.algorithm for room, group in self._groups.items()}):
-            algorithms |= groups  # a failure may have kept a group from being opened on some ranks
-        for room, algorithm in sorted(algorithms.items()):
-            if room in self._groups:
-                self._groups[room].reopen(world.comm)
-            else:
-                self._groups[room] = _open_again(world, room, algorithm)
-                self.watch.opened(self._groups[room])
 
     def sum(
         self, tensors: Sequence[tf.Tensor], label: str, scale: float = 1.0, *, half: bool = False
@@ -118,13 +102,3 @@ class GroupedSums:
                 self._groups[room] = select(self.world, sizes, room=room, guard=True)
             self.watch.opened(self._groups[room])
         return self._groups[room]
-
-
-def _open_again(world: World, room: int, algorithm: Algorithm) -> Reduction:
-    """Return a reduction as other ranks have one, for calls of up to `room` bytes."""
-    if algorithm is Algorithm.NCCL:
-        return NcclReduction(world.comm, load_nccl())
-    library = None if algorithm is Algorithm.BRIDGE else find_library().library
-    if library is None:
-        return BridgeReduction(world.comm)
-    return NativeReduction(world.comm, library, largest=room, algorithm=algorithm, guard=True)

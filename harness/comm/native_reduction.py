@@ -71,12 +71,11 @@ class NativeReduction:
         self._functions = library.functions
         self._group = NativeGroup(library)
         self._number = ctypes.c_int64(self._group.number)
-        self._wanted = algorithm
-        self._largest = largest
-        self._guard = guard
         self.overlapped = overlap
         self.notes: tuple[Note, ...] = ()
-        self.reopen(comm)
+        opened = self._group.open(comm, largest=largest, algorithm=algorithm, guard=guard, patient=overlap)
+        self.algorithm = opened.algorithm
+        self.short_of_memory = opened.short_of_memory
         own_turns = turns.current_turns()
         if own_turns is not None and self.algorithm is Algorithm.NATIVE:
             own_turns.core_ns = self.core_ns
@@ -84,14 +83,6 @@ class NativeReduction:
         if overlap:
             name = "shared memory" if self.algorithm is Algorithm.NATIVE else self.algorithm
             self.name = f"native operation, {name}, {OVERLAPPED}"
-
-    def reopen(self, comm: "MPI.Intracomm") -> None:
-        """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
-        opened = self._group.open(
-            comm, largest=self._largest, algorithm=self._wanted, guard=self._guard, patient=self.overlapped
-        )
-        self.algorithm = opened.algorithm
-        self.short_of_memory = opened.short_of_memory
 
     def core_ns(self) -> float:
         """Return what `ping` does, of fewer rounds between calls on all ranks; 0 where they sum otherwise."""

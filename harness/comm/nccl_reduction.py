@@ -36,25 +36,16 @@ class NcclReduction:
         self._number = new_group_number()
         self.name = f"NCCL {library.version}, on the GPU's stream"
         self.notes: tuple[Note, ...] = (Note(code=NoteCode.SUMS_NOT_TIMED),)
-        self.reopen(comm)
-        _leave_at_exit(library)
-
-    def reopen(self, comm: "MPI.Intracomm") -> None:
-        """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together.
-
-        Raises:
-            RunError: NCCL opens no communicator, on the ranks where it does not.
-        """
-        self._library.functions.harness_nccl_close(self._number)
         try:
             with tf.device(CPU):
-                identity = tf.constant(share_id(comm, self._library))
+                identity = tf.constant(share_id(comm, library))
             with tf.device(GPU):
-                self._library.operations.harness_nccl_open(
+                library.operations.harness_nccl_open(
                     id=identity, group=self._number, ranks=comm.Get_size(), rank=comm.Get_rank()
                 )
         except tf.errors.OpError as error:
-            raise RunError(f"NCCL {self._library.version} does not open: {error.message}") from error
+            raise RunError(f"NCCL {library.version} does not open: {error.message}") from error
+        _leave_at_exit(library)
 
     def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
         """Return the element-wise sums over all ranks of scale * tensor; all of one dtype."""

@@ -13,7 +13,6 @@ from harness.schema.record_notes import Note
 
 if TYPE_CHECKING:
     import keras
-    from mpi4py import MPI
 
 
 class Reduction(Protocol):
@@ -34,9 +33,6 @@ class Reduction(Protocol):
         All tensors are of one dtype, float32 or float64, and of known shapes; `scale` is this rank's own. `label`
         says what is summed: ranks that meet in sums of another label, size or dtype are ended with a sentence.
         """
-
-    def reopen(self, comm: "MPI.Intracomm") -> None:
-        """Sum over the ranks of `comm`, in graphs that are built already too; on all of them together."""
 
     def take_calls(self) -> npt.NDArray[np.float64]:
         """Return float64 [calls, 2]: entry and exit (s, perf_counter) of every call since the last take."""

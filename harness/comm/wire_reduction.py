@@ -29,7 +29,6 @@ class WireReduction:
         self.name = f"{inner.name}, {wire} on the wire"
         self.overlapped = inner.overlapped
         self.notes = inner.notes
-        self.reopen = inner.reopen
         self.take_calls = inner.take_calls
         self.recent = inner.recent
         self._checks = 0

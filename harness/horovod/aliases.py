@@ -10,26 +10,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from harness.base.errors import UserError, unknown
+from harness.base.errors import unknown
+from harness.horovod.not_offered import INSTEAD, not_offered
 
 _OWN = __name__.rpartition(".")[0]
 _VERSION = "0.28.1"  # whose interface this is
 
-_PARTS = (
-    "process_sets",
-    "compression",
-    "operations",
-    "variables",
-    "objects",
-    "rank_queries",
-    "averaging",
-    "callbacks",
-)
+_PARTS = ("ranks", "operations", "averaging", "callbacks")
 _BUILT = {"mpi": True, "gloo": False, "nccl": False, "ddl": False, "ccl": False, "cuda": False, "rocm": False}
-_TENSORFLOW = ("", ".elastic", ".util", ".mpi_ops", ".functions", ".compression", ".sync_batch_norm")
-_KERAS = (".keras", ".keras.elastic", ".keras.callbacks")
+_TENSORFLOW = ("", ".util", ".mpi_ops", ".functions", ".compression")
+_KERAS = (".keras", ".keras.callbacks")
 _MODULES = {
-    *(f"horovod{name}" for name in ("", ".common", ".common.util", ".common.elastic", ".common.exceptions", *_KERAS)),
+    *(f"horovod{name}" for name in ("", ".common", ".common.util", *_KERAS)),
     *(f"horovod.tensorflow{name}" for name in (*_TENSORFLOW, *_KERAS)),
 }
 
@@ -54,9 +46,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._theirs: bool | None = None
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """Return what makes the module, None for one that is not of Horovod's, or is to be the real one."""
-        if fullname not in _MODULES or self._is_real():
+        """Return what makes the module, None for one that is not of Horovod's, or is to be the real one.
+
+        Raises:
+            NotOfferedError: a script asks for a name that is not offered as if it were a module.
+        """
+        room, _, word = fullname.rpartition(".")
+        is_absent = room in _MODULES and word in INSTEAD
+        if not (fullname in _MODULES or is_absent) or self._is_real():
             return None
+        if is_absent:
+            raise not_offered(word)
         return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
 
     def _is_real(self) -> bool:
@@ -65,7 +65,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             real = any(each.find_spec("horovod", None) for each in others if hasattr(each, "find_spec"))
             self._theirs = real and self._choice == "theirs"
             if real:
-                from harness.horovod.process_sets import host, say_on_rank_0
+                from harness.horovod.ranks import host, say_on_rank_0
 
                 which = "the one that is installed" if self._theirs else "the harness's"
                 switch = "HOROVOD=ours takes the harness's" if self._theirs else "HOROVOD=theirs takes the other"
@@ -82,12 +82,10 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module: ours are small, so that each has all names but those in which two of Horovod's differ."""
         name = module.__name__
-        words: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name), "run": _refuse_run}
+        words: dict[str, Any] = {"__version__": _VERSION, "__getattr__": _others(name)}
         if name == "horovod":
-            if import_module(f"{_OWN}.process_sets").host.answers:
+            if import_module(f"{_OWN}.ranks").host.answers:
                 import_module(f"{_OWN}.keras2_names").offer_keras2()
-        elif name.endswith((".elastic", ".exceptions")):
-            words |= _words("recovery")
         elif "common" in name:
             words["is_version_greater_equal_than"] = lambda version, least: _numbers(version) >= _numbers(least)
         else:
@@ -96,11 +94,10 @@ class _Loader(importlib.abc.Loader):
             words |= {f"{kind}_built": lambda built=built: built for kind, built in _BUILT.items()}
             words |= {"mpi_enabled": lambda: True, "gloo_enabled": lambda: False, "mpi_threads_supported": lambda: True}
             words["_executing_eagerly"] = import_module("tensorflow").executing_eagerly
-            words["_basics"] = import_module(f"{_OWN}.process_sets")
+            words["_basics"] = import_module(f"{_OWN}.ranks")
         if ".keras" in name and "allreduce" in words:
             scales = ("prescale_factor", "postscale_factor")
             words["allreduce"] = _placed(words["allreduce"], "name", "average", *scales, "op", "compression")
-            words["reducescatter"] = _placed(words["reducescatter"], "name", "op")
         vars(module).update(words)
 
 
@@ -120,6 +117,8 @@ def _others(name: str) -> Callable[[str], Any]:
     def get(word: str) -> Any:
         if f"{name}.{word}" in _MODULES:
             return import_module(f"{name}.{word}")
+        if word in INSTEAD:
+            raise not_offered(word)
         raise AttributeError(f"module '{name}' of the harness's Horovod has no '{word}'")
 
     return get
@@ -128,10 +127,6 @@ def _others(name: str) -> Callable[[str], Any]:
 def _placed(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """Return `function` with `names` in the places after its tensor, as Horovod's Keras modules have it."""
     return lambda value, *args, **named: function(value, **dict(zip(names, args, strict=False)), **named)
-
-
-def _refuse_run(*_: Any, **__: Any) -> None:
-    raise UserError("horovod.run starts no ranks here: use harness run -n RANKS SCRIPT")
 
 
 def _numbers(version: str) -> list[int]:

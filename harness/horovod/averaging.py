@@ -1,8 +1,6 @@
 """Gradients of all ranks: tapes and optimizers that average theirs, in one native sum a step."""
 
 import inspect
-import os
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,24 +9,23 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.comm.turn_pass import pass_turn
-from harness.comm.world import FAULT_TOLERANCE
-from harness.horovod.compression import Compression
+from harness.horovod.not_offered import not_offered, refuse_arguments
 from harness.horovod.operations import (
-    Adasum,
     Average,
+    Compression,
     NativeSum,
     gathered_slices,
     grouped_allreduce,
     native_sum,
     refuse_xla,
 )
-from harness.horovod.process_sets import ProcessSet, global_process_set
+from harness.horovod.ranks import current_ranks, size
 
 trained: dict[int, Any] = {}  # variables whose gradients all ranks average, by id: for the proof that they are equal
 
 
 class Averaging:
-    """How one tape's or optimizer's gradients are averaged; `local` variables keep their own, over the ranks' number.
+    """How one tape's or optimizer's gradients are averaged.
 
     Raises:
         ValueError: settings that exclude each other.
@@ -37,57 +34,39 @@ class Averaging:
     def __init__(
         self,
         name: str,
-        compression: Any,
-        sparse_as_dense: bool,
-        op: int,
-        gradient_predivide_factor: float,
-        process_set: ProcessSet,
-        scale_local_gradients: bool,
-        groups: Any,
-        local_layers: Any,
+        *,
+        compression: Any = Compression.none,
+        sparse_as_dense: bool = False,
+        op: int = Average,
+        gradient_predivide_factor: float = 1.0,
     ) -> None:
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
-        if groups is not None and not isinstance(groups, list) and groups <= 0:
-            raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         self.name = name
-        self.process_set = process_set
         self._compression = compression
         self._op = op
         self._as_dense = sparse_as_dense
-        self._scales_local = scale_local_gradients
-        layers = [local_layers] if isinstance(local_layers, keras.layers.Layer) else list(local_layers or [])
-        if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
-            raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
-        self.local = {id(variable): variable for layer in layers for variable in layer.trainable_weights}
-
-    def keep_local(self, variable: Any) -> None:
-        """Leave the gradient of `variable` to this rank."""
-        self.local[id(variable)] = variable
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the gradients to step with; None stays None."""
-        ps = self.process_set
-        if not ps.included() or ps.size() == 1:
+        if size() == 1:
             return list(gradients)
         if not tf.executing_eagerly():
             refuse_xla()
         pass_turn(gradients)
         results = list(gradients)
         dense = []
-        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+        for i, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            if id(variable) in self.local:
-                results[i] = _divided(gradient, ps.count(gradient.dtype)) if self._scales_local else gradient
-            elif isinstance(gradient, tf.IndexedSlices) and not self._as_dense:
-                results[i] = gathered_slices(gradient, self._op, ps, f"{self.name}, sparse gradient")
+            if isinstance(gradient, tf.IndexedSlices) and not self._as_dense:
+                results[i] = gathered_slices(gradient, self._op, f"{self.name}, sparse gradient")
             else:
                 dense.append(i)
         values = [tf.ensure_shape(tf.convert_to_tensor(gradients[i]), variables[i].shape) for i in dense]
         for i, total in zip(dense, self._sums(values), strict=True):
             results[i] = total
-        if ps is global_process_set and tf.compat.v1.executing_eagerly_outside_functions():
+        if tf.compat.v1.executing_eagerly_outside_functions():
             trained.update((id(variables[i]), variables[i]) for i in dense)
         return results
 
@@ -95,28 +74,12 @@ class Averaging:
         if not values:
             return []
         if native_sum(self._op, values) is NativeSum.NONE:
-            return grouped_allreduce(
-                values, op=self._op, compression=self._compression, name=self.name, process_set=self.process_set
-            )
-        scale = 1.0
-        if self._op == Average and os.environ.get(FAULT_TOLERANCE):  # the number may change under what is compiled
-            count = self.process_set.count(tf.float32)
-            values = [value / tf.cast(count, value.dtype) for value in values]
-        elif self._op == Average:
-            scale = 1 / (self.process_set.size() or 1)
+            return grouped_allreduce(values, op=self._op, compression=self._compression, name=self.name)
+        scale = 1 / size() if self._op == Average else 1.0
         packed = [self._compression.compress(value) for value in values]
         half = self._compression is Compression.fp16
-        sums = self.process_set.sums.sum([tensor for tensor, _ in packed], self.name, scale, half=half)
+        sums = current_ranks().sums.sum([tensor for tensor, _ in packed], self.name, scale, half=half)
         return [self._compression.decompress(total, ctx) for total, (_, ctx) in zip(sums, packed, strict=True)]
-
-
-def _divided(gradient: Any, by: int) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / by, gradient.indices, gradient.dense_shape)
-    return gradient / by
-
-
-accumulations: "weakref.WeakSet[Accumulation]" = weakref.WeakSet()
 
 
 class Accumulation:
@@ -130,7 +93,6 @@ class Accumulation:
         self._as_mean = as_mean
         self._as_dense = as_dense
         self._sums: dict[int, tf.Variable] = {}
-        accumulations.add(self)
 
     def reset(self) -> None:
         """Begin anew."""
@@ -176,13 +138,17 @@ def DistributedGradientTape(
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
-    local_layers: Any = None,
+    **others: Any,
 ) -> Any:
-    """Have `gradtape` return the gradients of all ranks, of `local_layers` its own, from now on, and return it."""
-    settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
-    averaging = Averaging("DistributedGradientTape", *settings, groups or num_groups or None, local_layers)
+    """Have `gradtape` return the gradients of all ranks from now on, and return it."""
+    refuse_arguments("DistributedGradientTape", others)
+    averaging = Averaging(
+        "DistributedGradientTape",
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+    )
     tape_class = type(gradtape)
 
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *more: Any, **named: Any) -> Any:
@@ -191,22 +157,22 @@ def DistributedGradientTape(
         flat = averaging(tf.nest.flatten(gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, flat)
 
-    def local_and_global(self: Any, target: Any, sources: Any, *args: Any, **named: Any) -> Any:
-        """Return (variable, gradient) of local and of other sources."""
-        pairs = list(zip(sources, self.gradient(target, sources, *args, **named), strict=True))
-        local = averaging.local
-        return [pair for pair in pairs if id(pair[0]) in local], [pair for pair in pairs if id(pair[0]) not in local]
-
     names = {
         "gradient": gradient,
-        "register_local_source": lambda self, variable: averaging.keep_local(variable),
-        "get_local_and_global_gradients": local_and_global,
+        "register_local_source": _refused("register_local_source"),
+        "get_local_and_global_gradients": _refused("get_local_and_global_gradients"),
     }
     gradtape.__class__ = type(tape_class.__name__, (tape_class,), names)
     return gradtape
 
 
-PartialDistributedGradientTape = DistributedGradientTape
+def _refused(name: str) -> property:
+    """Return the attribute of a wrapped tape or optimizer which only Horovod's has."""
+
+    def refuse(_: Any) -> None:
+        raise not_offered(name)
+
+    return property(refuse)
 
 
 def DistributedOptimizer(
@@ -222,21 +188,22 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
+    *,
     use_locking: bool = False,
-    local_layers: Any = None,
+    **others: Any,
 ) -> Any:
     """Have `optimizer`, Keras's or TensorFlow 1's, step by the gradients of all ranks, and return it.
 
-    Those of `local_layers` stay its own. It becomes one of a subclass of its class, of the same name, which is what is
-    written of it into a saved model.
+    It becomes one of a subclass of its class, of the same name, which is what is written of it into a saved model.
     """
-    if op == Adasum and not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        raise ValueError("op == Adasum is not supported yet with Keras")
-    settings = compression, sparse_as_dense, op, gradient_predivide_factor, process_set, scale_local_gradients
-    name = name or f"Distributed{type(optimizer).__name__}"
-    averaging = Averaging(name, *settings, groups or num_groups or None, local_layers)
+    refuse_arguments("DistributedOptimizer", others)
+    averaging = Averaging(
+        name or f"Distributed{type(optimizer).__name__}",
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+    )
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1:
             raise UserError("backward_passes_per_step with a TensorFlow-1 optimizer is not offered: use a Keras one")
@@ -249,9 +216,6 @@ def DistributedOptimizer(
     if backward_passes_per_step > 1:
         accumulation = Accumulation(backward_passes_per_step, averaging, average_aggregated_gradients, sparse_as_dense)
     return _remade(optimizer, _keras_methods(type(optimizer), averaging, accumulation))
-
-
-PartialDistributedOptimizer = DistributedOptimizer
 
 
 def _remade(optimizer: Any, methods: dict[str, Any]) -> Any:
@@ -301,8 +265,7 @@ def _keras_methods(base: Any, averaging: Averaging, accumulation: Accumulation |
         "apply_gradients": apply_gradients,
         "_compute_gradients": compute,
         "compute_gradients": compute,
-        "register_local_var": lambda self, variable: averaging.keep_local(variable),
-        "process_set": averaging.process_set,
+        "register_local_var": _refused("register_local_var"),
         "_agg_helper": accumulation,
     }
     if (
@@ -330,7 +293,7 @@ def _old_methods(base: Any, averaging: Averaging) -> dict[str, Any]:
 
     return {
         "compute_gradients": compute_gradients,
-        "register_local_var": lambda self, variable: averaging.keep_local(variable),
+        "register_local_var": _refused("register_local_var"),
         "_optimizer": property(lambda self: self),
     }
 

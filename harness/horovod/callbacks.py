@@ -1,39 +1,30 @@
-"""Horovod's callbacks for Keras 3, and its batch normalisation."""
+"""Horovod's callbacks for Keras 3."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.horovod.operations import Average, grouped_allreduce
-from harness.horovod.process_sets import rank, size
-from harness.horovod.variables import broadcast_variables
-from harness.models.global_batch_layers import batch_moments
+from harness.horovod.not_offered import refuse_arguments
+from harness.horovod.operations import Average, broadcast_variables, grouped_allreduce
+from harness.horovod.ranks import rank, size
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """After the first batch, when all variables are there, gives model and optimizer rank `root_rank`'s values."""
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+    def __init__(self, root_rank: int, device: str = "", **others: Any) -> None:
         super().__init__()
+        refuse_arguments("BroadcastGlobalVariablesCallback", others)
         self._root = root_rank
-        local = [] if local_variables is None else local_variables
-        variables = local if isinstance(local, (list, tuple, set)) else [local]
-        self._local = {id(variable) for variable in variables}
         self.broadcast_done = False
-
-    def register_local_var(self, variable: Any) -> None:
-        """Leave `variable` to every rank."""
-        self._local.add(id(variable))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.broadcast_done:
             return
-        shared = [variable for variable in self.model.variables if id(variable) not in self._local]
-        broadcast_variables([*shared, *getattr(self.model.optimizer, "variables", [])], self._root)
+        broadcast_variables([*self.model.variables, *getattr(self.model.optimizer, "variables", [])], self._root)
         self.broadcast_done = True
 
 
@@ -170,39 +161,3 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self._verbose and rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
-
-
-class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Keras's checkpoint of the best model only; whoever makes it sets its `filepath`."""
-
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        verbose: int = 0,
-        save_weights_only: bool = False,
-        mode: str = "auto",
-        save_freq: Any = "epoch",
-    ) -> None:
-        path = "best.weights.h5" if save_weights_only else "best.keras"
-        super().__init__(path, monitor, verbose, True, save_weights_only, mode, save_freq)
-
-
-@keras.saving.register_keras_serializable("horovod")
-class SyncBatchNormalization(keras.layers.BatchNormalization):
-    """Batch normalisation by the moments of all ranks' rows.
-
-    Raises:
-        ValueError: it is to be `fused`.
-    """
-
-    def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:
-        if fused in (True, None):
-            raise ValueError("SyncBatchNormalization does not support fused=True.")
-        super().__init__(**kwargs)
-
-    def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        moments = keras.layers.BatchNormalization._moments
-        if size() == 1:
-            return moments(self, inputs, mask)  # type: ignore[no-any-return]
-        means = partial(grouped_allreduce, op=Average, name=f"moments of {self.name}")
-        return batch_moments(self, moments, means, inputs, mask)

@@ -16,7 +16,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.util.object_identity import Reference
 
-from harness.horovod.process_sets import say_on_rank_0
+from harness.horovod.ranks import say_on_rank_0
 
 _NOTICE = "the script's Keras 2 spelling {} is answered: {}"
 _RATE = 0.001  # Keras 2's, of an optimizer whose class gives none

@@ -1,6 +1,5 @@
 """Horovod's collectives as TensorFlow operations, eager or in graphs, with their gradients."""
 
-import os
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
@@ -11,64 +10,65 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.errors import UserError
 from harness.comm.exchange_order import in_sequence
-from harness.comm.lost_ranks import noting_loss
 from harness.comm.native_library import find_library
-from harness.comm.world import FAULT_TOLERANCE
-from harness.horovod.compression import Compression
-from harness.horovod.mpi_exchange import ADASUM, AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request, Scales
-from harness.horovod.process_sets import (
-    ProcessSet,
-    current_ranks,
-    global_process_set,
-    rank,
-    size,
-)
+from harness.horovod.mpi_exchange import AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request
+from harness.horovod.not_offered import refuse_arguments
+from harness.horovod.ranks import current_ranks, rank, size
 
 # Horovod's names.
 Average = AVERAGE
 Sum = SUM
-Adasum = ADASUM
 Min = MIN
 Max = MAX
 Product = PRODUCT
-_NO_SCALES = (1.0, 1.0)
 
 
-def exchange_tensors(
-    request: Request,
-    tensors: Sequence[tf.Tensor],
-    ps: ProcessSet,
-    scales: Scales = _NO_SCALES,
-    splits: Any = None,
-    unordered: bool = False,
-) -> list[tf.Tensor]:
-    """Make the exchange of `tensors`, at once or in the graph being built; `splits` are alltoall's.
+class NoneCompressor:
+    """Sends tensors as they are: `compress` returns what is sent and what `decompress` needs."""
 
-    `unordered` as in `in_sequence`.
+    compress = staticmethod(lambda tensor: (tensor, None))
+    decompress = staticmethod(lambda tensor, ctx: tensor)
+
+
+def _as_float16(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.DType]:
+    return tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor, tensor.dtype
+
+
+class FP16Compressor:
+    """Sends floating-point tensors as float16."""
+
+    compress = staticmethod(_as_float16)
+    decompress = staticmethod(lambda tensor, ctx: tf.cast(tensor, ctx))
+
+
+class Compression:
+    """How gradients travel."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+
+
+def exchange_tensors(request: Request, tensors: Sequence[tf.Tensor], unordered: bool = False) -> list[tf.Tensor]:
+    """Make the exchange of `tensors`, at once or in the graph being built; `unordered` as in `in_sequence`.
 
     Raises:
         UserError: the graph is compiled by XLA.
     """
-    exchange = ps.exchange
+    exchange = current_ranks().exchange
     if request.kind == "allreduce" and native_sum(request.op, tensors) is NativeSum.SHARED:
-        return _native_sums(request, tensors, ps, scales)
-    extra = [] if splits is None else [tf.cast(splits, tf.int32)]
+        return _native_sums(request, tensors)
     if tf.executing_eagerly():
-        request = request._replace(extra=_counts(extra))
-        arrays = [tensor.numpy() for tensor in tensors]
-        return [tf.constant(array) for array in exchange.run(request, arrays, scales)]
+        values = [tensor.numpy() for tensor in tensors]
+        return [tf.constant(array) for array in exchange.run(request, values)]
     refuse_xla()
     library = find_library().library
     refusal = None if library is None else library.operations.harness_refuse
-    types = [tensor.dtype for tensor in tensors] + [tf.int32] * (request.kind == "alltoall")
+    types = [tensor.dtype for tensor in tensors]
 
     @tf.autograph.experimental.do_not_convert
     def run(*arrays: Any) -> list[Any]:
-        values = arrays[: len(tensors)]
-        asked = request._replace(extra=_counts(arrays[len(tensors) : -1]))
         try:
-            with noting_loss():
-                results = exchange.run(asked, values, scales)
+            results = exchange.run(request, arrays[: len(tensors)])
         except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError) as error:
             if refusal is None:
                 raise
@@ -77,27 +77,21 @@ def exchange_tensors(
 
     with in_sequence(unordered=unordered) as sequence:
         more = [] if refusal is None else [tf.int32, tf.string]
-        results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, *extra, sequence], [*types, *more])))
+        results = list(tf.nest.flatten(tf.numpy_function(run, [*tensors, sequence], [*types, *more])))
     if refusal is not None:
         *results, code, message = results
         with tf.device("CPU:0"), tf.control_dependencies([refusal(code=code, message=message)]):
             results = [tf.identity(result) for result in results]
-    _set_shapes(request, results, tensors)
+    for result, tensor in zip(results, tensors, strict=True):
+        result.set_shape([None, *tensor.shape[1:]] if request.kind == "allgather" else tensor.shape)
     return results
-
-
-def _set_shapes(request: Request, results: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) -> None:
-    """Give the results the shapes that they surely have."""
-    is_same = request.kind in ("allreduce", "broadcast")
-    for result, tensor in zip(results, tensors, strict=False):
-        result.set_shape(tensor.shape if is_same else [None, *tensor.shape[1:]])
 
 
 class NativeSum(Enum):
     """Which of `GroupedSums` may make a sum; each includes those before it.
 
-    `OWN` is `sum`: a call of its own, in a graph or at once, also over the ranks that are left when some have failed.
-    `SHARED` is `sum_fused`: in a graph, in a call with other sums of its step; what is compiled is for today's ranks.
+    `OWN` is `sum`: a call of its own, in a graph or at once. `SHARED` is `sum_fused`: in a graph, in a call with other
+    sums of its step.
     """
 
     NONE = 0
@@ -106,43 +100,30 @@ class NativeSum(Enum):
 
 
 def native_sum(op: int, tensors: Sequence[tf.Tensor]) -> NativeSum:
-    """Return how the native operation may sum `tensors`, the values of one exchange, for the Horovod operation `op`.
-
-    A rank that has joined knows what comes next by Python's headers only.
-    """
-    if op not in (AVERAGE, SUM) or current_ranks().joins or not all(tensor.dtype.is_floating for tensor in tensors):
+    """Return how the native operation may sum `tensors`, the values of one exchange, for the Horovod operation `op`."""
+    if op not in (AVERAGE, SUM) or not all(tensor.dtype.is_floating for tensor in tensors):
         return NativeSum.NONE
-    if tf.executing_eagerly() or os.environ.get(FAULT_TOLERANCE):
+    if tf.executing_eagerly():
         return NativeSum.OWN
     is_known = all(tensor.shape.is_fully_defined() for tensor in tensors)
     return NativeSum.SHARED if is_known and find_library().library is not None else NativeSum.OWN
 
 
-def _native_sums(request: Request, tensors: Sequence[tf.Tensor], ps: ProcessSet, scales: Scales) -> list[tf.Tensor]:
-    """Return the scaled sums or means, rounded as `Exchange` rounds them: 16-bit floats are summed as float32."""
+def _native_sums(request: Request, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the sums or means, rounded as `Exchange` rounds them: 16-bit floats are summed as float32."""
     refuse_xla()
-    before, after = scales
     name = f"allreduce '{request.name}' ({OPERATIONS[request.op]})"
     results: list[tf.Tensor] = list(tensors)
     types = [tf.float64 if tensor.dtype == tf.float64 else tf.float32 for tensor in tensors]
     for dtype in sorted(set(types), key=str):
         places = [place for place, kind in enumerate(types) if kind == dtype]
-        values = [_times(tf.cast(tensors[place], dtype), before) for place in places]
-        totals = ps.sums.sum_fused(values, [name] * len(values), "allreduce")
-        factor = after if request.op == SUM else after / len(ps.exchange.ranks)
+        values = [tf.cast(tensors[place], dtype) for place in places]
+        totals = current_ranks().sums.sum_fused(values, [name] * len(values), "allreduce")
         for place, total in zip(places, totals, strict=True):
-            results[place] = tf.cast(_times(total, factor), tensors[place].dtype)
+            if request.op == AVERAGE:
+                total *= tf.cast(1 / size(), dtype)
+            results[place] = tf.cast(total, tensors[place].dtype)
     return results
-
-
-def _times(value: tf.Tensor, factor: Any) -> tf.Tensor:
-    is_one = isinstance(factor, float) and factor == 1.0
-    return value if is_one else value * tf.cast(factor, value.dtype)
-
-
-def _counts(extra: Sequence[Any]) -> tuple[int, ...]:
-    """Return the numbers in the arrays of an exchange's splits, of which there is one or none."""
-    return tuple(int(count) for count in extra[0]) if extra else ()
 
 
 def refuse_xla() -> None:
@@ -160,13 +141,13 @@ def _named(name: str | None, kind: str, tensors: Sequence[Any]) -> str:
 
 
 def _differentiable(
-    request: Request, tensors: Sequence[Any], ps: ProcessSet, backward: Callable[..., list[tf.Tensor]], **words: Any
+    request: Request, tensors: Sequence[Any], backward: Callable[..., list[tf.Tensor]], unordered: bool = False
 ) -> list[tf.Tensor]:
-    """Return `ask`'s results, none for no `tensors`; `backward` makes the gradients of `tensors` of its results'."""
+    """Return the exchange's results, none for no `tensors`; `backward` makes the gradients of `tensors` of theirs."""
 
     @tf.custom_gradient
     def call(*values: tf.Tensor) -> Any:
-        return exchange_tensors(request, values, ps, **words), lambda *upstream: backward(*upstream)
+        return exchange_tensors(request, values, unordered), lambda *upstream: backward(*upstream)
 
     results = call(*[tf.convert_to_tensor(tensor) for tensor in tensors]) if tensors else []
     return list(results) if isinstance(results, (list, tuple)) else [results]
@@ -185,24 +166,14 @@ def operation(op: int | None, average: bool | None) -> int:
     return Average if op is None else op
 
 
-def _reduce(
-    kind: str, tensors: Sequence[Any], name: str | None, op: int, scales: Scales, ps: ProcessSet
-) -> list[tf.Tensor]:
-    """Return allreduce's or reducescatter's results."""
-    if op == Adasum and ps is not global_process_set:
-        raise NotImplementedError("Adasum does not support non-global process sets yet.")
-    if op == Adasum and size() & (size() - 1):
-        raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
-    request = Request(kind, _named(name, kind, tensors), op)
+def _reduce(tensors: Sequence[Any], name: str | None, op: int) -> list[tf.Tensor]:
+    """Return the reduced tensors, which are differentiable."""
+    request = Request("allreduce", _named(name, "allreduce", tensors), op)
 
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-        if kind == "allreduce":
-            return _reduce(kind, upstream, f"{request.name}, backward", op, scales, ps)
-        factor = scales[0] * scales[1] * (len(ps.exchange.ranks) if op == Sum else 1)
-        scaled = [part * tf.cast(factor, part.dtype) for part in upstream]
-        return grouped_allgather(scaled, f"{request.name}, backward", process_set=ps)
+        return _reduce(upstream, f"{request.name}, backward", op)
 
-    return _differentiable(request, tensors, ps, backward, scales=scales)
+    return _differentiable(request, tensors, backward)
 
 
 def allreduce(
@@ -212,15 +183,13 @@ def allreduce(
     device_sparse: str = "",
     compression: Any = Compression.none,
     op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    *,
     name: str | None = None,
-    process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
+    **others: Any,
 ) -> Any:
     """Return the mean, or another `op`, of every rank's tensor, of one shape; IndexedSlices are gathered."""
-    settings = (average, "", "", compression, op, prescale_factor, postscale_factor, process_set)
-    return grouped_allreduce([tensor], *settings, name=name)[0]
+    return grouped_allreduce([tensor], average, "", "", compression, op, name=name, **others)[0]
 
 
 def grouped_allreduce(
@@ -230,92 +199,43 @@ def grouped_allreduce(
     device_sparse: str = "",
     compression: Any = Compression.none,
     op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    ignore_name_scope: bool = False,
+    *,
     name: str | None = None,
+    ignore_name_scope: bool = False,
+    **others: Any,
 ) -> list[Any]:
     """Return `allreduce` of several tensors in one exchange."""
+    refuse_arguments("allreduce", others)
     chosen = operation(op, average)
-    scales = (prescale_factor, postscale_factor)
     slices = [tensor for tensor in tensors if isinstance(tensor, tf.IndexedSlices)]
     dense = [tensor for tensor in tensors if not isinstance(tensor, tf.IndexedSlices)]
-    if slices and (chosen not in (Average, Sum) or scales != _NO_SCALES):
-        raise NotImplementedError("Only Sum and Average ops without scales are supported with tf.IndexedSlices")
-    gathered = [gathered_slices(tensor, chosen, process_set, name or "slices") for tensor in slices]
-    sums = _packed("allreduce", dense, name, chosen, scales, process_set, compression) if dense else []
+    if slices and chosen not in (Average, Sum):
+        raise NotImplementedError("Only Sum and Average ops are supported with tf.IndexedSlices")
+    gathered = [gathered_slices(tensor, chosen, name or "slices") for tensor in slices]
+    packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in dense]
+    reduced = _reduce([tensor for tensor, _ in packed], name, chosen)
+    sums = [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, packed, strict=True)]
     return [(gathered if isinstance(tensor, tf.IndexedSlices) else sums).pop(0) for tensor in tensors]
 
 
-def _packed(
-    kind: str,
-    tensors: Sequence[Any],
-    name: str | None,
-    op: int,
-    scales: Scales,
-    ps: ProcessSet,
-    compression: Any,
-) -> list[Any]:
-    """Return `_reduce` of what `compression` makes of the tensors, in their own types again."""
-    packed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
-    reduced = _reduce(kind, [tensor for tensor, _ in packed], name, op, (float(scales[0]), float(scales[1])), ps)
-    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, packed, strict=True)]
-
-
-def gathered_slices(slices: tf.IndexedSlices, op: int, ps: ProcessSet, name: str) -> tf.IndexedSlices:
+def gathered_slices(slices: tf.IndexedSlices, op: int, name: str) -> tf.IndexedSlices:
     """Return the slices of all ranks, their values divided by the ranks' number for a mean."""
-    values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=ps)
+    values, indices = grouped_allgather([slices.values, slices.indices], name)
     if op == Average:
-        values = values / ps.count(values.dtype)
+        values = values / tf.constant(size(), values.dtype)
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
-def reducescatter(
-    tensor: Any,
-    device_dense: str = "",
-    compression: Any = Compression.none,
-    op: int = Average,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    ignore_name_scope: bool = False,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Any:
-    """Return this rank's part of the rows of the mean, or the sum, of every rank's tensor."""
-    scales = (prescale_factor, postscale_factor)
-    return grouped_reducescatter([tensor], "", compression, op, process_set, *scales, name)[0]
-
-
-def grouped_reducescatter(
-    tensors: Sequence[Any],
-    device_dense: str = "",
-    compression: Any = Compression.none,
-    op: int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    name: str | None = None,
-) -> list[Any]:
-    """Return `reducescatter` of several tensors in one exchange."""
-    scales = (prescale_factor, postscale_factor)
-    return _packed("reducescatter", tensors, name, op, scales, process_set, compression)
-
-
-def allgather(
-    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
-) -> tf.Tensor:
+def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, **others: Any) -> tf.Tensor:
     """Return every rank's rows, in order of ranks; their numbers may differ."""
-    return grouped_allgather([tensor], name, process_set=process_set)[0]
+    return grouped_allgather([tensor], name, **others)[0]
 
 
 def grouped_allgather(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
+    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, **others: Any
 ) -> list[tf.Tensor]:
     """Return `allgather` of several tensors in one exchange."""
+    refuse_arguments("allgather", others)
     request = Request("allgather", _named(name, "allgather", tensors))
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
 
@@ -323,62 +243,95 @@ def grouped_allgather(
         label = f"{request.name}, backward"
         parts = []
         for value, part in zip(values, upstream, strict=True):
-            rows = exchange_tensors(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])], process_set)[0]
-            rows.set_shape([len(process_set.exchange.ranks)])
-            mean = _reduce("allreduce", [part], label, Average, _NO_SCALES, process_set)[0]
-            parts.append(tf.split(mean, rows)[process_set.exchange.ranks.index(rank())])
+            rows = exchange_tensors(Request("allgather", label), [tf.reshape(tf.shape(value)[0], [1])])[0]
+            rows.set_shape([size()])
+            mean = _reduce([part], label, Average)[0]
+            parts.append(tf.split(mean, rows)[rank()])
         return parts
 
-    return _differentiable(request, values, process_set, backward)
+    return _differentiable(request, values, backward)
 
 
 def broadcast(
-    tensor: Any,
-    root_rank: int,
-    name: str | None = None,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
+    tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False, **others: Any
 ) -> tf.Tensor:
     """Return rank `root_rank`'s tensor."""
-    return grouped_broadcast([tensor], root_rank, name or "unnamed broadcast", process_set)[0]
+    refuse_arguments("broadcast", others)
+    return _grouped_broadcast([tensor], root_rank, name or "unnamed broadcast")[0]
 
 
-def grouped_broadcast(
-    tensors: Sequence[Any], root: int, name: str, ps: ProcessSet, unordered: bool = False
-) -> list[tf.Tensor]:
+def _grouped_broadcast(tensors: Sequence[Any], root: int, name: str, unordered: bool = False) -> list[tf.Tensor]:
     """Return rank `root`'s tensors, in one exchange; `unordered` as in `in_sequence`."""
     request = Request("broadcast", name, root=int(root))
 
     def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-        means = _reduce("allreduce", upstream, f"{name}, backward", Average, _NO_SCALES, ps)
+        means = _reduce(upstream, f"{name}, backward", Average)
         return means if rank() == root else [mean * 0 for mean in means]  # zeros_like would leave the exchange out
 
-    return _differentiable(request, tensors, ps, backward, unordered=unordered)
+    return _differentiable(request, tensors, backward, unordered)
 
 
-def alltoall(
-    tensor: Any,
-    splits: Any = None,
-    name: str | None = None,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Return the rows that every rank has sent to this one; with `splits`, how many from whom as well."""
-    request = Request("alltoall", name or "unnamed alltoall")
-
-    def backward(upstream: tf.Tensor, _: Any) -> list[tf.Tensor]:
-        return [alltoall(upstream, received, f"{request.name}, backward", process_set=process_set)[0]]
-
-    rows, received = _differentiable(request, [tensor], process_set, backward, splits=splits)
-    received.set_shape([len(process_set.exchange.ranks)])
-    return rows if splits is None else (rows, received)
+def broadcast_(variables: Sequence[Any], root_rank: int, name: str | None = None, **others: Any) -> list[tf.Tensor]:
+    """Give `variables` rank `root_rank`'s values and return these."""
+    refuse_arguments("broadcast_", others)
+    values = _grouped_broadcast(variables, root_rank, name or "variables")
+    done = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
+    with tf.control_dependencies([] if tf.executing_eagerly() else [each for each in done if each is not None]):
+        return [tf.identity(value) for value in values]
 
 
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait for all ranks of the set."""
-    process_set.exchange.run(Request("barrier", ""))
+def broadcast_variables(variables: Any, root_rank: int, inplace: bool = False, **others: Any) -> Any:
+    """Give `variables`, TensorFlow's or Keras's, rank `root_rank`'s values, in one exchange."""
+    refuse_arguments("broadcast_variables", others)
+    chosen = [variable for variable in variables if getattr(variable, "dtype", None) not in ("string", tf.string)]
+    return tf.group(*broadcast_(chosen, root_rank)) if chosen else tf.no_op()
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Return the operation that gives all variables of a TensorFlow-1 graph rank `root_rank`'s values.
+
+    Raises:
+        RuntimeError: there is no graph.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError("hvd.broadcast_global_variables() does not support eager execution: use broadcast_variables")
+    variables = tf.compat.v1.global_variables()
+    values = _grouped_broadcast(variables, root_rank, "global variables", unordered=True)
+    return tf.group(*[variable.assign(value) for variable, value in zip(variables, values, strict=True)])
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """Gives all variables rank `root_rank`'s values once a TensorFlow-1 session has been made."""
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        self._root = root_rank
+        self._operation: Any = None
+
+    def begin(self) -> None:
+        """Build the operation."""
+        self._operation = broadcast_global_variables(self._root)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Run it."""
+        session.run(self._operation)
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, **others: Any) -> Any:
+    """Return rank `root_rank`'s object, pickled on the way."""
+    refuse_arguments("broadcast_object", others)
+    return current_ranks().exchange.run(Request("object", name or "object", root=root_rank), value=obj)[0]
+
+
+def barrier(**others: Any) -> None:
+    """Wait for all ranks."""
+    refuse_arguments("barrier", others)
+    current_ranks().exchange.run(Request("barrier", ""))
 
 
 def join() -> int:
-    """Take part in the others' allreduces with zeros until all ranks have joined; return the last of them."""
-    return global_process_set.exchange.join()
+    """Wait until all ranks have come here, and return the last rank: scripts call it after their last step.
+
+    A rank that still asks for sums meets this in an exchange of another kind, which is an error on all ranks.
+    """
+    current_ranks().exchange.run(Request("join", ""))
+    return size() - 1

@@ -59,6 +59,6 @@ def _found(name: str, sources: tuple[str, ...]) -> Any:
 
 @functools.cache
 def _tell(name: str) -> None:
-    from harness.horovod.process_sets import say_on_rank_0  # it imports TensorFlow, whose import has asked for us
+    from harness.horovod.ranks import say_on_rank_0  # it imports TensorFlow, whose import has asked for us
 
     say_on_rank_0(f"the script's {name}, which TensorFlow refuses beside Keras 3, is answered by TensorFlow's own")

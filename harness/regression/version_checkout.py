@@ -18,7 +18,6 @@ from harness.schema.sweep import Sweep
 HERE = Path(__file__).parent.parent.parent
 """The folder of the harness that runs."""
 _ENTRY = "harness/regression/version_entry.py"
-_ENTRY_OF_OLDER_COMMITS = "harness/regression/entry_of_older_commits.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +38,17 @@ class Version:
         return {"PYTHONPATH": os.pathsep.join([str(self.tree), str(Path.cwd()), *search_path]), "PYTHONSAFEPATH": "1"}
 
     def entry(self) -> list[str]:
-        """Return the command, without its arguments, by which it writes the point files of a sweep in its own code."""
-        if (self.tree / _ENTRY).exists():
-            return [sys.executable, "-m", version_entry.__name__]
-        return [sys.executable, str(HERE / _ENTRY_OF_OLDER_COMMITS)]
+        """Return the command, without its arguments, by which it writes the point files of a sweep in its own code.
+
+        Raises:
+            UserError: it is of a commit from before that command.
+        """
+        if not (self.tree / _ENTRY).exists():
+            raise UserError(
+                f"cannot compare: {self.name} is of commit {self.commit[:12]}, which no other version can ask yet: "
+                "save a baseline of a newer commit with `harness baseline save`"
+            )
+        return [sys.executable, "-m", version_entry.__name__]
 
 
 def why_no_checkout(software: Software) -> str:

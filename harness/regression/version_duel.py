@@ -95,18 +95,14 @@ class VersionDuel:
             for layout in version.sweep.layouts:
                 if reason := self._scheduler.refusal(layout):
                     raise UserError(f"cannot compare: {layout} cannot run here: it {reason}")
-            if not (version.tree / "harness/base/turns.py").exists():
-                raise UserError(
-                    f"cannot compare: {version.name} is of commit {version.commit[:12]}, which does not train in turns "
-                    "yet: save a baseline of a newer commit with `harness baseline save`"
-                )
+            entry = version.entry()
             folder = self._folder / side
             points = folder / "points"
             points.mkdir(parents=True)
             SweepFolder(folder).logs.mkdir()
             sweep_file = folder / "points.json"
             write_atomic(sweep_file, encode(replace(version.sweep, repeats=LOOKS[-1])))
-            command = [*version.entry(), str(INTERFACE), str(sweep_file), str(points)]
+            command = [*entry, str(INTERFACE), str(sweep_file), str(points)]
             if self._data_dir:
                 command.append(self._data_dir)
             reply = run_program(command, limit_s=_PREPARATION_S, changes=version.environment())

@@ -7,8 +7,7 @@ FOLDER/0.json, FOLDER/1.json, ... for the points of the sweep in SWEEP_FILE and 
 version refuses is one sentence on standard error, with exit code 1.
 
 The first argument is the number of this interface. Whoever changes the arguments, or what is written, counts
-`INTERFACE` up and has this module answer the numbers before it too: commits ask each other for years. Commits from
-before this module are asked by `entry_of_older_commits`.
+`INTERFACE` up and has this module answer the numbers before it too: commits ask each other for years.
 """
 
 import sys

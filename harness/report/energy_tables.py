@@ -1,23 +1,21 @@
-"""The energy of a sweep's devices, and how far its GPUs were in use, as tables."""
+"""The energy of a sweep's devices, and the clocks of its GPUs, as tables."""
 
 from collections.abc import Mapping, Sequence
 
 from harness.analysis import units
 from harness.analysis.energy_use import DeviceKind, EnergyUse
 from harness.report.answer import Cell, Table
-from harness.report.table_cells import NOT_MEASURED, percent_cell, seconds_cell
+from harness.report.table_cells import NOT_MEASURED, seconds_cell
 
-_MIB_OF_GIB = 1024
 _MINUS = "\N{MINUS SIGN}"
 _ENERGY = (
     "Means over launches, from before the first epoch to after the last, evaluations included. Energy is that of all "
     "devices by their own counters (NVML, RAPL), where a GPU has none by the integral of its power, sampled once a "
     "second. The last column is how far that integral is from the counter, where it is most."
 )
-_USE = (
-    "NVML's GPM counters, means over GPUs and launches: the time with a kernel; how far multiprocessors, tensor "
-    "units and memory were in use in all that time; what came by NVLink. The clock is that of the multiprocessors; it "
-    "was held down by the reasons named, in so much of the time."
+_CLOCK = (
+    "Means over GPUs and launches. The clock is that of the multiprocessors; it was held down by the reasons named, in "
+    "so much of the time."
 )
 
 
@@ -43,23 +41,16 @@ def energy_table(uses: Sequence[EnergyUse], names: Mapping[str, str]) -> Table:
     return Table(title="Energy of a launch", headings=headings, rows=rows, left=0, texts=(1, 2), note=_ENERGY)
 
 
-def use_table(uses: Sequence[EnergyUse], names: Mapping[str, str]) -> Table:
-    """Return a line for every layout whose GPUs have counters of use or a clock."""
+def clock_table(uses: Sequence[EnergyUse], names: Mapping[str, str]) -> Table:
+    """Return a line for every layout whose GPUs' clock is known."""
     rows: list[list[str | Cell]] = []
     for use in uses:
-        if use.kind is not DeviceKind.GPU or not (use.utilisation or use.clock_mhz):
+        if use.kind is not DeviceKind.GPU or not use.clock_mhz:
             continue
-        shares = [percent_cell(use.utilisation.get(name)) for name in ("kernels", "sm", "tensor", "dram")]
-        nvlink = use.utilisation.get("nvlink")
-        traffic = NOT_MEASURED if nvlink is None else _number(nvlink / _MIB_OF_GIB)
         reasons = [f"{reason} {units.percent(share)}" for reason, share in use.held_down.items()]
-        clock = _number(use.clock_mhz)
-        rows.append([str(use.ranks), names[use.layout], *shares, traffic, clock, ", ".join(reasons) or "never"])
-    headings = (
-        *("Ranks", "Layout", "Kernels", "Multi-\nprocessors", "Tensor\nunits", "Memory"),
-        *("NVLink\nin GiB/s", "Clock\nin MHz", "Held down by"),
-    )
-    return Table(title="How far GPUs are in use", headings=headings, rows=rows, left=0, texts=(1, -1), note=_USE)
+        rows.append([str(use.ranks), names[use.layout], _number(use.clock_mhz), ", ".join(reasons) or "never"])
+    headings = ("Ranks", "Layout", "Clock\nin MHz", "Held down by")
+    return Table(title="Clocks of GPUs", headings=headings, rows=rows, left=0, texts=(1, -1), note=_CLOCK)
 
 
 def _number(value: float | None) -> Cell:

@@ -48,21 +48,6 @@ def gpu_kinds(machines: Iterable[Machine]) -> str:
     return "; ".join(f"{units.span(min(of_kind), max(of_kind))} x {gpu}" for gpu, of_kind in counts.items())
 
 
-def gpu_link_words(run: RunRecord) -> str:
-    """Return what joins the GPUs of every two ranks, and how many pairs each joins; empty without two of them."""
-    gpus_of_host = Counter(rank.host for rank in run.ranks if rank.device)
-    on_one_host = sum(map(_pairs, gpus_of_host.values()))
-    ways = Counter(str(link.joined_by) for link in run.gpu_links)
-    ways["network"] = _pairs(gpus_of_host.total()) - on_one_host
-    ways["not known"] = on_one_host - len(run.gpu_links)
-    parts = [f"{way} ({units.plural(pairs, 'pair')})" for way, pairs in ways.items() if pairs]
-    return f"{run.point.layout}: {', '.join(parts)}" if parts else ""
-
-
-def _pairs(members: int) -> int:
-    return members * (members - 1) // 2
-
-
 def commit_words(origin: "Provenance | Probe | BenchRecord") -> str:
     """Return the commit that ran, and that files differed from it where they did."""
     return f"{origin.commit[:12] or 'no checkout'}{', with uncommitted changes' if origin.dirty else ''}"

@@ -17,7 +17,6 @@ from harness.report.run_words import (
     days,
     fewest_and_most,
     gpu_kinds,
-    gpu_link_words,
     machines_words,
 )
 from harness.schema.data_record import DataRecord
@@ -209,7 +208,6 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Memory", distinct(units.memory(m.memory_bytes) for m in machines)),
             ("GPUs", gpu_kinds(machines) or "none"),
             ("GPU software", distinct(f"{k} {v}" for p in origins for k, v in sorted(p.gpu_software.items()))),
-            ("GPU to GPU", distinct(filter(None, map(gpu_link_words, runs)), "; ")),
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),

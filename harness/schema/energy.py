@@ -14,11 +14,8 @@ class DeviceEnergy:
     `device` is a GPU's UUID, or a processor's name in RAPL such as package-0. `counter_j` is what the device's own
     counter of energy (NVML, RAPL) went up by, `integral_j` the integral of its power over the samples, in joules; None
     where there is no such counter. `limit_w` is the power limit, `clock_mhz` the mean clock of a GPU's multiprocessors.
-    `held_down` has the share of samples in which the clock was held down, by reason. `utilisation` has, by NVML's
-    GPM counters of Hopper and later, means between 0 and 1: the time in which some kernel ran (`kernels`), and how far
-    multiprocessors, tensor units and memory were in use (`sm`, `tensor`, `dram`); and what came by NVLink in MiB/s
-    (`nvlink`).
-    `missing` names what the device or its driver does not count.
+    `held_down` has the share of samples in which the clock was held down, by reason. `missing` names what the device or
+    its driver does not count.
     """
 
     host: str
@@ -30,7 +27,6 @@ class DeviceEnergy:
     limit_w: float | None = None
     clock_mhz: float | None = None
     held_down: Mapping[str, float] = field(default_factory=dict)
-    utilisation: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,6 @@ from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
-from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
@@ -239,8 +238,7 @@ class RunRecord:
     compiled loops of many, in all epochs together. `own_rate` is what a script has printed of its own speed, read by
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
-    forward and backward, over its rows; None of scripts, and where a note says what could not be counted. `gpu_links`
-    are of all pairs of ranks on one host whose GPUs' link is known.
+    forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
     """
 
     schema: int
@@ -266,7 +264,6 @@ class RunRecord:
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
-    gpu_links: tuple[GpuLink, ...] = field(default=())
 
     @property
     def met(self) -> bool:

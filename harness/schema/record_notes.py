@@ -33,7 +33,6 @@ class NoteCode(StrEnum):
     SUMS_NOT_TIMED = "sums-not-timed"
     NCCL_IN_ONE_PIECE = "nccl-in-one-piece"
     NOT_COUNTED = "not-counted"
-    LINKS_NOT_KNOWN = "links-not-known"
     NOT_IN_TURNS = "not-in-turns"
     LOOP_DIVIDED = "loop-divided"
     COMPUTED_WHOLE = "computed-whole"
@@ -44,7 +43,6 @@ class NoteCode(StrEnum):
     NOT_COMPILED_BY_XLA = "not-compiled-by-xla"
     STRATEGY_LEFT_OUT = "strategy-left-out"
     REPLICAS_DIFFER = "replicas-differ"
-    NO_RECORD = "no-record"
     NO_WITNESS = "no-witness"
     WITNESS_AGREED = "witness-agreed"
     WITNESS_SAW_NOTHING = "witness-saw-nothing"
@@ -93,8 +91,7 @@ _SENTENCES = {
     "other instead of in turns",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
-    NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
-    NoteCode.LINKS_NOT_KNOWN: "how the ranks' GPUs are joined is not known in full: {reason}",
+    NoteCode.NOT_COUNTED: "energy and clocks are not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "
     "whatever else it computes of a batch is of rank 0's",
@@ -107,7 +104,6 @@ _SENTENCES = {
     NoteCode.NOT_COMPILED_BY_XLA: "jit_compile is left out: XLA has no allreduce on CPUs",
     NoteCode.STRATEGY_LEFT_OUT: "a tf.distribute strategy of one replica is left out: the ranks take its place",
     NoteCode.REPLICAS_DIFFER: "replicas identical: no ({reason})",
-    NoteCode.NO_RECORD: "no record is written: ranks have failed",
     NoteCode.NO_WITNESS: "no witness has compared the training with that of one process: `harness run` without a "
     "record has one",
     NoteCode.WITNESS_AGREED: "a witness, the script alone and undivided, had the same gradients and numbers in its "

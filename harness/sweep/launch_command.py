@@ -100,24 +100,12 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     workload = point.workload
     if not survives(workload):
         return command
-    program = command.words[0]
-    if not can_survive(command):
+    program, *words = command.words
+    if Path(program).name != "mpirun" or mpi_family(Path(program)) != "openmpi":
         raise UserError(
             f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
             "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
         )
-    return tolerant(command)
-
-
-def can_survive(command: LaunchCommand) -> bool:
-    """Return whether the ranks are started by Open MPI's mpirun, under which some may outlive others."""
-    program = Path(command.words[0])
-    return program.name == "mpirun" and mpi_family(program) == "openmpi"
-
-
-def tolerant(command: LaunchCommand) -> LaunchCommand:
-    """Return Open MPI's `command` such that a rank that fails does not end all."""
-    program, *words = command.words
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 
 

@@ -29,7 +29,6 @@ from harness.comm.placement import RankPlace, misplacements, shared_gpus
 from harness.comm.reduction import Reduction
 from harness.comm.world import needs_sync
 from harness.schema.energy import DeviceEnergy
-from harness.schema.gpu_link import GpuLink
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Algorithm
 from harness.schema.record import (
@@ -88,7 +87,7 @@ class TrainingOutcome:
 
     `place` was taken down before the epochs, `usage` at the first and at the last moment of them. `segments` are the
     attempts of a launch that did not run in one piece, on rank 0; `notes` tell of its checkpoints and counters.
-    `energy` and `gpu_links` are of all devices, on rank 0.
+    `energy` is of all devices, on rank 0.
     """
 
     started: datetime
@@ -108,7 +107,6 @@ class TrainingOutcome:
     stretches: tuple[Stretch, ...] = ()
     core_ns: tuple[float, ...] = ()
     energy: tuple[DeviceEnergy, ...] = ()
-    gpu_links: tuple[GpuLink, ...] = ()
 
 
 def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) -> tuple[RunRecord, list[Columns]] | None:
@@ -152,7 +150,6 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         block=os.environ.get(BLOCK, ""),
         core_ns=outcome.core_ns,
         energy=outcome.energy,
-        gpu_links=outcome.gpu_links,
         flops_per_row=None if flops.uncounted or not flops.per_row else flops.per_row,
         notes=(*_replica_notes(outcome), *met, *outcome.notes),
         seed=replica.point.seed,

@@ -16,7 +16,6 @@ from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.energy_meter import EnergyMeter
-from harness.comm.gpu_links import gather_links
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
@@ -148,7 +147,6 @@ def _train_replica(
     if turns:
         turns.finish()
     energy = meter.stop(turns.windows if turns else None)
-    links = gather_links(world, replica.gpu)
     return start.conclude(
         replica,
         core_ns,
@@ -158,9 +156,8 @@ def _train_replica(
         compile_s=compile_s,
         evaluate_s=evaluate_s,
         segments=checkpointing.segments,
-        notes=(*checkpointing.notes, *energy.notes, *links.notes),
+        notes=(*checkpointing.notes, *energy.notes),
         energy=energy.devices,
-        gpu_links=links.links,
     )
 
 

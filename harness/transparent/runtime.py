@@ -121,12 +121,6 @@ class Runtime:
         """What is averaged, and when."""
         return find_policy(self.settings.sync)
 
-    def go_on_with(self, world: World) -> None:
-        """Use `world`, the ranks that others' failures have left."""
-        self.world = world
-        self.collectives.world = world
-        self.variables.world = world
-
     def note(self, note: Note) -> None:
         """Print a note once, on rank 0's standard error, and keep it for the record."""
         if note in self.notes:

@@ -73,7 +73,7 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             if mpi_enabled() and settings.fuse != "off":
                 ImportHook(partial(fuse_alone, settings), ["keras"]).install()
             from harness.horovod.aliases import offer
-            from harness.horovod.process_sets import host
+            from harness.horovod.ranks import host
 
             host.alone = host.answers = True
             offer()
@@ -100,10 +100,7 @@ def _outcome(session: Session, action: Callable[[], None]) -> int:
     try:
         action()
     except SharedError as shared:
-        from harness.horovod.process_sets import host
-
-        host.code = end_together(session.world, shared.error)
-        return host.code
+        return end_together(session.world, shared.error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
         if isinstance(reason, (UserError, RunError)) and _all_fail(world):

@@ -23,13 +23,11 @@ from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
 from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
-from harness.comm.gpu_links import gather_links
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction
 from harness.comm.world import World
-from harness.horovod.mpi_exchange import timeline
 from harness.schema.code_identity import script_id
 from harness.schema.data_record import DataRecord
 from harness.schema.point import Point
@@ -123,9 +121,7 @@ class EpochClock(keras.callbacks.Callback):
 
 def taken_calls(reductions: Sequence[Reduction]) -> npt.NDArray[np.float64]:
     """Return float64 [calls, 2], entry and exit of all calls of the `reductions` since they were last taken."""
-    times = np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
-    timeline.add_sums(times)  # where a Horovod script has started one
-    return times
+    return np.concatenate([np.empty((0, 2)), *(reduction.take_calls() for reduction in reductions)])
 
 
 @dataclass(kw_only=True)
@@ -259,14 +255,13 @@ def write_record(world: World, point: Point, seen: ScriptObservations, folder: P
         )
     timed = seen.fit.epochs[1:] or seen.fit.epochs
     energy = seen.meter.stop(_windows(timed)) if seen.meter else MeasuredEnergy()
-    links = gather_links(world, seen.gpu)
     launch = _gather(world, point, seen, timed)
 
     def write() -> None:
         assert launch is not None
         record = _record(point, seen, timed, launch)
-        notes = (*record.notes, *energy.notes, *links.notes)
-        record = dataclasses.replace(record, energy=energy.devices, gpu_links=links.links, notes=notes)
+        notes = (*record.notes, *energy.notes)
+        record = dataclasses.replace(record, energy=energy.devices, notes=notes)
         rank_epochs = on_one_clock(launch.steps, launch.clocks)
         write_run(folder, record, [epoch for epochs in rank_epochs for epoch in epochs])
 

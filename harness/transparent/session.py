@@ -261,7 +261,7 @@ class Session:
     def _offer_horovod(self) -> None:
         """Let the script import Horovod; from its `init` on it divides its rows and we stand back."""
         from harness.horovod.aliases import offer
-        from harness.horovod.process_sets import host
+        from harness.horovod.ranks import host
 
         if has_own(self.script.parent, "horovod"):
             return
@@ -284,9 +284,6 @@ class Session:
         host.begin = begin
         host.answers = True
         host.sums = lambda: None if self._found is None else self._found[0].collectives
-        host.follow = self._follow
-        host.folder = self.settings.logs / "hang"
-        host.patience_s = self.settings.hang_timeout / 2  # to be outlived before the watch would end all
         offer()
 
     def _read_own_rate(self) -> None:
@@ -295,14 +292,6 @@ class Session:
         if pattern and self.settings.record is not None:
             self._own_rate = OwnRate(pattern)
             self._own_rate.install()
-
-    def _follow(self, world: World) -> None:
-        """Be the ranks that others' failures have left; the first of them speaks, as rank 0 did."""
-        self.world = world
-        if self._found is not None:
-            self._found[0].go_on_with(world)
-        if world.rank == 0:
-            self._speak()
 
     def explain(self, error: BaseException) -> BaseException:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
@@ -339,9 +328,7 @@ class Session:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
         if runtime.fusion is not None and runtime.fusion.count.fused and self.world.rank == 0:
             print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
-        if self.settings.record is not None and self.world.size < self.point.layout.ranks:
-            runtime.note(Note(code=NoteCode.NO_RECORD))
-        elif self.settings.record is not None:
+        if self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
 
     def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:

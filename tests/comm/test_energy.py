@@ -3,8 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar
 
 import msgspec
 import pytest
@@ -25,7 +23,6 @@ def sampled(seconds: float, watts: float, counter_j: float) -> EnergySample:
         limit_w=700.0,
         clock_mhz=1000 + watts,
         held_down=("power cap",) if watts > 300 else (),
-        utilisation={"sm": watts / 1000},
     )
 
 
@@ -41,12 +38,11 @@ def test_power_that_rises_evenly_is_integrated_exactly_at_uneven_times() -> None
     assert (energy.seconds, energy.samples, energy.limit_w) == (10, 5, 700)
 
 
-def test_clocks_reasons_and_use_are_means_over_samples_and_time() -> None:
+def test_clocks_and_reasons_are_means_over_samples() -> None:
     samples = [sampled(0, 900, 0), sampled(1, 400, 400), sampled(4, 200, 1000)]
     energy = summarise("node1", samples)
     assert energy.clock_mhz == pytest.approx(1500)
     assert energy.held_down == {"power cap": pytest.approx(2 / 3)}
-    assert energy.utilisation == {"sm": pytest.approx((1 * 0.4 + 3 * 0.2) / 4)}  # since the sample before
 
 
 @pytest.mark.parametrize(
@@ -111,22 +107,15 @@ def test_readable_processors_are_found_with_their_counters(powercap: Path) -> No
 
 
 class Nvml:
-    """NVML of a GPU before Hopper, without a counter of energy."""
+    """NVML of a GPU without a counter of energy."""
 
     NVML_CLOCK_SM = 1
-    NVML_ERROR_NOT_SUPPORTED = 3
 
     class NVMLError(Exception):
         pass
 
-    class Support:
-        isSupportedDevice = 0
-
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         return uuid
-
-    def nvmlGpmQueryDeviceSupport(self, handle: str) -> type[Support]:
-        return self.Support
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
         raise self.NVMLError
@@ -155,51 +144,8 @@ def test_counters_that_a_gpu_lacks_are_named_and_the_others_read() -> None:
         limit_w=400.0,
         clock_mhz=1410,
         held_down=("power cap",),
-        missing=("utilisation (GPM)", "energy"),
+        missing=("energy",),
     )
-
-
-class HopperNvml(Nvml):
-    """NVML of a GPU with GPM counters but without NVLink, in which a kernel runs half of the time."""
-
-    NVML_SUCCESS = 0
-    NVML_GPM_METRICS_GET_VERSION = 1
-    values: ClassVar[dict[int, float]] = {1: 50.0, 2: 40.0, 5: 20.0, 10: 30.0}
-    samples = 0
-    freed: ClassVar[list[int]] = []
-
-    class Support:
-        isSupportedDevice = 1
-
-    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
-        return SimpleNamespace(metrics=[SimpleNamespace() for _ in range(8)])
-
-    def nvmlGpmSampleAlloc(self) -> int:
-        self.samples += 1
-        return self.samples
-
-    def nvmlGpmSampleGet(self, handle: str, sample: int) -> None:
-        assert handle == "GPU-1"
-
-    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> SimpleNamespace:
-        assert asked.sample2 == asked.sample1 + 1
-        for metric in asked.metrics[: asked.numMetrics]:
-            metric.nvmlReturn = 0 if metric.metricId in self.values else 3
-            metric.value = self.values.get(metric.metricId)
-        return asked
-
-    def nvmlGpmSampleFree(self, sample: int) -> None:
-        self.freed.append(sample)
-
-
-def test_shares_of_time_are_read_between_two_samples_and_absent_ones_named() -> None:
-    nvml = HopperNvml()
-    counters = GpuCounters(nvml, "GPU-1")
-    for time_s in (0.0, 1.0):
-        sample = counters.sample(time_s)
-    assert sample.utilisation == pytest.approx({"kernels": 0.5, "sm": 0.4, "tensor": 0.2, "dram": 0.3})
-    assert sample.missing == ("energy", "nvlink utilisation (GPM)")
-    assert nvml.freed == [1, 2]  # a sample's memory is NVML's
 
 
 def test_the_sampler_samples_until_its_input_ends(powercap: Path) -> None:

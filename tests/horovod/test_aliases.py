@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from harness.base.errors import UserError
-from harness.horovod import aliases, operations, process_sets, recovery
+from harness.horovod import aliases, operations, ranks
+from harness.horovod.not_offered import INSTEAD
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def offered(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delenv("HOROVOD", raising=False)
-    monkeypatch.setattr(process_sets.host, "answers", False)
+    monkeypatch.setattr(ranks.host, "answers", False)
     aliases.offer()
     yield importlib.import_module
     for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
@@ -25,7 +26,7 @@ def offered(monkeypatch):
 def test_horovods_names_are_ours(offered):
     hvd = offered("horovod.tensorflow")
     assert hvd.allreduce is operations.allreduce
-    assert hvd.size is process_sets.size
+    assert hvd.size is ranks.size
     assert hvd.mpi_built() is True and hvd.nccl_built() is False
     assert hvd.Average == operations.Average
     assert not hasattr(hvd, "absent_word")
@@ -34,7 +35,6 @@ def test_horovods_names_are_ours(offered):
 def test_a_module_inside_another_is_there_without_an_import(offered):
     hvd = offered("horovod.tensorflow")
     assert hvd.keras.callbacks.__name__ == "horovod.tensorflow.keras.callbacks"
-    assert offered("horovod.tensorflow.elastic").run is recovery.run
 
 
 def test_keras_takes_arguments_by_other_places(offered, monkeypatch):
@@ -45,9 +45,16 @@ def test_keras_takes_arguments_by_other_places(offered, monkeypatch):
     assert seen == {"name": "loss", "average": True}
 
 
-def test_starting_ranks_from_a_script_is_refused(offered):
-    with pytest.raises(UserError):
-        offered("horovod").run(print)
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_is_not_offered_is_refused_however_it_is_asked_for(offered, name):
+    hvd = offered("horovod.tensorflow")
+    assert not hasattr(hvd, name)
+    with pytest.raises(UserError, match=name):
+        getattr(hvd, name)
+    with pytest.raises(UserError, match=name):
+        exec(f"from horovod.tensorflow import {name}")
+    with pytest.raises(UserError, match=name):
+        offered(f"horovod.tensorflow.keras.{name}")
 
 
 def test_what_is_no_module_of_horovods_is_left_to_others(offered):

@@ -7,52 +7,36 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.horovod.averaging import Accumulation, Averaging, DistributedGradientTape, DistributedOptimizer, trained
-from harness.horovod.compression import Compression
-from harness.horovod.operations import Adasum, Average, Sum
-from harness.horovod.process_sets import global_process_set
+from harness.horovod.operations import Sum
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
 
 
-def averaging(op=Average, factor=1.0, groups=None, layers=None, scales_local=True, as_dense=False):
-    return Averaging("test", Compression.none, as_dense, op, factor, global_process_set, scales_local, groups, layers)
-
-
 def test_gradients_are_averaged_or_summed_and_none_stays():
     variables = [tf.Variable([1.0]), tf.Variable([1.0])]
-    assert averaging(Sum)([tf.constant([3.0]), None], variables)[0].numpy().tolist() == [6.0]
-    mean, missing = averaging()([tf.constant([3.0]), None], variables)
+    assert Averaging("test", op=Sum)([tf.constant([3.0]), None], variables)[0].numpy().tolist() == [6.0]
+    mean, missing = Averaging("test")([tf.constant([3.0]), None], variables)
     assert mean.numpy().tolist() == [3.0]
     assert missing is None
     assert trained[id(variables[0])] is variables[0]
 
 
-@pytest.mark.parametrize(("scales", "expected"), [(True, [1.5]), (False, [3.0])])
-def test_local_layers_keep_their_own_gradients(scales, expected):
-    layer = keras.layers.Dense(1, use_bias=False)
-    layer.build([None, 1])
-    local = averaging(layers=layer, scales_local=scales)
-    (gradient,) = local([tf.constant([3.0])], layer.trainable_weights)
-    assert gradient.numpy().tolist() == expected
-
-
 def test_sparse_gradients_are_gathered():
     gradient = tf.IndexedSlices(tf.constant([[2.0]]), tf.constant([1]), tf.constant([3, 1]))
-    (gathered,) = averaging()([gradient], [tf.Variable(tf.zeros([3, 1]))])
+    (gathered,) = Averaging("test")([gradient], [tf.Variable(tf.zeros([3, 1]))])
     assert gathered.indices.numpy().tolist() == [1, 1]
     assert gathered.values.numpy().tolist() == [[1.0], [1.0]]
 
 
-@pytest.mark.parametrize("words", [{"op": Sum, "factor": 2.0}, {"groups": -1}, {"layers": ["no layer"]}])
-def test_settings_that_exclude_each_other_are_refused(words):
+def test_settings_that_exclude_each_other_are_refused():
     with pytest.raises(ValueError):
-        averaging(**words)
+        Averaging("test", op=Sum, gradient_predivide_factor=2.0)
 
 
 @pytest.mark.parametrize(("as_mean", "last"), [(False, [9.0]), (True, [3.0])])
 def test_gradients_of_several_passes_are_added_up_before_they_are_averaged(as_mean, last):
     variable = tf.Variable([0.0])
-    accumulation = Accumulation(3, averaging(), as_mean, True)
+    accumulation = Accumulation(3, Averaging("test"), as_mean, True)
     steps = [accumulation.add([tf.constant([3.0])], [variable])[0].numpy().tolist() for _ in range(4)]
     assert steps == [[3.0], [6.0], last, [3.0]]
     assert int(accumulation.counter) == 1
@@ -61,19 +45,17 @@ def test_gradients_of_several_passes_are_added_up_before_they_are_averaged(as_me
 def test_sparse_gradients_of_several_passes_need_dense_sums():
     gradient = tf.IndexedSlices(tf.constant([[2.0]]), tf.constant([1]), tf.constant([3, 1]))
     with pytest.raises(ValueError):
-        Accumulation(2, averaging(), False, False).add([gradient], [tf.Variable(tf.zeros([3, 1]))])
+        Accumulation(2, Averaging("test"), False, False).add([gradient], [tf.Variable(tf.zeros([3, 1]))])
 
 
-def test_a_tape_returns_the_ranks_gradients_and_tells_local_ones():
+def test_a_tape_returns_the_ranks_gradients_and_keeps_none_local():
     first, second = tf.Variable(2.0), tf.Variable(3.0)
     tape = DistributedGradientTape(tf.GradientTape(persistent=True), op=Sum)
     with tape:
         loss = first * second
     assert [float(part) for part in tape.gradient(loss, [first, second])] == [6.0, 4.0]
-    tape.register_local_source(second)
-    local, common = tape.get_local_and_global_gradients(loss, [first, second])
-    assert [variable is second for variable, _ in local] == [True]
-    assert [variable is first for variable, _ in common] == [True]
+    with pytest.raises(UserError):
+        tape.register_local_source(second)
 
 
 def test_an_optimizer_keeps_its_name_and_steps_with_the_ranks_gradients():
@@ -118,7 +100,7 @@ def test_optimizers_of_tensorflow_1_average_what_they_compute():
 @pytest.mark.parametrize(
     ("optimizer", "words", "error"),
     [
-        (keras.optimizers.SGD(), {"op": Adasum}, ValueError),
+        (keras.optimizers.SGD(), {"process_set": None}, UserError),
         (tf.compat.v1.train.GradientDescentOptimizer(1.0), {"backward_passes_per_step": 2}, UserError),
         ("sgd", {}, UserError),
     ],

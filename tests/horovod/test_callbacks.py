@@ -8,13 +8,11 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.horovod import callbacks
 from harness.horovod.callbacks import (
-    BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
     MetricAverageCallback,
     Momentum,
-    SyncBatchNormalization,
 )
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
@@ -29,18 +27,16 @@ def on_model(callback, optimizer=None, steps=4):
     return model
 
 
-def test_variables_are_broadcast_once_but_local_ones(monkeypatch):
+def test_variables_are_broadcast_once(monkeypatch):
     calls = []
     monkeypatch.setattr(callbacks, "broadcast_variables", lambda variables, root: calls.append((variables, root)))
     callback = BroadcastGlobalVariablesCallback(1)
     model = on_model(callback)
-    kernel, bias = model.variables
-    callback.register_local_var(bias)
     for batch in range(2):
         callback.on_train_batch_end(batch)
     ((variables, root),) = calls
     assert root == 1
-    assert kernel in variables and not any(variable is bias for variable in variables)
+    assert all(any(variable is given for given in variables) for variable in model.variables)
 
 
 def test_numbers_of_an_epoch_are_the_ranks_means():
@@ -95,18 +91,3 @@ def test_a_schedule_of_the_optimizers_own_and_unknown_steps_are_refused():
         on_model(LearningRateScheduleCallback(1.0, 1.0, staircase=False), steps=None)
     with pytest.raises(ValueError):
         LearningRateScheduleCallback(None, 1.0)
-
-
-def test_normalisation_is_by_all_ranks_and_not_fused():
-    layer = SyncBatchNormalization()
-    rows = tf.constant([[1.0], [3.0]])
-    layer.build(rows.shape)
-    mean, variance = layer._moments(rows, None)
-    np.testing.assert_allclose([mean, variance], [[2.0], [1.0]], rtol=1e-5)
-    with pytest.raises(ValueError):
-        SyncBatchNormalization(fused=True)
-
-
-def test_only_the_best_model_is_kept():
-    assert BestModelCheckpoint().save_best_only
-    assert BestModelCheckpoint(save_weights_only=True).filepath.endswith(".weights.h5")

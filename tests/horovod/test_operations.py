@@ -2,14 +2,13 @@
 
 from types import SimpleNamespace
 
+import keras
 import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.comm.world import FAULT_TOLERANCE
 from harness.horovod import operations as hvd
-from harness.horovod.operations import NativeSum
-from harness.horovod.process_sets import ProcessSet, current_ranks
+from harness.horovod.operations import Compression, NativeSum
 
 pytestmark = pytest.mark.usefixtures("two_ranks")
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
@@ -41,7 +40,6 @@ def ones(factor):
     [
         (lambda t: hvd.allreduce(t), ROWS, ones(1.0)),
         (lambda t: hvd.allreduce(t, op=hvd.Sum), times(2.0), ones(2.0)),
-        (lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5), ROWS, ones(1.0)),
         (lambda t: hvd.allgather(t), ROWS * 2, ones(1.0)),
         (lambda t: hvd.broadcast(t, 0), ROWS, ones(1.0)),
         (lambda t: hvd.broadcast(t, 1), ROWS, ones(0.0)),
@@ -49,10 +47,6 @@ def ones(factor):
 )
 def test_results_and_gradients_are_the_same_in_and_outside_of_graphs(function, result, gradient):
     assert values(function) == (result, gradient)
-
-
-def test_a_reduction_is_scattered_by_rows():
-    assert hvd.reducescatter(tf.constant(ROWS), op=hvd.Sum).numpy().tolist() == [[2.0, 4.0]]
 
 
 def test_slices_are_gathered_and_averaged():
@@ -71,9 +65,10 @@ def test_the_older_word_for_the_operation_is_known_and_not_together_with_the_new
         hvd.operation(hvd.Sum, True)
 
 
-def test_adasum_is_of_all_ranks():
-    with pytest.raises(NotImplementedError):
-        hvd.allreduce(tf.constant(ROWS), op=hvd.Adasum, process_set=ProcessSet([0]))
+@pytest.mark.parametrize("words", [{"process_set": None}, {"prescale_factor": 0.5}, {"postscale_factor": 2.0}])
+def test_sets_of_ranks_and_scales_are_refused(words):
+    with pytest.raises(UserError):
+        hvd.allreduce(tf.constant(ROWS), **words)
 
 
 def test_nothing_is_compiled_by_xla():
@@ -81,15 +76,9 @@ def test_nothing_is_compiled_by_xla():
         tf.function(lambda: hvd.allreduce(tf.constant(1.0)), jit_compile=True)()
 
 
-def test_ranks_join_and_meet():
+def test_ranks_meet():
     hvd.barrier()
     assert hvd.join() == 1
-
-
-@pytest.fixture
-def no_joins(two_ranks, monkeypatch):
-    """The script has no `join`."""
-    monkeypatch.setattr(current_ranks(), "joins", False)
 
 
 def native_in_graph(op, *specifications):
@@ -108,7 +97,6 @@ FLOATS = tf.TensorSpec([2], tf.float32)
 HALVES = tf.TensorSpec([3, 2], tf.float16)
 
 
-@pytest.mark.usefixtures("no_joins")
 @pytest.mark.parametrize(
     ("op", "specifications", "native"),
     [
@@ -124,18 +112,45 @@ def test_a_group_is_summed_natively_by_its_operation_types_and_shapes(op, specif
     assert native_in_graph(op, *specifications) is native
 
 
-@pytest.mark.usefixtures("no_joins")
-def test_what_is_compiled_for_todays_ranks_is_not_taken_where_ranks_may_fail(monkeypatch):
-    monkeypatch.setenv(FAULT_TOLERANCE, "1")
-    assert native_in_graph(hvd.Average, FLOATS) is NativeSum.OWN
-
-
-@pytest.mark.usefixtures("no_joins")
 def test_a_call_is_not_shared_at_once_or_without_a_library(monkeypatch):
     assert hvd.native_sum(hvd.Average, [tf.constant([1.0])]) is NativeSum.OWN
     monkeypatch.setattr(hvd, "find_library", lambda: SimpleNamespace(library=None))
     assert native_in_graph(hvd.Average, FLOATS) is NativeSum.OWN
 
 
-def test_a_script_that_joins_is_summed_by_python():
-    assert native_in_graph(hvd.Average, FLOATS) is NativeSum.NONE
+def test_variables_of_both_libraries_get_the_values_and_words_are_left_out():
+    variables = [tf.Variable([1.0]), keras.Variable([2.0]), tf.Variable("word")]
+    hvd.broadcast_variables(variables, 1)
+    assert [float(value[0]) for value in hvd.broadcast_(variables[:2], 0)] == [1.0, 2.0]
+    hvd.broadcast_variables([], 0)
+
+
+def test_a_graphs_variables_are_broadcast_when_its_session_is_made():
+    hook = hvd.BroadcastGlobalVariablesHook(0)
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("weight", initializer=[3.0])
+        with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+            assert session.run(weight).tolist() == [3.0]
+
+
+def test_without_a_graph_there_are_no_global_variables():
+    with pytest.raises(RuntimeError):
+        hvd.BroadcastGlobalVariablesHook(0).begin()
+
+
+def test_an_object_is_the_roots():
+    assert hvd.broadcast_object({"epoch": 3}, root_rank=1) == {"epoch": 3}
+
+
+def test_numbers_travel_as_float16_and_come_back_in_their_type():
+    sent, context = Compression.fp16.compress(tf.constant([1.5], tf.float64))
+    assert sent.dtype == tf.float16
+    assert Compression.fp16.decompress(sent, context).dtype == tf.float64
+
+
+def test_integers_and_what_is_not_compressed_travel_as_they_are():
+    numbers = tf.constant([3])
+    assert Compression.fp16.compress(numbers)[0] is numbers
+    sent, context = Compression.none.compress(numbers)
+    assert sent is numbers
+    assert Compression.none.decompress(sent, context) is numbers

@@ -60,11 +60,6 @@ class ThreadComm:
     def Allgatherv(self, values, result):
         result[0][...] = np.concatenate(self.allgather(values))
 
-    def Alltoallv(self, sent, received):
-        """Send each rank its part; sizes as in mpi4py, by counts."""
-        parts = [np.split(values, np.cumsum(counts)[:-1])[self._rank] for values, counts in self.allgather(sent)]
-        received[0][...] = np.concatenate(parts)
-
 
 def on_threads(size, work):
     """Return what `work` returns for the communicator of each of `size` ranks, which run at the same time."""

@@ -16,7 +16,7 @@ found = {"rank": rank, "drawn": [float(np.random.random()), float(tf.random.unif
 def refused(action):
     try:
         action()
-    except (tf.errors.OpError, ValueError, NotImplementedError) as error:
+    except tf.errors.OpError as error:
         return type(error).__name__, str(error).splitlines()[0]
     return None
 
@@ -29,14 +29,11 @@ def all_kinds(in_graph):
     def exchanges():
         total = hvd.grouped_allreduce([tf.constant([rank + 1, 5], tf.int16), tf.constant([0.5, rank])], op=hvd.Sum)
         extremes = [hvd.allreduce(tf.constant(rank + 2.0), op=op) for op in (hvd.Min, hvd.Max, hvd.Product)]
-        scaled = hvd.allreduce(tf.ones(1) * rank, op=hvd.Sum, prescale_factor=2.0, postscale_factor=5.0)
         gathered = hvd.allgather(rows)
-        sent, counts = hvd.alltoall(tf.range(size + 1) + 10 * rank, splits=[1] * (size - 1) + [2])
-        own = hvd.reducescatter(tf.reshape(tf.range(6.0), [3, 2]), op=hvd.Sum)
         cast = hvd.broadcast(tf.constant([rank == 1, True]), 1)
         half = hvd.allreduce(tf.constant([1.5, 2], tf.float16), op=hvd.Average)
         tiny = hvd.allreduce(tf.fill([40], tf.constant(100, tf.int8)), op=hvd.Sum)  # beyond its range it begins again
-        return [*total, *extremes, scaled, gathered, sent, counts, own, cast, half, tiny]
+        return [*total, *extremes, gathered, cast, half, tiny]
 
     with tf.GradientTape() as tape:
         x = tf.ones([rank + 1, 2])
@@ -49,17 +46,13 @@ def all_kinds(in_graph):
         lambda: wrap(lambda: hvd.broadcast(tf.ones(3), rank, name="roots"))(),
         lambda: wrap(lambda: hvd.allreduce(tf.ones(3), op=hvd.Min if rank else hvd.Max, name="operations"))(),
         lambda: wrap(lambda: hvd.allreduce(tf.ones(3), name=f"name {rank}"))(),
-        lambda: wrap(lambda: hvd.alltoall(tf.ones(3), name="rows"))(),
+        lambda: wrap(lambda: hvd.allgather(tf.ones([]), name="scalar"))(),
     ]
     return values, tape.gradient(loss, x).numpy().tolist(), [refused(each) for each in wrong]
 
 
 found["eager"], found["graph"] = all_kinds(False), all_kinds(True)
-found["objects"] = [hvd.broadcast_object({"from": rank}, root_rank=1), hvd.allgather_object(rank)]
-even = hvd.add_process_set(range(0, size, 2))
-if even.included():
-    found["even"] = [int(hvd.allreduce(tf.constant(rank + 1), op=hvd.Sum, process_set=even)), even.rank(), even.size()]
-found["again"] = refused(lambda: hvd.add_process_set(range(0, size, 2)))
+found["object"] = hvd.broadcast_object({"from": rank}, root_rank=1)
 
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     session.run(hvd.broadcast_global_variables(0))  # there are none yet
@@ -70,7 +63,6 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     session.run(same)  # feeds nothing to the exchange that was built before it
     found["session"] = float(session.run(total, {fed: 2.0}))
 
-hvd.start_timeline("timeline.json")
 kept = tf.Variable([float(rank), 2.0])
 tape = hvd.DistributedGradientTape(tf.GradientTape(), compression=hvd.Compression.fp16)
 with tape:
@@ -78,12 +70,7 @@ with tape:
 found["taped"] = tape.gradient(loss, [kept])[0].numpy().tolist()
 hvd.broadcast_variables([kept], root_rank=1)
 found["kept"] = kept.numpy().tolist()
-hvd.stop_timeline()
-
-steps = 2 if rank == 0 else 4
-found["joined"] = [float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="step")) for _ in range(steps)]
-last = hvd.join()
-found["last"] = hvd.allgather_object(last)
+found["last"] = hvd.join()
 print("FOUND", json.dumps(found), flush=True)
 Path(f"found-{rank}.json").write_text(json.dumps(found))  # every rank's own: nothing is kept apart
 sys.exit(0)

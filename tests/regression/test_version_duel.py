@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.datasets import locate
 from harness.regression import version_duel
@@ -22,7 +23,6 @@ from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep
 from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
-from tests.labs.refusals import refused
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
@@ -33,11 +33,12 @@ def git(*words: str) -> str:
     return subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_version_that_does_not_know_turns_is_told(tmp_path: Path) -> None:
+def test_a_version_that_no_other_can_ask_is_told(tmp_path: Path) -> None:
     old = Version(name="main", sweep=STUDY, tree=tmp_path, commit="a" * 40)
     both = VersionDuel(old, Version(name="now", sweep=STUDY), folder=tmp_path / "x", data_dir=None, budget_s=60)
-    with refused("regression.version_duel.VersionDuel.prepare"):
+    with pytest.raises(UserError, match="a" * 12):
         run_duel(both, say=print)
+    assert not (tmp_path / "x").exists()
 
 
 def test_launches_that_train_shorter_than_they_start_get_more_epochs(
@@ -67,18 +68,11 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
     worded(line, "regression.version_duel.VersionDuel._lengthen", 30, "4 s", 150)
 
 
-@pytest.mark.parametrize("entry", ["own", "handed"])
-def test_a_version_writes_its_point_files_by_its_own_entry_or_by_the_one_for_older_commits(
-    entry: str, tmp_path: Path
-) -> None:
+def test_a_version_writes_its_point_files_by_its_own_entry(tmp_path: Path) -> None:
     version = Version(name="now", sweep=STUDY)
-    command = version.entry()
-    if entry == "handed":
-        command = Version(name="then", sweep=STUDY, tree=tmp_path).entry()  # a tree without version_entry
-        assert command[-1].endswith("entry_of_older_commits.py")
     (tmp_path / "sweep.json").write_bytes(encode(STUDY))
     (tmp_path / "points").mkdir()
-    words = [*command, str(INTERFACE), str(tmp_path / "sweep.json"), str(tmp_path / "points")]
+    words = [*version.entry(), str(INTERFACE), str(tmp_path / "sweep.json"), str(tmp_path / "points")]
     reply = run_program(words, changes=version.environment())
     assert reply.code == 0, reply
     written = [read_point(path) for path in sorted((tmp_path / "points").glob("*.json"))]

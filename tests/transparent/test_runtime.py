@@ -7,7 +7,7 @@ from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.runtime import in_dataset
-from tests.labs.alike_ranks import AlikeComm, alike_runtime
+from tests.labs.alike_ranks import alike_runtime
 
 
 def test_a_note_is_kept_once_and_rank_0_prints_it(capsys):
@@ -86,14 +86,6 @@ def test_an_owner_is_new_once():
     runtime = alike_runtime()
     owner = type("Owner", (), {})()
     assert [runtime.is_new(owner) for _ in range(2)] == [True, False]
-
-
-def test_ranks_that_are_left_are_used_everywhere():
-    runtime = alike_runtime(0, 3)
-    world = type(runtime.world)(comm=AlikeComm(0, 2), rank=0, size=2)
-    runtime.go_on_with(world)
-    assert runtime.ranks == 2
-    assert runtime.collectives.world is runtime.variables.world is world
 
 
 def test_verifying_ends_a_trial_first():

@@ -106,15 +106,6 @@ void KeepNcclGroup(int64_t number, std::shared_ptr<NcclGroup> group) {
   groups[number] = std::move(group);
 }
 
-void CloseNcclGroup(int64_t number) {
-  std::shared_ptr<NcclGroup> closed;  // ended when the others can be found again
-  std::lock_guard<std::mutex> lock(groups_mutex);
-  const auto place = groups.find(number);
-  if (place == groups.end()) return;
-  closed = std::move(place->second);
-  groups.erase(place);
-}
-
 void LeaveNcclGroups() {
   std::map<int64_t, std::shared_ptr<NcclGroup>> left;
   {

@@ -67,7 +67,6 @@ class NcclGroup {
 // Groups by their numbers.
 std::shared_ptr<NcclGroup> FindNcclGroup(int64_t number);
 void KeepNcclGroup(int64_t number, std::shared_ptr<NcclGroup> group);
-void CloseNcclGroup(int64_t number);
 void LeaveNcclGroups();
 
 }  // namespace harness

@@ -157,8 +157,6 @@ int harness_nccl_id(char* bytes, char* failure, uint64_t room) {
   return static_cast<int>(status.code());
 }
 
-void harness_nccl_close(int64_t number) { harness::CloseNcclGroup(number); }
-
 // At the end of the process: no group is watched any more.
 void harness_nccl_leave() { harness::LeaveNcclGroups(); }
 
