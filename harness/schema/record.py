@@ -12,6 +12,7 @@ import msgspec
 from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
+from harness.base.record_words import HOST, check_text
 from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
 from harness.schema.gpu_link import GpuLink
@@ -48,6 +49,9 @@ class FailedRank:
     redone: int
     recovery_s: float
     ranks: int
+
+    def __post_init__(self) -> None:
+        check_text("host", self.host, HOST, optional=True)
 
     def __str__(self) -> str:
         after = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
@@ -89,6 +93,9 @@ class Versions:
     numpy: str
     mpi4py: str
     mpi_library: str
+
+    def __post_init__(self) -> None:
+        check_text("commit", self.commit, optional=True)  # git gets it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +165,10 @@ class RankRecord:
     queued_share: float = 0.0
     stolen_share: float = 0.0
     preempted: int = 0
+
+    def __post_init__(self) -> None:
+        check_text("host", self.host, HOST, optional=True)
+        check_text("node", self.node, HOST, optional=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,6 +278,9 @@ class RunRecord:
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
     gpu_links: tuple[GpuLink, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        check_text("block", self.block, optional=True)  # of its file's name
 
     @property
     def met(self) -> bool:

@@ -1,12 +1,12 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
+from harness.base.record_words import shell_line
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.data_announcement import announce_data
@@ -132,10 +132,10 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
         counts += f", {tally.dropped} were not tried"
     if tally.busy:
         counts = f"{tally.dropped} of {len(plan.missing)} launches were not made: {tally.busy}"
-    where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
+    where = "" if results == Path("results") else f" --results {shell_line([results])}"
     return RunError(
         f"{counts}, whatever finished is kept: "
-        f"see `harness status {plan.folder.name}{where}`; the same command again runs only what is missing"
+        f"see `{shell_line(['harness', 'status', plan.folder.name])}{where}`; the same command again runs only what is missing"
     )
 
 
