@@ -26,12 +26,14 @@ class Form:
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 NAME = Form(
-    pattern=re.compile(r"[A-Za-z0-9_][\w.+-]{0,199}", re.ASCII),
-    words="letters, digits, '_', '.', '+' and '-', the first a letter, a digit or '_'",
+    pattern=re.compile(r"[A-Za-z0-9_][\w.-]{0,199}", re.ASCII),
+    words="letters, digits, '_', '.' and '-', the first a letter, a digit or '_'",
 )
 """A part of a path, of a job's name or of a git command: never empty, hidden, above a folder or an option."""
 HOST = Form(pattern=re.compile(r"[\w.:][\w.:%@+-]{0,254}"), words="letters, digits and . : % @ + _ -")
 """A host as its kernel or a scheduler calls it."""
+JOB = Form(pattern=re.compile(r"\w[\w.\[\]-]{0,254}", re.ASCII), words="letters, digits and . _ - [ ]")
+"""A job's identifier, whatever the scheduler (`harness.sweep.schedulers.check_identifier` knows each)."""
 TEXT = Form(pattern=re.compile(rf"[^{_CONTROL}]+"), words="one line of text, without control characters")
 """Words that are quoted where they are used."""
 LINE = Form(pattern=re.compile(rf"(?!-)[^{_CONTROL}]+"), words="one line of text that does not begin with '-'")

@@ -22,7 +22,8 @@ Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-
 
 - `appendix.tex`: artifact description and evaluation for a paper; `appendix-ad.tex`: without the evaluation.
 - `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
-- `smoke.sh BUNDLE [--trust]`: the short variant, with the code of the authors' own that launches name; `{workflow}`: everything again.
+- `smoke.sh BUNDLE`: the short variant, with `--trust` behind it where launches run code of the authors' own;
+  `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`.
 
 {sweeps}

@@ -70,7 +70,7 @@ def _of_same_layout(run: RunRecord, runs: Sequence[RunRecord]) -> tuple[RunRecor
 def foreign_code(run: RunRecord) -> tuple[str, ...]:
     """Return what a repetition of `run` would run that is not the harness's own, one clause each; nothing is imported.
 
-    That is the user's script, or what MODEL, SYNC and OPTIMIZER name, with the files that are here and their hashes, and
+    That is the user's script, or what MODEL, SYNC and OPTIMIZER name, with the hashes of the files that are here, and
     the settings that its ranks would have in their environment.
 
     Raises:

@@ -19,7 +19,7 @@ from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import STEP_COLUMNS, LaunchFolder, SweepFolder
 
 
 class LossReason(StrEnum):
@@ -49,9 +49,6 @@ class FailedRank:
     redone: int
     recovery_s: float
     ranks: int
-
-    def __post_init__(self) -> None:
-        check_text("host", self.host, HOST, optional=True)
 
     def __str__(self) -> str:
         after = f"{self.step} steps of epoch {self.epoch + 1}" if self.step or not self.epoch else f"epoch {self.epoch}"
@@ -166,10 +163,6 @@ class RankRecord:
     stolen_share: float = 0.0
     preempted: int = 0
 
-    def __post_init__(self) -> None:
-        check_text("host", self.host, HOST, optional=True)
-        check_text("node", self.node, HOST, optional=True)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochRecord:
@@ -281,6 +274,9 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         check_text("block", self.block, optional=True)  # of its file's name
+        hosts = [host for rank in self.ranks for host in (rank.host, rank.node)]
+        for host in (*hosts, *(lost.host for lost in self.losses)):
+            check_text("host", host, HOST, optional=True)
 
     @property
     def met(self) -> bool:
@@ -318,8 +314,6 @@ class RunRecord:
         seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
         return seconds + max(rank.import_s for rank in self.ranks)
 
-
-STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 T = TypeVar("T")
 

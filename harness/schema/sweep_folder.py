@@ -10,6 +10,7 @@ from harness.base.record_words import below
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
+STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 STUDY_FILE = "sweep.json"
 CHECKPOINT_SUFFIX = ".ckpt"
 

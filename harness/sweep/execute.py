@@ -13,7 +13,7 @@ from harness.sweep.data_announcement import announce_data
 from harness.sweep.job_cost import NodeHours
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
-from harness.sweep.job_submission import identify
+from harness.sweep.job_submission import identify, own_jobs
 from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan
@@ -133,9 +133,9 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
     if tally.busy:
         counts = f"{tally.dropped} of {len(plan.missing)} launches were not made: {tally.busy}"
     where = "" if results == Path("results") else f" --results {shell_line([results])}"
+    status = shell_line(["harness", "status", plan.folder.name])
     return RunError(
-        f"{counts}, whatever finished is kept: "
-        f"see `{shell_line(['harness', 'status', plan.folder.name])}{where}`; the same command again runs only what is missing"
+        f"{counts}, whatever finished is kept: see `{status}{where}`; the same command again runs only what is missing"
     )
 
 
@@ -145,7 +145,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     Return how many there were, and whether a command that waits for them in another terminal takes them in.
 
     Raises:
-        UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
+        UserError: nothing of the sweep is queued or running, one of its jobs is another's, or the scheduler is silent.
     """
     files = SweepFolder(folder)
     left = read_running(files)
@@ -157,7 +157,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
     launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
-    scheduler.cancel(sorted({launch.job for launch in launches}))
+    scheduler.cancel(own_jobs(scheduler, launches))
     if is_locked(files):
         return len(left), True
     with hold_sweep(files), interruptible():
