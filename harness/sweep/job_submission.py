@@ -162,13 +162,15 @@ def own_jobs(scheduler: Scheduler, launches: Sequence[Running]) -> list[str]:
     Raises:
         UserError: the job of a launch is another one, or the scheduler does not answer.
     """
-    named = [launch for launch in launches if QUEUE_NAME.fullmatch(launch.name)]
-    numbers = scheduler.find(sorted({launch.name for launch in named}))
+    names = {launch.name for launch in launches if QUEUE_NAME.fullmatch(launch.name)}
+    numbers = scheduler.find(sorted(names))
     own_identifiers: set[str] = set()
-    for launch in named:
+    others: dict[str, str] = {}
+    for launch in launches:
         if launch.name in numbers and launch.job == _identifier(scheduler, launch, numbers[launch.name]):
             own_identifiers.add(launch.job)
-    others = {launch.job: launch.name for launch in launches if launch.job not in own_identifiers}
+        else:
+            others[launch.job] = launch.name
     states = scheduler.poll(sorted(others)) if others else {}
     for job, state in states.items():
         if state.phase in ("queued", "running"):

@@ -174,6 +174,6 @@ def test_a_page_is_never_written_beside_the_reports(tmp_path: Path, monkeypatch:
             workload["preset"] = "x/../../../public_html"
             file.write_text(json.dumps(record))
     assert run_command_line(["history", "evil"]) == 2
-    assert run_command_line(["report", "evil"]) in (2, 3)
+    assert run_command_line(["report", "evil"]) == 0  # of 13 files that are left out, and named
     assert [path.name for path in public.iterdir()] == ["index.html"]
     assert (public / "index.html").read_text() == "mine"
