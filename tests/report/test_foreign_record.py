@@ -18,6 +18,8 @@ from harness.analysis.read_results import load_sweep
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.claims.study_rules import computation_falls_and_exchange_does_not, same_loss_with_same_batches
+from harness.report.answer import Answer
+from harness.report.html_pages import write_page
 from harness.report.sweep_answer import _measure
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
@@ -26,6 +28,7 @@ from harness.schema.sweep import Skipped, Study
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, write_run, write_study
+from tests.labs.refusals import refused
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 OWN = {"sync": "evil:Policy", "model": "evil:network", "optimizer": "evil:optimizer"}
@@ -177,3 +180,7 @@ def test_a_page_is_never_written_beside_the_reports(tmp_path: Path, monkeypatch:
     assert run_command_line(["report", "evil"]) == 0  # of 13 files that are left out, and named
     assert [path.name for path in public.iterdir()] == ["index.html"]
     assert (public / "index.html").read_text() == "mine"
+    for place in ("../public_html", "x/../../public_html", "/etc", ""):
+        answer = Answer(sentence="", kind="page", place=place, title="a page")
+        with refused("base.record_words.below", place):
+            write_page(answer, tmp_path / "reports")
