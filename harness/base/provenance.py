@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from harness.base.processes import Reply, run_program
+from harness.base.record_words import HOST, check_text
 from harness.base.scratch import SEGMENTS, SESSIONS
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
@@ -36,6 +37,9 @@ class Machine:
     gpus: tuple[str, ...]
     os: str
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        check_text("host", self.hostname, HOST, optional=True)
 
 
 def package_version(name: str) -> str:

@@ -1,11 +1,11 @@
 """What a stranger reads and runs in a bundle: its README, the short variant, everything again."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.analysis import units
 from harness.base import __version__
+from harness.base.record_words import shell_line
 from harness.bundle.bundled_sweep import BundledSweep, evaluation_seconds, smoke
 from harness.bundle.latex import evaluation_sentence, setup_commands
 from harness.bundle.manifest import RECORDS
@@ -22,7 +22,8 @@ Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-
 
 - `appendix.tex`: artifact description and evaluation for a paper; `appendix-ad.tex`: without the evaluation.
 - `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
-- `smoke.sh BUNDLE`: the short variant; `{workflow}`: everything again.
+- `smoke.sh BUNDLE`: the short variant, with `--trust` behind it where launches run code of the authors' own;
+  `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`.
 
 {sweeps}
@@ -72,15 +73,20 @@ def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep], 
     chosen, _ = smoke(sweeps)
     launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
     smoke_script = [
-        "bundle=${1:?the archive of the bundle is missing: sh smoke.sh ../" + bundle + "}",
+        'if [ -z "${1-}" ]; then',
+        f"  {shell_line(['echo', f'the archive of the bundle is missing: sh smoke.sh ../{bundle}'])} >&2",
+        "  exit 2",
+        "fi",
+        "bundle=$1",
+        "shift  # what is left is --trust, where a launch runs code of the authors' own",
         "failed=0",
         'harness bundle verify "$bundle" || failed=1',
         'harness bundle redraw "$bundle" --reports rebuilt || failed=1',
-        *(f"{shlex.join(['harness', 'reproduce', launch])} --results again || failed=1" for launch in launches),
+        *(f'{shell_line(["harness", "reproduce", launch])} --results again "$@" || failed=1' for launch in launches),
         "exit $failed",
     ]
     _write_script(root / "smoke.sh", _SMOKE, smoke_script)
-    length = shlex.join(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
+    length = shell_line(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
     commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
     # In a folder of its own: beside the bundle's records the same launches count as finished.
     everything = ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]

@@ -5,12 +5,12 @@ which a class or style of the venue that defines them replaces, so that the file
 """
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import units
 from harness.analysis.launch_frames import launch_frame
+from harness.base.record_words import shell_line
 from harness.bundle.bundled_sweep import EVALUATION_HOURS, BundledSweep, evaluation_seconds, execution_seconds, smoke
 from harness.bundle.source_code import LOCK, BundledCode
 from harness.report.answer import Fact
@@ -89,14 +89,14 @@ def evaluation_sentence(seconds: float) -> str:
 
 def minimum_command(sweep: BundledSweep) -> str:
     """Return the command that repeats `sweep` at the minimum viable scale: what fits the evaluator's machine."""
-    return shlex.join(["harness", "reproduce", f"results/{sweep.name}", "--here"])
+    return shell_line(["harness", "reproduce", f"results/{sweep.name}", "--here"])
 
 
 def setup_commands(name: str, code: BundledCode) -> list[str]:
     """Return the commands that unpack the archive `name` and install the software in it."""
     return [
-        f"tar xzf {name}",
-        f"cd {name.removesuffix('.tar.gz')}",
+        shell_line(["tar", "xzf", name]),
+        shell_line(["cd", name.removesuffix(".tar.gz")]),
         "python3 -m venv .venv",
         ". .venv/bin/activate",
         f"pip install --no-deps --require-hashes -r {LOCK}",
@@ -135,7 +135,12 @@ class LatexAppendix:
                     r"\artcomp",
                     _commands(sweep.command.splitlines()),
                     r"\artout",
-                    _commands([f"harness report {sweep.name}", f"harness bundle redraw ../{self.name}"]),
+                    _commands(
+                        [
+                            shell_line(["harness", "report", sweep.name]),
+                            shell_line(["harness", "bundle", "redraw", f"../{self.name}"]),
+                        ]
+                    ),
                 ]
         parts.append(r"\end{document}")
         return "\n".join(parts) + "\n"

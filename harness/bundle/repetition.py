@@ -14,8 +14,11 @@ from harness.analysis.sessions import SESSION_SPREAD
 from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
+from harness.bundle.archive import sha256
 from harness.datasets import locate
+from harness.schema.code_identity import user_files
 from harness.schema.layout import Layout
+from harness.schema.option import is_own_code
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder, make_results
@@ -62,6 +65,37 @@ def _of_same_layout(run: RunRecord, runs: Sequence[RunRecord]) -> tuple[RunRecor
     """Return those of `runs` that have the layout and the code of `run`."""
     point = run.point
     return tuple(same for same in runs if (same.point.layout, same.point.code) == (point.layout, point.code))
+
+
+def foreign_code(run: RunRecord) -> tuple[str, ...]:
+    """Return what a repetition of `run` would run that is not the harness's own, one clause each; nothing is imported.
+
+    That is the user's script, or what MODEL, SYNC and OPTIMIZER name, with the hashes of the files that are here, and
+    the settings that its ranks would have in their environment.
+
+    Raises:
+        UserError: a file of it cannot be read.
+    """
+    workload = run.point.workload
+    named = {"MODEL": workload.model, "SYNC": workload.sync, "OPTIMIZER": workload.optimizer}
+    clauses = [f"the script {workload.script.command}"] if workload.script else []
+    clauses += [f"{setting}={text}" for setting, text in named.items() if not workload.script and is_own_code(text)]
+    for _, files in user_files(workload):
+        clauses += [f"{path} (SHA-256 {sha256(path)[:12]})" for path in sorted(files)]
+    return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))
+
+
+def require_trust(runs: Sequence[RunRecord]) -> None:
+    """Refuse to repeat `runs` whose repetition would run foreign code.
+
+    Raises:
+        UserError: it would; it lists all of it.
+    """
+    clauses = dict.fromkeys(clause for run in runs for clause in foreign_code(run))
+    if clauses:
+        raise UserError(
+            f"to repeat this record runs what it names, as you: {'; '.join(clauses)}: look at it, then add --trust"
+        )
 
 
 def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Sweep:

@@ -6,7 +6,7 @@ from harness.analysis import units
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.schema.claim import EXPERIMENTS, Claim, Rule
 from harness.schema.option import is_own_code
-from harness.schema.sync_policies import Gradients, NoSync, Weights, find_policy
+from harness.schema.sync_policies import Gradients, NoSync, Weights, known_policy
 from harness.schema.workload import IMAGENET, image_size
 
 _OF_PAPERS = (Gradients, NoSync, Weights)
@@ -60,9 +60,10 @@ def compare_with_claim(claim: Claim, evidence: ClaimEvidence) -> ClaimMatch:
 def _other_question(claim: Claim, evidence: ClaimEvidence) -> list[str]:
     workload = evidence.workload
     reasons = []
-    if is_own_code(workload.sync) or type(find_policy(workload.sync)) not in _OF_PAPERS:
+    policy = known_policy(workload.sync)
+    if policy is None or type(policy) not in _OF_PAPERS:
         reasons.append(f"SYNC={workload.sync} is not an algorithm of the papers")
-    elif not find_policy(workload.sync).synchronises:
+    elif not policy.synchronises:
         reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")
     if evidence.scaling != "strong":
         reasons.append("under weak scaling the rows grow with the ranks, and the claim is of equal rows")

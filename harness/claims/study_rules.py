@@ -37,7 +37,7 @@ from harness.claims.claim_verdict import (
     unknown_for,
 )
 from harness.schema.claim import Claim
-from harness.schema.sync_policies import find_policy
+from harness.schema.sync_policies import known_policy
 
 MINOR = 0.05  # of the training time
 ALIKE = 0.9  # a cost that falls by less than a tenth does not fall
@@ -168,7 +168,7 @@ def _pair_that_differs_in_reading(evidence: Sequence[ClaimEvidence]) -> tuple[Cl
 
 def computation_falls_and_exchange_does_not(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
     """From p to q ranks the computation falls by q/p, the exchange does not; both within a tenth."""
-    once_an_epoch = [sweep for sweep in evidence if find_policy(sweep.workload.sync).period is None]
+    once_an_epoch = [sweep for sweep in evidence if _is_averaged_once_an_epoch(sweep)]
     if not once_an_epoch:
         return unknown_for("a sweep with SYNC=weights:epoch: one exchange in an epoch")
     on_several = [sweep for sweep in once_an_epoch if len(_counts_above_one(sweep)) > 1]
@@ -191,6 +191,16 @@ def computation_falls_and_exchange_does_not(claim: Claim, evidence: Sequence[Cla
     return finding_on_parts(parts, reason, best, rests=[compute.interval, wire.interval])
 
 
+def _is_averaged_once_an_epoch(sweep: ClaimEvidence) -> bool:
+    policy = known_policy(sweep.workload.sync)
+    return policy is not None and policy.period is None
+
+
+def _averages_weights(sweep: ClaimEvidence) -> bool:
+    policy = known_policy(sweep.workload.sync)
+    return policy is not None and not policy.shares_gradients
+
+
 def _counts_above_one(sweep: ClaimEvidence) -> list[int]:
     return [count for count in sweep.counts if count > 1]
 
@@ -198,7 +208,7 @@ def _counts_above_one(sweep: ClaimEvidence) -> list[int]:
 def same_loss_with_same_batches(claim: Claim, evidence: Sequence[ClaimEvidence]) -> ClaimFinding:
     """With the same batches at every rank count, averaged weights end with the training loss of the fewest ranks."""
     same_batches = [sweep for sweep in evidence if sweep.workload.global_batch is not None and len(sweep.counts) > 1]
-    averaged = next((sweep for sweep in same_batches if not find_policy(sweep.workload.sync).shares_gradients), None)
+    averaged = next((sweep for sweep in same_batches if _averages_weights(sweep)), None)
     if averaged is None:
         return unknown_for("SYNC=weights:K with GLOBAL_BATCH=, the same batches at every rank count")
     by_gradients = [sweep for sweep in same_batches if sweep.workload.sync == "gradients"]

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 @click.option(
     "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."
 )
+@click.option("--trust", is_flag=True, help="Run the code of others that the record names: without it, it is listed.")
 @context_options("results", "data_dir", measures=True)
 @batch_options
 @answering
-def reproduce_command(name: str, same_layout: bool, context: Context, **options: Any) -> Answer:
+def reproduce_command(name: str, same_layout: bool, trust: bool, context: Context, **options: Any) -> Answer:
     """Repeat LAUNCH from its record, of a SWEEP one launch of each layout, and compare.
 
-    Only the record is used: settings, seed, layout and data are the recorded ones. What it depends on (source,
+    Only the record is used: settings, seed, layout and data are the recorded ones. A script, a MODEL, SYNC or OPTIMIZER
+    of somebody's own and settings of the communication run only with --trust. What it depends on (source,
     versions, machine) is compared first. Weights must be the same bit for bit where all that decides them is the same,
     the loss must be within 2 %, the epoch's time within 95 % of repetitions on the same machine. Exit code 0: all
     that could be compared is reproduced; 1: something is not; 3: nothing could be compared.
@@ -34,10 +36,13 @@ def reproduce_command(name: str, same_layout: bool, context: Context, **options:
     from harness.bundle import repetition
 
     folder = find_recorded(name, context.results)
+    originals = repetition.recorded(folder)
+    if not trust:
+        repetition.require_trust([original.run for original in originals])
     submission, _ = build_submission(options)
     lines: list[ReproducedQuantity] = []
     rows = []
-    for original in repetition.recorded(folder):
+    for original in originals:
         old = original.run
         again = repetition.plan_repetition(old, context.data_dir, here=not same_layout)
         new = repetition.repeat_launch(again, context, submission)

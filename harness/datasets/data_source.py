@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.base.record_words import shell_line
 from harness.base.user_path import expanded
 from harness.datasets import synthetic
 from harness.datasets.csv_dialect import CsvSettings
@@ -108,10 +109,10 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     if files.missing:
         missing = ", ".join(files.missing)
         if workload.data == "real":
-            where = f" --data-dir {data_dir}" if data_dir else ""
+            fetch = ["harness", "data", "fetch", dataset.name, *(["--data-dir", data_dir] if data_dir else [])]
             raise UserError(
                 f"no complete {dataset.title} files in '{folder}' (missing {missing}): "
-                f"put them there or run `harness data fetch {dataset.name}{where}`"
+                f"put them there or run `{shell_line(fetch)}`"
             )
         return _stand_in(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
     note = ""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from harness.base.errors import UserError, unknown
 from harness.base.processes import run_program
 from harness.schema.data_record import DataRecord
-from harness.schema.option import import_own, is_own_code
+from harness.schema.option import is_own_code
+from harness.schema.own_code import import_own
 from harness.schema.workload import IMAGE_NETWORKS, Workload
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.schema.sync_policies import find_policy
+from harness.base.errors import UserError
+from harness.schema.sync_policies import FORMS, SyncPolicy, known_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
@@ -15,6 +16,18 @@ def epoch_batches(workload: Workload, rows: Array, batch: Array) -> Array:
     return np.maximum(1.0, np.floor(batches)) if workload.drop_remainder else batches
 
 
+def predictable_policy(sync: str) -> SyncPolicy:
+    """Return the policy that `sync` names.
+
+    Raises:
+        UserError: it is the user's own code, which nothing that reads records imports.
+    """
+    policy = known_policy(sync)
+    if policy is None:
+        raise UserError(f"SYNC={sync} is not predicted, the policy is the user's own code: use one of {FORMS}")
+    return policy
+
+
 def epoch_calls(workload: Workload, batches: Array) -> Array:
     """Return the synchronisations of an epoch of `batches`: none without a sync policy."""
     steps = np.ceil(batches)
@@ -24,7 +37,7 @@ def epoch_calls(workload: Workload, batches: Array) -> Array:
 
 def steps_between(workload: Workload, steps: Array) -> Array:
     """Return the mean steps from one synchronisation to the next, of an epoch of `steps`: infinite without any."""
-    policy = find_policy(workload.sync)
+    policy = predictable_policy(workload.sync)
     if policy.shares_gradients:
         return np.ones_like(steps)
     if not policy.synchronises:

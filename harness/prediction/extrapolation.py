@@ -24,6 +24,7 @@ from harness.prediction.extrapolation_words import what_it_rests_on
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain
 from harness.schema.layout import Layout
+from harness.schema.sync_policies import known_policy
 
 Array = NDArray[np.float64]
 NODE = "on a node like this"
@@ -109,6 +110,8 @@ def extrapolate(
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:
     if loaded.valid[0].point.workload.sync == "none":
         return "with SYNC=none ranks exchange nothing"
+    if known_policy(loaded.valid[0].point.workload.sync) is None:
+        return "the policy is the user's own code"
     if not all(run.sums_timed for run in loaded.valid):
         return "the times of sums on GPUs are not known"
     if {layout.threads for layout in wanted} != {fewest.threads}:

@@ -13,9 +13,10 @@ from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.sync_calls import read_calls
 from harness.base.errors import UserError
+from harness.prediction.epoch_counts import predictable_policy
 from harness.prediction.network_cost import Levels, allreduce_seconds, calls
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sync_policies import PowerSGD, Shape, find_policy
+from harness.schema.sync_policies import PowerSGD, Shape
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
@@ -69,13 +70,17 @@ class MeasuredBase:
             return [[size / narrowed for size in self.tensors or (self.bytes,)]]
         value_bytes = self.bytes / narrowed / (sum(map(math.prod, self.shapes)) or 1)
         sums = []
-        for values_of_tensors in find_policy(self.workload.sync).sums(self.shapes):
+        for values_of_tensors in predictable_policy(self.workload.sync).sums(self.shapes):
             sums.append([value_bytes * values for values in values_of_tensors])
         return sums
 
 
 def measured_base(loaded: Loaded) -> MeasuredBase:
-    """Return the base that the valid launches of a sweep give: those on the fewest ranks."""
+    """Return the base that the valid launches of a sweep give: those on the fewest ranks.
+
+    Raises:
+        UserError: their sync policy is the user's own code.
+    """
     fewest = base_layout(run.point.layout for run in loaded.valid).ranks
     runs = [run for run in loaded.valid if run.point.layout.ranks == fewest]
     frame = launch_frame(runs, loaded.epochs)
@@ -84,7 +89,7 @@ def measured_base(loaded: Loaded) -> MeasuredBase:
     run = runs[0]
     scaling = run.point.scaling
     rows = int(frame["all_rows"].iloc[0])
-    every = find_policy(run.point.workload.sync).period or 1
+    every = predictable_policy(run.point.workload.sync).period or 1
     jitter, imbalance = _unevenness(loaded, every)
     return MeasuredBase(
         workload=run.point.workload,
@@ -109,9 +114,9 @@ def under(base: MeasuredBase, sync: str) -> MeasuredBase:
     """Return `base` as if it had been trained under the policy `sync`: its computation is taken to be the same.
 
     Raises:
-        UserError: the policy is none, or sums parts of weights whose shapes are not in the records.
+        UserError: the policy is none, is the user's own code, or sums parts of weights whose shapes are unknown.
     """
-    if isinstance(find_policy(sync), PowerSGD) and not base.shapes:
+    if isinstance(predictable_policy(sync), PowerSGD) and not base.shapes:
         raise UserError(f"SYNC={sync} cannot be predicted from records without the weights' shapes: sweep again")
     source = f"{base.source}, which had SYNC={base.workload.sync}"
     return replace(base, workload=replace(base.workload, sync=sync), source=source)

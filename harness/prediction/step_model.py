@@ -16,7 +16,7 @@ from harness.prediction.epoch_counts import epoch_batches, steps_between
 from harness.prediction.measured_base import MeasuredBase
 from harness.prediction.network_cost import OVERHEAD, Levels, Uncertain
 from harness.prediction.slowest_rank import slowest
-from harness.schema.sync_policies import PowerSGD, find_policy
+from harness.schema.sync_policies import PowerSGD, known_policy
 
 Array = NDArray[np.float64]
 
@@ -103,7 +103,7 @@ def assumptions(base: MeasuredBase, ranks: ArrayLike) -> tuple[str, ...]:
             f"Ranks are taken to differ permanently as the {len(base.imbalance)} measured ones did: the slowest "
             f"computed {max(base.imbalance):.3f} times the mean."
         )
-    if isinstance(find_policy(base.workload.sync), PowerSGD) and base.ranks == 1:
+    if isinstance(known_policy(base.workload.sync), PowerSGD) and base.ranks == 1:
         sentences.append("What several ranks compute to factor their gradients is left out.")
     sentences.append("Ranks are taken to have a core, and memory bandwidth, each as the base had.")
     return tuple(sentences)

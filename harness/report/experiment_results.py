@@ -19,7 +19,7 @@ from harness.schema.claim import EXPERIMENTS, Claim, Published
 from harness.schema.presets import PRESETS
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Study
-from harness.schema.sync_policies import Gradients, Weights, find_policy
+from harness.schema.sync_policies import Gradients, Weights, known_policy
 
 PAPER = "A"
 
@@ -127,7 +127,7 @@ def _measured(part: PaperExperiment, loaded: Sequence[Loaded], target: Path) -> 
 
 
 def _policy_words(sync: str) -> str:
-    policy = find_policy(sync)
+    policy = known_policy(sync)
     if isinstance(policy, Gradients):
         return "gradients each step"
     if isinstance(policy, Weights):

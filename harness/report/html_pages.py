@@ -21,6 +21,7 @@ from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
+from harness.base.record_words import below
 from harness.base.removal import check_folder, make_place
 from harness.report.answer import Answer, PageFigure
 from harness.report.svg import COLUMNS, TONES, printed
@@ -101,7 +102,7 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     Raises:
         UserError: the folder holds something else than a report, or cannot be written to.
     """
-    target = reports / answer.place
+    target = below(reports, answer.place)
     make_place(reports, "REPORTS")
     check_folder(target, "report")
     content = render_page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))

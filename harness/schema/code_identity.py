@@ -49,7 +49,7 @@ def source_identity(workload: Workload) -> str:
     Raises:
         UserError: a file of the user's code cannot be read.
     """
-    return _digest([harness_identity(), *chain.from_iterable(starmap(_hashes, _user_files(workload)))])
+    return _digest([harness_identity(), *chain.from_iterable(starmap(_hashes, user_files(workload)))])
 
 
 def check_source(workload: Workload, code: str) -> None:
@@ -71,8 +71,8 @@ def harness_identity() -> str:
     return _digest([*_hashes(package, counted), *_hashes(templates, templates.iterdir())])
 
 
-def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield the user's own files that would run, with the folder they are found in."""
+def user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the user's own files that would run, with the folder they are found in; nothing is imported."""
     if workload.script:
         script = workload.script.path
         yield script.parent, _follow([script], script.parent, "")
@@ -87,7 +87,10 @@ def _user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:
 def _root(name: str) -> Path | None:
     """Return the folder from which module `name` would be imported, without importing anything."""
     top = name.partition(".")[0]
-    spec = PathFinder.find_spec(top, [str(Path.cwd())]) or find_spec(top)
+    try:
+        spec = PathFinder.find_spec(top, [str(Path.cwd())]) or find_spec(top)
+    except ValueError:  # __main__ is no file
+        return None
     if spec is None:
         return None
     if spec.submodule_search_locations:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from harness.base.record_words import LINE, make_word, shell_line
 from harness.schema.layout import Layout
 from harness.schema.option import options
 from harness.schema.presets import changed_settings, usual_scaling
@@ -37,7 +38,9 @@ def repeat_command(folder: Path, sweep: Sweep) -> str:
     with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
         content = SweepFolder(folder).submission.read_bytes()
         data_dir = msgspec.json.decode(content, type=dict[str, Any]).get("data_dir")
-    return sweep_command_line(sweep) + (f" {shlex.quote(f'DATA_DIR={data_dir}')}" if data_dir else "")
+    if not isinstance(data_dir, str) or not LINE.fits(data_dir):
+        return sweep_command_line(sweep)
+    return f"{sweep_command_line(sweep)} {make_word('DATA_DIR', data_dir)}"
 
 
 def changed_words(settings: Any, usual: Any) -> Words:
@@ -99,11 +102,9 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
 
 
 def _make_line(words: Words) -> str:
-    """Return a command line for a shell; make takes a dollar from two."""
     line = ["make sweep"]
     for name, value in words:
-        text = str(int(value)) if isinstance(value, bool) else str(value)
-        line.append(f"{name}={shlex.quote(text.replace('$', '$$'))}")
+        line.append(make_word(name, int(value) if isinstance(value, bool) else value))
     return " ".join(line)
 
 
@@ -114,8 +115,8 @@ def _harness_line(words: Words) -> str:
         if isinstance(value, bool):
             line.append(f"--{option}" if value else f"--no-{option}")
         else:
-            line.append(f"--{option}={shlex.quote(str(value))}")
-    return " ".join(line)
+            line.append(f"--{option}={value}")
+    return shell_line(line)
 
 
 def _layout_words(layouts: Sequence[Layout]) -> Iterator[Words]:

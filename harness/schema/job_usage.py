@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from harness.base.record_words import JOB, check_text
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobUsage:
@@ -36,3 +38,7 @@ class Account:
     launch: str
     usage: JobUsage | None = None
     missing: str = ""
+
+    def __post_init__(self) -> None:
+        check_text("job", self.job, JOB)
+        check_text("launch", self.launch)

@@ -1,12 +1,9 @@
 """A setting is one field: its option, help, values and place in records follow from it. Values may name users' code."""
 
-import importlib
 import math
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError, unknown
@@ -25,24 +22,6 @@ _FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w
 def is_own_code(text: str) -> bool:
     """Return whether a setting's `text` names a user's own code; nothing is imported."""
     return _FORM.fullmatch(text) is not None
-
-
-def import_own(setting: str, text: str) -> Any:
-    """Return what ``package.module:name`` names; modules are looked for in the working directory too.
-
-    Raises:
-        UserError: there is no such module, or it does not have the name.
-    """
-    module_name, _, name = text.partition(":")
-    if str(Path.cwd()) not in sys.path:  # where `python -m` would look; a console script does not
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{setting}={text} cannot be imported: {error}; write package.module:name") from error
-    if not callable(getattr(module, name, None)):
-        raise UserError(f"{setting}={text} names no function or class: '{module_name}' has no callable '{name}'")
-    return getattr(module, name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,14 +2,18 @@
 
 import functools
 import hashlib
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 
 import msgspec
 
-from harness.base.errors import UserError
+from harness.base.errors import unknown
+from harness.base.record_words import TEXT, VALUE, VARIABLE, check_text
 from harness.schema.layout import Layout
+from harness.schema.message_cost import Algorithm
 from harness.schema.workload import Workload
+
+SCALINGS = ("strong", "weak")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +27,7 @@ class Point:
     (`harness.schema.code_identity.code_identity`), so that a launch of a different code version is another launch.
 
     Raises:
-        UserError: a name in `settings` is none.
+        UserError: the scaling is unknown, or a text is of no form that a record has.
     """
 
     workload: Workload
@@ -36,11 +40,11 @@ class Point:
     code: str = ""
 
     def __post_init__(self) -> None:
-        for name, _ in self.settings:
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):  # it stands in a job script, and unquoted
-                raise UserError(
-                    f"setting '{name}' is not the name of an environment variable: use letters, digits and _"
-                )
+        if self.scaling not in SCALINGS:
+            raise unknown("SCALING", self.scaling, SCALINGS)
+        check_text("data id", self.data_id, TEXT, optional=True)
+        check_text("code", self.code, optional=True)
+        check_settings(self.settings)
 
     @property
     def seed(self) -> int:
@@ -58,6 +62,19 @@ class Point:
         layout = self.layout
         uneven = f"-{layout.ranks}ranks" if layout.last_node else ""
         return f"n{layout.nodes}x{layout.ranks_per_node}x{layout.threads}{uneven}-r{self.repeat}-{self.key}"
+
+
+def check_settings(settings: Iterable[tuple[str, str]]) -> None:
+    """Check that `settings` tune communication and do nothing else: ranks have them in their environment.
+
+    Raises:
+        UserError: one is another variable, or has a value that none of these takes.
+    """
+    for name, value in settings:
+        check_text("setting", name, VARIABLE)
+        check_text(f"setting {name}", value, VALUE)
+        if name == "HARNESS_REDUCTION" and value not in set(Algorithm):
+            raise unknown(name, value, Algorithm)
 
 
 def digest(value: object) -> str:

@@ -12,12 +12,13 @@ import msgspec
 from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
+from harness.base.record_words import HOST, check_text
 from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import STEP_COLUMNS, LaunchFolder, SweepFolder
 
 
 class LossReason(StrEnum):
@@ -88,6 +89,9 @@ class Versions:
     numpy: str
     mpi4py: str
     mpi_library: str
+
+    def __post_init__(self) -> None:
+        check_text("commit", self.commit, optional=True)  # git gets it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,6 +269,12 @@ class RunRecord:
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
 
+    def __post_init__(self) -> None:
+        check_text("block", self.block, optional=True)  # of its file's name
+        hosts = [host for rank in self.ranks for host in (rank.host, rank.node)]
+        for host in (*hosts, *(lost.host for lost in self.losses)):
+            check_text("host", host, HOST, optional=True)
+
     @property
     def met(self) -> bool:
         """Whether other work was beside the launch, which trained in turns."""
@@ -301,8 +311,6 @@ class RunRecord:
         seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
         return seconds + max(rank.import_s for rank in self.ranks)
 
-
-STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 T = TypeVar("T")
 

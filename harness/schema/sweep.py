@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError, unknown
+from harness.base.record_words import TEXT, check_text
 from harness.schema.layout import Layout
-from harness.schema.point import Point, digest
+from harness.schema.point import SCALINGS, Point, check_settings, digest
 from harness.schema.workload import Workload
 
 _MOST_LAUNCHES = 100_000
-SCALINGS = ("strong", "weak")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,8 @@ class Sweep:
     other hardware: the `scheduler`, and GPUs.
 
     Raises:
-        UserError: the scaling is unknown, a count is below 1, or weak scaling lacks its rows per rank.
+        UserError: the scaling is unknown, a count is below 1, weak scaling lacks its rows per rank, or a text is of no
+            form that a record has.
     """
 
     workload: Workload
@@ -36,6 +37,10 @@ class Sweep:
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
             raise unknown("SCALING", self.scaling, SCALINGS)
+        check_text("scheduler", self.scheduler)
+        check_text("data id", self.data_id, TEXT, optional=True)
+        check_text("code", self.code, optional=True)
+        check_settings(self.settings)
         if self.repeats < 1:
             raise UserError(f"REPEATS={self.repeats} is too small: use at least 1")
         launches = self.repeats * len(self.layouts)

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.base.record_words import below
 from harness.base.removal import make_place, remove_empty_folder, remove_file, remove_left
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
+STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 STUDY_FILE = "sweep.json"
 CHECKPOINT_SUFFIX = ".ckpt"
 ATTEMPTS_FILE = "attempts.json"  # beside the checkpoints: what every attempt at the launch has trained
@@ -132,35 +134,35 @@ class SweepFolder:
 
     def launch(self, launch: str) -> LaunchFolder:
         """Return the files of a launch."""
-        return LaunchFolder(self.path / launch)
+        return LaunchFolder(below(self.path, launch))
 
     def log(self, name: str) -> Path:
         """Return what a launch, or the referee of a block, prints."""
-        return self.logs / f"{name}.log"
+        return below(self.logs, f"{name}.log")
 
     def failure(self, launch: str) -> Path:
         """Return why a launch failed."""
-        return self.failures / f"{launch}.json"
+        return below(self.failures, f"{launch}.json")
 
     def block_turns(self, block: str) -> Path:
         """Return the turns of a block."""
-        return self.rounds / f"{block}.parquet"
+        return below(self.rounds, f"{block}.parquet")
 
     def script(self, name: str) -> Path:
         """Return the script of a job."""
-        return self.jobs / f"{name}.sh"
+        return below(self.jobs, f"{name}.sh")
 
     def point(self, launch: str) -> Path:
         """Return the point that the ranks of a launch read."""
-        return self.jobs / f"{launch}.json"
+        return below(self.jobs, f"{launch}.json")
 
     def exit_code(self, launch: str) -> Path:
         """Return the exit code that the job of a launch writes down."""
-        return self.jobs / f"{launch}.exit"
+        return below(self.jobs, f"{launch}.exit")
 
     def words(self, launch: str) -> Path:
         """Return the words that start the ranks of a launch, which its job writes down when it knows its nodes."""
-        return self.jobs / f"{launch}.words"
+        return below(self.jobs, f"{launch}.words")
 
     def records(self) -> Iterator[Path]:
         """Yield the launches' folders that have a record, whole or not, in no order."""

@@ -3,7 +3,6 @@
 Used in graphs, eagerly and by predictions: values are handed to the mean that is given, whatever they are.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.schema.option import import_own, is_own_code
+from harness.schema.option import is_own_code
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""
@@ -226,14 +225,11 @@ def check_sync(text: str) -> None:
         raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 
 
-@functools.cache
-def find_policy(text: str) -> SyncPolicy:
-    """Return the policy that `text` names; raise a UserError if it has no known form, or cannot be imported."""
+def known_policy(text: str) -> SyncPolicy | None:
+    """Return the policy of the harness that `text` names, None where it names a user's own code: nothing is imported.
+
+    Raises:
+        UserError: it has no known form.
+    """
     check_sync(text)
-    built_in = next(filter(None, (policy.parse(text) for policy in POLICIES)), None)
-    if built_in:
-        return built_in
-    policy = import_own("SYNC", text)
-    if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
-        raise UserError(f"SYNC={text} does not name a sync policy: it must be a subclass of {__name__}.SyncPolicy")
-    return policy()
+    return next(filter(None, (policy.parse(text) for policy in POLICIES)), None)

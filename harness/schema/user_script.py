@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.record_words import LINE, check_text
 
 SCRIPT = "script"
 """Data set, preset and kind of data of a workload that is a user's script."""
@@ -28,8 +29,16 @@ class UserScript:
 
 
 def parse_script(command: str, batch: str) -> UserScript:
-    """Return the script that `UserScript.command` gave the line of."""
-    path, *arguments = shlex.split(command)
+    """Return the script that `UserScript.command` gave the line of.
+
+    Raises:
+        UserError: it is no such line.
+    """
+    try:
+        path, *arguments = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"SCRIPT={command} is not a script and its arguments ({error}): quote them") from error
+    check_text("script", path, LINE)
     return UserScript(path=Path(path), arguments=tuple(arguments), batch=batch)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.record_words import LINE, TEXT, check_text
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
 from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, check_own_rate, parse_script
@@ -279,6 +280,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         check_options(self)
+        self._check_texts()
         check_sync(self.sync)
         parse_interval(self.checkpoint)
         if self.wire != "float32" and self.sync != Gradients.form:
@@ -298,6 +300,16 @@ class Workload:
         self._check_images()
         if self.own_rate is not None:
             check_own_rate(self.own_rate)
+
+    def _check_texts(self) -> None:
+        check_text("dataset", self.dataset)
+        check_text("preset", self.preset)
+        check_text("model", self.model, LINE)
+        check_text("label column", self.label or "", TEXT, optional=True)
+        check_text("columns left out", self.drop or "", TEXT, optional=True)
+        if self.data_file is not None:
+            check_text("data file or script", self.data_file, LINE)
+            self.script  # noqa: B018, its words can be told apart
 
     def _check_rates(self) -> None:
         if self.warmup_epochs > self.epochs:
@@ -354,7 +366,8 @@ class Workload:
         """
         data = self.own_file.name if self.own_file else self.dataset
         model = self.model.rpartition(":")[2]
-        return re.sub(r"[^\w.-]+", "_", f"{data}-{model}", flags=re.ASCII)[:_LONGEST]
+        letters = re.sub(r"[^\w.-]+", "_", f"{data}-{model}", flags=re.ASCII)[:_LONGEST]
+        return letters.lstrip(".-") or "workload"  # neither hidden nor an option
 
     def batch(self, ranks: int) -> int:
         """Return the global batch (rows per step over all ranks) at `ranks` ranks."""

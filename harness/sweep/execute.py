@@ -1,19 +1,19 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
+from harness.base.record_words import shell_line
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.data_announcement import announce_data
 from harness.sweep.job_cost import NodeHours
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
-from harness.sweep.job_submission import identify
+from harness.sweep.job_submission import identify, own_jobs
 from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan
@@ -132,10 +132,10 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
         counts += f", {tally.dropped} were not tried"
     if tally.busy:
         counts = f"{tally.dropped} of {len(plan.missing)} launches were not made: {tally.busy}"
-    where = "" if results == Path("results") else f" --results {shlex.quote(str(results))}"
+    where = "" if results == Path("results") else f" --results {shell_line([results])}"
+    status = shell_line(["harness", "status", plan.folder.name])
     return RunError(
-        f"{counts}, whatever finished is kept: "
-        f"see `harness status {plan.folder.name}{where}`; the same command again runs only what is missing"
+        f"{counts}, whatever finished is kept: see `{status}{where}`; the same command again runs only what is missing"
     )
 
 
@@ -145,7 +145,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     Return how many there were, and whether a command that waits for them in another terminal takes them in.
 
     Raises:
-        UserError: nothing of the sweep is queued or running, or the scheduler does not answer.
+        UserError: nothing of the sweep is queued or running, one of its jobs is another's, or the scheduler is silent.
     """
     files = SweepFolder(folder)
     left = read_running(files)
@@ -157,7 +157,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
     launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
-    scheduler.cancel(sorted({launch.job for launch in launches}))
+    scheduler.cancel(own_jobs(scheduler, launches))
     if is_locked(files):
         return len(left), True
     with hold_sweep(files), interruptible():

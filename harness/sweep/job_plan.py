@@ -150,6 +150,10 @@ def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tu
     return remaining, taken
 
 
+QUEUE_NAME = re.compile(r"[a-z0-9]{1,5}-[0-9a-f]{8}")
+"""What `queue_name` returns."""
+
+
 def queue_name(folder: Path, plan: JobPlan) -> str:
     """Return the job's name in the queue: the same for the same launches of the same folder, at most 14 characters.
 

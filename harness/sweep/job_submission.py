@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from harness.base.errors import UserError
+from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_cost import time_limit
-from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_plan import QUEUE_NAME, JobPlan
 from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_errors import NotQueued, Reason, SubmissionRefused, SubmissionUnknown
@@ -153,6 +154,31 @@ def identify(
         elif launch.name in jobs:
             identified.append(replace(launch, job=_identifier(scheduler, launch, jobs[launch.name])))
     return tuple(identified)
+
+
+def own_jobs(scheduler: Scheduler, launches: Sequence[Running]) -> list[str]:
+    """Return the jobs of `launches` that are queued or running under the names that the harness gave them.
+
+    Raises:
+        UserError: the job of a launch is another one, or the scheduler does not answer.
+    """
+    names = {launch.name for launch in launches if QUEUE_NAME.fullmatch(launch.name)}
+    numbers = scheduler.find(sorted(names))
+    own_identifiers: set[str] = set()
+    others: dict[str, str] = {}
+    for launch in launches:
+        if launch.name in numbers and launch.job == _identifier(scheduler, launch, numbers[launch.name]):
+            own_identifiers.add(launch.job)
+        else:
+            others[launch.job] = launch.name
+    states = scheduler.poll(sorted(others)) if others else {}
+    for job, state in states.items():
+        if state.phase in ("queued", "running"):
+            raise UserError(
+                f"job {job} is not called '{others[job]}', so that no command of this sweep submitted it: end it with "
+                f"{shell_line(scheduler.canceller)} if it is yours, and remove it from running.json"
+            )
+    return sorted(own_identifiers)
 
 
 def _may_arrive(files: SweepFolder) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.base import removal
 from harness.base.command_context import Context
 from harness.base.processes import interruptible
+from harness.base.record_words import below
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import make_results
@@ -58,7 +59,7 @@ class JoinedSweeps(PlannedLaunches):
         first = commands[0]
         self.submission = first.submission
         self.scheduler = first.scheduler
-        self.folder = folder / first.sweep.name
+        self.folder = below(folder, first.sweep.name)
         self.name = ", ".join(command.name for command in commands)
         self.skipped = tuple(dict.fromkeys(skipped for command in commands for skipped in command.skipped))
         points = (point for command in commands for point in command.points)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from harness.base.errors import UserError
+from harness.base.record_words import shell_line
 from harness.base.removal import remove_left
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_submission import identify
@@ -30,7 +31,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], No
         holder = sorted(others)[0]
         raise UserError(
             f"sweep '{files.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
-            f"them, or end them with `harness cancel {files.name}`, then change the scheduler"
+            f"them, or end them with `{shell_line(['harness', 'cancel', files.name])}`, then change the scheduler"
         )
     if not scheduler.survives_client:
         write_running(files, ())

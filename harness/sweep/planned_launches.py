@@ -10,6 +10,7 @@ from typing import Any
 from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
+from harness.base.record_words import below, shell_line
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
@@ -141,7 +142,7 @@ class PlannedLaunches(abc.ABC):
                 if self.scheduler.survives_client and launches.going:
                     progress.say(
                         f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
-                        f"`harness cancel {self.folder.name}` ends them"
+                        f"`{shell_line(['harness', 'cancel', self.folder.name])}` ends them"
                     )
                 raise
         return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
@@ -196,7 +197,7 @@ class SweepCommand(PlannedLaunches):
         self.sweep = current(sweep)
         self.submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
-        self.folder = context.results / self.sweep.name
+        self.folder = below(context.results, self.sweep.name)
         self.name = f"sweep {self.sweep.name}"
         self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:

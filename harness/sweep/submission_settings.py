@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.record_words import LINE, check_text
 from harness.schema.command_lines import Words, changed_words, harness_command
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep import Sweep
@@ -26,6 +27,11 @@ class Submission:
     template: str | None = None
     data_dir: str | None = None
     site_file: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("scheduler", self.scheduler)
+        for field_name in ("template", "data_dir", "site_file"):
+            check_text(field_name.replace("_", " "), getattr(self, field_name) or "", LINE, optional=True)
 
     def open(self, *, oversubscribe: bool) -> Scheduler:
         """Return the scheduler; raise a UserError if it is not usable here, or does not know what is asked for."""

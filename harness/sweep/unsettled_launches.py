@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harness.base.files import write_atomic
+from harness.base.record_words import check_text
 from harness.base.removal import remove_file
 from harness.schema.point import Point
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.schedulers import check_identifier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +28,11 @@ class Running:
     name: str = ""
     task: int = -1
     together: int = 1
+
+    def __post_init__(self) -> None:
+        check_text("job's name", self.name, optional=True)
+        if self.job:
+            check_identifier(self.scheduler, self.job)
 
 
 def write_running(files: SweepFolder, running: tuple[Running, ...]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
+from harness.schema.own_code import find_policy
 from harness.schema.record import Segment, encode
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import ATTEMPTS_FILE, LaunchFolder
-from harness.schema.sync_policies import find_policy
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import Arrays, Header, newest_checkpoint, read_attempts, write_checkpoint
 from harness.train.checkpoint_state import (

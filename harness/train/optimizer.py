@@ -9,7 +9,7 @@ from harness.base.errors import UserError
 from harness.comm.reduction import Descent
 from harness.comm.synchroniser import Synchroniser
 from harness.comm.turn_pass import pass_turn
-from harness.schema.option import import_own
+from harness.schema.own_code import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
 
 Rate: TypeAlias = "float | keras.optimizers.schedules.LearningRateSchedule"

@@ -20,8 +20,9 @@ from harness.comm.synchroniser import Synchroniser, synchroniser
 from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.models.global_batch_layers import BatchPart, divide_randomness, normalisations, row_means, synchronise
+from harness.schema.own_code import find_policy
 from harness.schema.point import Point
-from harness.schema.sync_policies import SyncPolicy, find_policy
+from harness.schema.sync_policies import SyncPolicy
 from harness.schema.workload import OPTIMIZERS, Workload, survives
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
 from harness.train.epoch_loop import Epoch, compile_epoch

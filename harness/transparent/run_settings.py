@@ -10,7 +10,8 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.base.user_path import UserPath
-from harness.schema.sync_policies import FORMS, find_policy
+from harness.schema.own_code import find_policy
+from harness.schema.sync_policies import FORMS
 
 BATCHES = ("per-rank", "global")
 FUSE_MODES = ("auto", "always", "off")

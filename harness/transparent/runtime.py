@@ -14,8 +14,9 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
+from harness.schema.own_code import find_policy
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sync_policies import SyncPolicy, find_policy
+from harness.schema.sync_policies import SyncPolicy
 from harness.transparent.batch_rows import Rows
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop

@@ -19,9 +19,9 @@ from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END
 from harness.comm.placement import observe
 from harness.comm.world import World
+from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sync_policies import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clock_line import ClockLine, ClockSource, hear
 from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks

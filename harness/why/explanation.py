@@ -7,6 +7,7 @@ from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.base.errors import UserError
+from harness.base.record_words import shell_line
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, MessageCost, Probe
 from harness.schema.record import RunRecord
@@ -49,7 +50,9 @@ def explain_sweep(folder: Path, base: int | None = None) -> Explanation:
     """
     loaded = load_sweep(folder)
     if not loaded.valid:
-        raise UserError(f"sweep '{folder}' has no valid launch: `harness status {folder.name}` says why")
+        raise UserError(
+            f"sweep '{folder}' has no valid launch: `{shell_line(['harness', 'status', folder.name])}` says why"
+        )
     frame = launch_frame(loaded.runs, loaded.epochs)
     scaling = scale(frame, base_ranks=base)
     assert scaling is not None

@@ -88,6 +88,8 @@ for (const button of document.querySelectorAll(".copy")) {
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 }
+// A word of a line to paste, as Python's shlex.quote writes it.
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
 const studies = document.querySelector("table#studies");
 if (studies) {
   const rows = [...studies.tBodies[0].rows];
@@ -101,7 +103,7 @@ if (studies) {
     const names = [...studies.querySelectorAll("input:checked")].map((box) => box.value);
     for (const box of studies.querySelectorAll("input")) box.disabled = names.length === 2 && !box.checked;
     pick.hidden = names.length < 2;
-    pick.querySelector("pre").textContent = ["harness compare", ...names].join(" ");
+    pick.querySelector("pre").textContent = ["harness", "compare", ...names].map(quoted).join(" ");
     const drawn = rows.find((row) => row.dataset.sides === [...names].sort().join("|"));
     page.replaceChildren();
     if (drawn) {

@@ -2,7 +2,9 @@
 
 import gzip
 import io
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -254,3 +256,30 @@ def test_execution_counts_what_ran_at_once_once_and_no_long_pauses(tmp_path: Pat
 
 def _fields(record: object) -> dict[str, object]:
     return {name: getattr(record, name) for name in type(record).__dataclass_fields__}
+
+
+@pytest.mark.slow
+def test_the_name_of_a_bundle_never_becomes_a_command(place: Path, tmp_path: Path) -> None:
+    name = "it's $(touch owned); `id`.tar.gz"
+    made = tmp_path / name
+    assert bundle(place, SWEEP.name, "--output", str(made)) == 0
+    with tarfile.open(made) as opened:
+        opened.extractall(tmp_path / "open", filter="data")
+    (folder,) = (tmp_path / "open").iterdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "harness").write_text("#!/bin/sh\nprintf '<%s>' \"$@\"; echo\n")
+    (programs / "harness").chmod(0o755)
+    before = sorted(folder.iterdir())
+
+    def sh(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+        return subprocess.run(["sh", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    assert sh("smoke.sh").returncode == 2 and name in sh("smoke.sh").stderr
+    ended = sh("smoke.sh", f"../{name}", "--trust")
+    assert ended.returncode == 0 and f"<bundle><verify><../{name}>" in ended.stdout
+    assert re.search(r"<reproduce><results/[^>]+><--results><again><--trust>", ended.stdout)
+    commands = [line for line in (folder / "README.md").read_text().splitlines() if line.startswith(("tar x", "cd "))]
+    assert [shlex.split(line)[-1] for line in commands[:2]] == [name, name.removesuffix(".tar.gz")]
+    assert sorted(folder.iterdir()) == before

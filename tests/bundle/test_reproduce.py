@@ -1,12 +1,16 @@
 """A recorded launch repeated from its record alone: what must be the same, what may differ, and what is named."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.__main__ import run_command_line
+from harness.base.errors import UserError
 from harness.base.provenance import describe_system, relevant_environment
+from harness.bundle.archive import sha256
 from harness.bundle.repetition import (
     CLOSE,
     DIFFERENT,
@@ -14,6 +18,7 @@ from harness.bundle.repetition import (
     SAME,
     Repetition,
     ReproducedQuantity,
+    foreign_code,
     overall_verdict,
     plan_repetition,
     recorded,
@@ -21,7 +26,7 @@ from harness.bundle.repetition import (
 from harness.datasets import locate
 from harness.schema.record import RunRecord
 from tests.labs.code_sentences import worded
-from tests.labs.factories import make_run
+from tests.labs.factories import make_launch, make_run, write_run
 from tests.labs.refusals import refused
 
 LOSS = "training loss"
@@ -116,3 +121,46 @@ def test_the_seed_is_the_recorded_one_also_where_only_the_workload_has_it() -> N
     source = locate(older.point.workload, None)
     older = replace(older, data=replace(older.data, sha256=source.sha256))
     assert plan_repetition(older, None, here=False).workload.seed == 5
+
+
+@pytest.mark.parametrize(
+    ("workload", "named"),
+    [
+        ({"sync": "evil:Policy"}, "SYNC=evil:Policy"),
+        ({"model": "evil:network"}, "MODEL=evil:network"),
+        ({"optimizer": "evil:make"}, "OPTIMIZER=evil:make"),
+        ({"dataset": "script", "preset": "script", "data_file": "evil.py --fast", "data": "auto"}, "evil.py --fast"),
+    ],
+)
+def test_code_that_a_record_names_runs_only_with_trust(
+    workload: dict[str, str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    run = make_launch(1, 0, 1.0)
+    settings = (("OMPI_MCA_btl", "^tcp"),)
+    point = replace(run.point, workload=replace(run.point.workload, **workload), settings=settings)
+    folder = write_run(tmp_path / "results" / "s", replace(run, point=point))
+    assert run_command_line(["reproduce", str(folder)]) == 2
+    said = capsys.readouterr().err
+    digits = sha256(tmp_path / "evil.py")[:12]
+    assert [text for text in (named, digits, "OMPI_MCA_btl=^tcp", "--trust") if text not in said] == []
+    assert "evil" not in sys.modules and not (tmp_path / "ran").exists()
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["s"]
+    planned = []
+
+    def plan(run: RunRecord, *rest: object, **more: object) -> None:
+        planned.append(run)
+        raise UserError("this far")
+
+    monkeypatch.setattr("harness.bundle.repetition.plan_repetition", plan)
+    assert run_command_line(["reproduce", "--trust", str(folder)]) == 2
+    assert len(planned) == 1
+
+
+def test_a_record_of_the_harness_alone_needs_no_trust() -> None:
+    assert foreign_code(make_run()) == ()

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from harness.base.errors import UserError
-from harness.schema.sync_policies import DiLoCo, Mean, PowerSGD, SyncPolicy, find_policy
+from harness.schema.own_code import find_policy
+from harness.schema.sync_policies import DiLoCo, Mean, PowerSGD, SyncPolicy
 from harness.transparent.run_settings import RunSettings
 from tests.labs.factories import make_workload
 from tests.labs.refusals import refused

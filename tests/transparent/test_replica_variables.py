@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from harness.schema.sync_policies import find_policy
+from harness.schema.own_code import find_policy
 from harness.transparent.replica_variables import ReplicaVariables, initialised
 from harness.transparent.witness import NoWitness
 from tests.labs.lone_rank import lone_collectives

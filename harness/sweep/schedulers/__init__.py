@@ -66,6 +66,8 @@ class Scheduler(abc.ABC):
     ping: ClassVar[tuple[str, ...]] = ()
     canceller: ClassVar[tuple[str, ...]] = ()
     """The words of the command that ends the jobs which follow."""
+    identifier: ClassVar[str] = r"[\w.-]+"
+    """What the identifier of a job is, as a regular expression: it is a word of the scheduler's commands."""
     path_characters: ClassVar[str] = r"\w./+@%=-"
     """What a path in a directive may have: other characters split it or are not ASCII."""
     unknown: ClassVar[tuple[str, ...]] = ()
@@ -324,6 +326,16 @@ def scheduler_class(name: str) -> type[Scheduler]:
         raise unknown("SCHEDULER", name, ("auto", *known_schedulers()))
     scheduler: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
     return scheduler
+
+
+def check_identifier(scheduler: str, job: str) -> None:
+    """Check that `job`, of a file, can be an identifier of the `scheduler` of that name.
+
+    Raises:
+        UserError: it is none, or there is no such scheduler.
+    """
+    if not re.fullmatch(f"(?!-){scheduler_class(scheduler).identifier}", job, flags=re.ASCII):
+        raise UserError(f"job {job[:80]!r} is no identifier of SCHEDULER={scheduler}: delete the file, or correct it")
 
 
 def open_scheduler(

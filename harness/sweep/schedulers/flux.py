@@ -64,6 +64,7 @@ class Scheduler(schedulers.Scheduler):
     submits_by = "flux"
     ping = ("flux", "uptime")
     canceller = ("flux", "cancel")
+    identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
     shapes = ("jobs",)
     launchers = ("auto",)

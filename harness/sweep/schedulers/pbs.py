@@ -110,6 +110,7 @@ class Scheduler(schedulers.Scheduler):
     directive = "#PBS"
     ping = ("qstat", "-B")
     canceller = ("qdel",)
+    identifier = r"\d+(\[\d*\])?(\.[\w.-]+)?"
     unknown = ("qos", "signal_s")
     launchers = ("auto", "mpirun")
 

@@ -138,6 +138,7 @@ class Scheduler(schedulers.Scheduler):
     template = "slurm.sh.j2"
     directive = "#SBATCH"
     canceller = ("scancel", "--quiet")
+    identifier = r"\d+(_\d+)?"
     unknown = ("project",)
 
     _accounting = True
