@@ -31,11 +31,20 @@ def bundle_command() -> None:
 
 @bundle_command.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="FILE:NAME",
+    help="What looks like a secret in a file of the bundle and is none, as the refusal names it; repeatable.",
+)
 @click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @context_options("results", "reports")
 @answering
-def write_command(sweep: tuple[str, ...], output: Path | None, context: Context) -> Answer:
-    """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
+def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path | None, context: Context) -> Answer:
+    """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive.
+
+    What looks like a secret in a record, a log or a script is refused, and so are links.
+    """
     from harness.bundle.write_bundle import write_bundle
 
     folders = [find_sweep(name, context.results) for name in sweep or (None,)]
@@ -44,7 +53,7 @@ def write_command(sweep: tuple[str, ...], output: Path | None, context: Context)
     target = output or context.reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
-    archive = write_bundle(folders, target)
+    archive = write_bundle(folders, target, allow)
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6
     return Answer(

@@ -180,7 +180,7 @@ def test_members_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> N
     entry.size = 1
     with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as made:
         made.addfile(entry, io.BytesIO(b"x"))
-    with refused("bundle.archive._unpack"), unpacked(tmp_path / "b.tar.gz"):
+    with refused("bundle.archive._place"), unpacked(tmp_path / "b.tar.gz"):
         pass
     assert not (tmp_path.parent / "evil").exists()
 
