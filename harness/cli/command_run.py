@@ -20,6 +20,7 @@ from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
 from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
@@ -66,11 +67,9 @@ def run_command(
     count = ranks if ranks is not None else max(1, devices)
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
     if notice := other_nodes(allocation, layout, script):
-        click.echo(f"harness: {notice}", err=True)
+        echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
-        click.echo(
-            f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
-        )
+        echo(f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True)
     scheduler = open_scheduler("local", oversubscribe=True)
     settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, "allow_argument": allow_argument, **options}
     command = _command(scheduler.launcher(layout), script, arguments, settings)
@@ -78,7 +77,7 @@ def run_command(
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
-            lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
+            lock = HostLock().held(f"'{script}'", lambda text: echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.user_path import UserPath
+from harness.cli.terminal import echo
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,7 +66,7 @@ def _data_dir(context: click.Context, option: click.Parameter, value: Path | Non
     ignored = os.environ.get("DATA_DIR")
     if value is None and ignored:
         text = f"harness: DATA_DIR={ignored} of the environment is not used"
-        click.echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
+        echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
     return value
 
 
@@ -89,7 +90,7 @@ def context_options(*names: str) -> Callable[[Command], Command]:
         @functools.wraps(function)
         def command(*arguments: Any, **options: Any) -> Any:
             folders = {name: options.pop(name) for name in names}
-            return function(*arguments, context=Context(say=click.echo, **folders), **options)
+            return function(*arguments, context=Context(say=echo, **folders), **options)
 
         return with_options(*(_FOLDER_OPTIONS[name] for name in names))(command)  # type: ignore[return-value]
 
@@ -132,7 +133,7 @@ def refuse_bad_mpi() -> None:
     if bad is not None and bad.certain:
         raise UserError(str(bad))
     if bad is not None:
-        click.echo(f"harness: {bad}", err=True)
+        echo(f"harness: {bad}", err=True)
 
 
 def names_in(text: str) -> tuple[str, ...]:
