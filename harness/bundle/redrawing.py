@@ -82,9 +82,9 @@ def _is_same(file: Path, drawn: Path) -> bool:
     return drawn.is_file() and same_numbers(file.read_text(encoding="utf-8"), drawn.read_text(encoding="utf-8"))
 
 
-def same_numbers(text: str, other: str) -> bool:
+def same_numbers(text: str, redrawn: str) -> bool:
     """Return whether two tables or summaries have the same words, and numbers that differ by a millionth at most."""
-    if _NUMBER.sub("0", text) != _NUMBER.sub("0", other):
+    if _NUMBER.sub("0", text) != _NUMBER.sub("0", redrawn):
         return False
-    pairs = zip(_NUMBER.findall(text), _NUMBER.findall(other), strict=True)
+    pairs = zip(_NUMBER.findall(text), _NUMBER.findall(redrawn), strict=True)
     return all(math.isclose(float(number), float(another), rel_tol=1e-6) for number, another in pairs)
