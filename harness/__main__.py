@@ -1,5 +1,6 @@
 """Entry point: one sentence and an exit code for every error a user can mend."""
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -8,8 +9,18 @@ import click
 
 from harness.base.current_user import settle_home
 from harness.base.errors import RunError, UserError
+from harness.base.printable import printable
 from harness.cli import MAKE
 from harness.cli import main as group
+
+
+class _PrintableFormatter(logging.Formatter):
+    """The text of a warning, with nothing that steers a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text that is printed."""
+        return printable(super().format(record))
+
 
 _MEANINGS = {1: "something failed, or got worse", 3: "undecided"}  # of 2, bad input, its one sentence is enough
 
@@ -19,6 +30,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
     An OSError that names a file got here because a path of the user's cannot be used as it was: one sentence too.
     """
+    if logging.lastResort:  # prints warnings, which name what records name
+        logging.lastResort.setFormatter(_PrintableFormatter())
     try:
         settle_home()
         _check_text(arguments)
@@ -59,7 +72,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _tell(code: int, message: str) -> int:
-    print(f"harness: {message}", file=sys.stderr, flush=True)
+    print(printable(f"harness: {message}"), file=sys.stderr, flush=True)
     return code
 
 

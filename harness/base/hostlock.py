@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from harness.base.printable import printable_line
+
 _log = logging.getLogger(__name__)
 _NAMES = ("harness-timed.lock", "harness-next.lock")
 _PAUSE_S = 0.2
+_READ_BYTES = 4096
+_LONGEST = 200  # characters of what another user has written
 
 
 class HostLock:
@@ -133,10 +137,14 @@ def _open(path: Path) -> int:
 
 
 def _holder(path: Path) -> str:
+    """Return what has the lock at `path`, in one sentence: any user of the host may have written there."""
     try:
-        text = path.read_text(errors="replace")[:300] or "another command"
+        handle = _open(path)
+        with os.fdopen(handle, "rb") as file:
+            content = file.read(_READ_BYTES)
     except OSError:
-        text = "another command"
+        content = b""
+    text = printable_line(content.decode(errors="replace"), _LONGEST) or "another command"
     number = text.rpartition("(process ")[2].rstrip(")")
     if number.isdigit() and not Path(f"/proc/{number}").exists():
         return (

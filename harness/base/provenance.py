@@ -13,6 +13,7 @@ import psutil
 from harness.base.processes import Reply, run_program
 from harness.base.record_words import HOST, check_text
 from harness.base.scratch import SEGMENTS, SESSIONS
+from harness.base.secret_text import WITHHELD, is_secret_name, secrets_in_text
 
 # Variables that change how fast or on what a run computes; secrets and paths stay out of the record.
 _PREFIXES = (
@@ -131,7 +132,10 @@ def _text(path: str) -> str:
 
 
 def relevant_environment() -> dict[str, str]:
-    """Return the environment variables that can change a run's speed."""
-    return {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES) and name not in _TOLD
-    }
+    """Return the environment variables that can change a run's speed; what looks like a secret without its value."""
+    variables = {}
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_PREFIXES) and name not in _TOLD:
+            is_secret = is_secret_name(name) or any(secrets_in_text(value))
+            variables[name] = WITHHELD if is_secret else value
+    return variables

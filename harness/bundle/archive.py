@@ -1,4 +1,9 @@
-"""A bundle's archive: packed to the same bytes for the same files, and unpacked without trust."""
+"""A bundle's archive: packed to the same bytes for the same files, and unpacked without trust.
+
+What is unpacked is read by its raw headers, not by `tarfile`, which reads a header as long as it says to be into memory
+and lets one header change what the next means. Only what `pack` writes is taken: plain files, and PAX headers that hold
+a long name.
+"""
 
 import contextlib
 import gzip
@@ -10,12 +15,20 @@ import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from harness.base.errors import UserError
 from harness.base.files import file_atomic, user_errors
 
 SUMS = "SHA256SUMS"  # as `sha256sum --check` reads it
 SUFFIX = ".tar.gz"
+MOST_FILES = 200_000
+MOST_BYTES = 50 * 2**30  # of all files together
+MOST_RATIO = 100  # of the files to the archive, from `RATIO_BYTES` on
+RATIO_BYTES = 2**30
+MOST_HEADER_BYTES = 2**16  # of a PAX header: a name
+_BLOCK = tarfile.BLOCKSIZE
+_CHUNK = 2**20
 
 
 def files_in(folder: Path) -> list[str]:
@@ -57,6 +70,8 @@ def pack(folder: Path, target: Path, moment: datetime) -> None:
             entry.mode = 0o755 if path.suffix == ".sh" else 0o644
             with path.open("rb") as file:
                 archive.addfile(entry, file)
+        sizes = [(folder / name).stat().st_size for name in files_in(folder)]
+        _check_amount(target, len(sizes), sum(sizes))
 
 
 @contextlib.contextmanager
@@ -76,28 +91,100 @@ def unpacked(archive: Path) -> Iterator[Path]:
 def _unpack(archive: Path, folder: Path) -> None:
     free_bytes = shutil.disk_usage(folder).free
     top_folders = set()
+    files, total_bytes = 0, 0
     try:
-        with tarfile.open(archive, "r:gz") as opened:
-            for entry in opened:
-                parts = PurePosixPath(entry.name).parts
-                if not entry.isreg() or len(parts) < 2 or entry.name.startswith("/") or {"..", "."} & set(parts):
-                    raise UserError(f"'{archive}' holds '{entry.name}', not a plain file in its folder: not a bundle")
-                target = folder.joinpath(*parts[1:])
-                top_folders.add(parts[0])
-                free_bytes -= entry.size
-                if free_bytes < 0:
-                    raise UserError(f"'{archive}' is larger than the free disk below '{folder.parent}': set TMPDIR")
+        packed_bytes = archive.stat().st_size
+        with gzip.open(archive, "rb") as stream:
+            for name, size in _entries(archive, stream):
+                files += 1
+                total_bytes += size
+                _check_amount(archive, files, total_bytes)
+                if total_bytes > max(RATIO_BYTES, MOST_RATIO * packed_bytes):
+                    raise UserError(f"'{archive}' unpacks to more than {MOST_RATIO} times its size: not a bundle")
+                if total_bytes > free_bytes // 2:  # others need the disk too
+                    raise UserError(f"'{archive}' needs half of the free disk below '{folder.parent}': set TMPDIR")
+                target, top = _place(archive, folder, name)
+                top_folders.add(top)
                 if len(top_folders) > 1 or target.exists():
-                    raise UserError(f"'{archive}' has '{entry.name}' twice or in a second folder: not a bundle")
-                content = opened.extractfile(entry)
-                assert content is not None
+                    raise UserError(f"'{archive}' has '{name}' twice or in a second folder: not a bundle")
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with content, target.open("xb") as file:
-                    shutil.copyfileobj(content, file)
+                with target.open("xb") as file:
+                    _copy(stream, size, file)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"'{archive}' cannot be read: {error.strerror}") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, FileExistsError, NotADirectoryError) as error:
+    except (
+        tarfile.TarError,
+        ValueError,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        FileExistsError,
+        NotADirectoryError,
+    ) as error:
         raise UserError(f"'{archive}' is cut, damaged or not an archive of `harness bundle`: {error}") from error
+
+
+def _check_amount(archive: Path, files: int, total_bytes: int) -> None:
+    """Refuse more than an archive may hold, when it is written and when it is read."""
+    if files > MOST_FILES or total_bytes > MOST_BYTES:
+        raise UserError(
+            f"'{archive}' has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB of them: bundle fewer sweeps"
+        )
+
+
+def _entries(archive: Path, stream: gzip.GzipFile) -> Iterator[tuple[str, int]]:
+    """Yield name and size of every file in the open `stream`; whoever asks for the next has read the content.
+
+    Raises:
+        UserError: there is anything but files of `pack`.
+        ValueError, EOFError, tarfile.TarError: it is cut or damaged.
+    """
+    long_name = ""
+    while (block := _exactly(stream, _BLOCK)).strip(b"\0"):
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        name = long_name or entry.name
+        long_name = ""
+        if entry.type == tarfile.XHDTYPE and 0 < entry.size <= MOST_HEADER_BYTES:
+            long_name = _long_name(_exactly(stream, entry.size))
+            _exactly(stream, -entry.size % _BLOCK)
+        elif entry.type == tarfile.REGTYPE and entry.size >= 0:
+            yield name, entry.size
+            _exactly(stream, -entry.size % _BLOCK)
+        else:
+            raise UserError(f"'{archive}' holds '{name}', not a plain file in its folder: not a bundle")
+
+
+def _long_name(header: bytes) -> str:
+    """Return the name that a PAX header gives to the next file; raise a ValueError if it says anything else."""
+    length, _, record = header.partition(b" ")
+    keyword, _, name = record.partition(b"=")
+    if int(length) != len(header) or keyword != b"path" or not name.endswith(b"\n") or name == b"\n":
+        raise ValueError("a header says more than a name")
+    return name[:-1].decode()
+
+
+def _exactly(stream: gzip.GzipFile, size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError("it ends before its end")
+    return content
+
+
+def _copy(stream: gzip.GzipFile, size: int, file: BinaryIO) -> None:
+    """Copy the next `size` bytes of `stream` to `file`."""
+    while size > 0:
+        chunk = _exactly(stream, min(size, _CHUNK))
+        file.write(chunk)
+        size -= len(chunk)
+
+
+def _place(archive: Path, folder: Path, name: str) -> tuple[Path, str]:
+    """Return where below `folder` the file `name` of the archive goes, and its top folder."""
+    parts = PurePosixPath(name).parts
+    is_elsewhere = len(parts) < 2 or name.startswith("/") or {"..", "."} & set(parts)
+    if is_elsewhere or not name.isprintable():
+        raise UserError(f"'{archive}' holds '{name}', not a plain file in its folder: not a bundle")
+    return folder.joinpath(*parts[1:]), parts[0]
 
 
 def wrong_files(folder: Path) -> list[str]:

@@ -1,10 +1,8 @@
 """What a bundle says of each sweep: its answer, its command, its limits, and which launches are cheap to repeat."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
@@ -15,24 +13,17 @@ from harness.schema.record import RunRecord
 from harness.why.known_causes import diagnose_sweep
 
 SMOKE_MINUTES = 30.0
-EVALUATION_HOURS = 8  # that a reviewer of SC has
 _PAUSE = timedelta(seconds=30)  # between launches: what starts and ends them belongs to them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundledSweep:
-    """One sweep of a bundle. `command` gives its launches, `limits` are sentences on what they do not show.
-
-    `figures` are the titles of its figures by file without the ending, below the bundle. `analysis_s` is what drawing
-    its report takes, in seconds.
-    """
+    """One sweep of a bundle. `command` gives its launches, `limits` are sentences on what they do not show."""
 
     name: str
     answer: str
     command: str
     loaded: Loaded
-    analysis_s: float
-    figures: dict[str, str]
     limits: tuple[str, ...]
 
     @property
@@ -46,8 +37,8 @@ class BundledSweep:
         return min(self.runs, key=lambda run: (run.wall_seconds, run.point.folder))
 
 
-def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, root: Path) -> BundledSweep:
-    """Return what is to be said of the sweep `loaded`, whose drawn `page` (a folder) lies below `root`."""
+def bundled_sweep(loaded: Loaded, command: str) -> BundledSweep:
+    """Return what is to be said of the sweep `loaded`, which `command` gives again."""
     assert loaded.study is not None, f"{loaded.folder} was checked to be a sweep"
     launches = launch_frame(loaded.runs, loaded.epochs)
     limits = [
@@ -60,39 +51,25 @@ def bundled_sweep(loaded: Loaded, command: str, analysis_s: float, page: Path, r
     if invalid:
         share = f"{len(invalid)} of {len(loaded.runs)} launches"
         limits.append(f"{share} have no valid times and are in no statistic: {'; '.join(invalid)}.")
-    figures = {}
-    for path in sorted(page.glob("*.svg")):
-        title = re.search(r"<dc:title>(.*?)</dc:title>", path.read_text(encoding="utf-8"), re.DOTALL)
-        figures[path.with_suffix("").relative_to(root).as_posix()] = title[1] if title else path.stem
     return BundledSweep(
         name=loaded.folder.name,
         answer=page_sentence(loaded, scale(launches)).replace("\u00a0", " "),
         command=command,
         loaded=loaded,
-        analysis_s=analysis_s,
-        figures=figures,
         limits=tuple(limits),
     )
 
 
-def smoke(sweeps: Sequence[BundledSweep]) -> tuple[tuple[BundledSweep, ...], float]:
-    """Return the sweeps whose cheapest launch fits into `SMOKE_MINUTES` beside all reports, and their minutes.
-
-    The cheapest come first; what takes too long is left out.
-    """
-    minutes = sum(sweep.analysis_s for sweep in sweeps) / 60
+def smoke(sweeps: Sequence[BundledSweep]) -> tuple[BundledSweep, ...]:
+    """Return the sweeps whose cheapest launches fit into `SMOKE_MINUTES` together, the cheapest first."""
+    minutes = 0.0
     chosen = []
     for sweep in sorted(sweeps, key=lambda sweep: sweep.cheapest.wall_seconds):
         launch_minutes = sweep.cheapest.wall_seconds / 60
         if minutes + launch_minutes <= SMOKE_MINUTES:
             minutes += launch_minutes
             chosen.append(sweep)
-    return tuple(chosen), minutes
-
-
-def evaluation_seconds(sweeps: Sequence[BundledSweep]) -> float:
-    """Return the seconds that all launches and reports took as recorded."""
-    return sum(execution_seconds(sweep.loaded.runs) + sweep.analysis_s for sweep in sweeps)
+    return tuple(chosen)
 
 
 def execution_seconds(runs: Sequence[RunRecord]) -> float:

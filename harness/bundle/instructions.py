@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.analysis import units
+from harness.analysis.launch_frames import launch_frame
 from harness.base import __version__
 from harness.base.record_words import shell_line
-from harness.bundle.bundled_sweep import BundledSweep, evaluation_seconds, smoke
-from harness.bundle.latex import evaluation_sentence, setup_commands
+from harness.bundle.bundled_sweep import BundledSweep, execution_seconds, smoke
 from harness.bundle.manifest import RECORDS
 from harness.bundle.repetition import LOSS_BOUND
 from harness.bundle.source_code import LOCK, BundledCode
+from harness.report.answer import plain
+from harness.report.sweep_facts import data_facts, machine_facts, workload_facts
 
 _AGAIN = "--results again/results --reports again/reports"
 _SMOKE = "The short variant: the bundle checked, its figures drawn, a launch of each sweep again."
@@ -20,7 +22,6 @@ _README = """# {name}
 
 Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
 
-- `appendix.tex`: artifact description and evaluation for a paper; `appendix-ad.tex`: without the evaluation.
 - `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
 - `smoke.sh BUNDLE`: the short variant, with `--trust` behind it where launches run code of the authors' own;
   `{workflow}`: everything again.
@@ -65,13 +66,12 @@ def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep], 
         workflow=WORKFLOW,
         lock=LOCK,
         sweeps="\n\n".join(map(_found, sweeps)),
-        setup="\n".join(setup_commands(bundle, code)),
+        setup="\n".join(_setup_commands(bundle, code)),
         sources="\n".join(f"- {text}" for text in code.descriptions),
         loss_bound=units.percent(LOSS_BOUND),
     )
-    (root / "README.md").write_text(readme, encoding="utf-8")
-    chosen, _ = smoke(sweeps)
-    launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in chosen]
+    (root / "README.md").write_text(plain(readme), encoding="utf-8")
+    launches = [f"{RECORDS}/{sweep.name}/{sweep.cheapest.point.folder}" for sweep in smoke(sweeps)]
     smoke_script = [
         'if [ -z "${1-}" ]; then',
         f"  {shell_line(['echo', f'the archive of the bundle is missing: sh smoke.sh ../{bundle}'])} >&2",
@@ -86,17 +86,39 @@ def write_instructions(root: Path, bundle: str, sweeps: Sequence[BundledSweep], 
         "exit $failed",
     ]
     _write_script(root / "smoke.sh", _SMOKE, smoke_script)
-    length = shell_line(["echo", evaluation_sentence(evaluation_seconds(sweeps))])
+    minutes = sum(execution_seconds(sweep.loaded.runs) for sweep in sweeps) / 60
+    length = f"echo 'The launches took {minutes:.1f} minutes as recorded.'"
     commands = [*(line for sweep in sweeps for line in sweep.command.splitlines()), "harness claims"]
     # In a folder of its own: beside the bundle's records the same launches count as finished.
     everything = ["failed=0", *(f"{command} {_AGAIN} || failed=1" for command in commands), "exit $failed"]
     _write_script(root / WORKFLOW, _EVERYTHING, [length, *everything])
 
 
+def _setup_commands(name: str, code: BundledCode) -> list[str]:
+    """Return the commands that unpack the archive `name` and install the software in it."""
+    return [
+        shell_line(["tar", "xzf", name]),
+        shell_line(["cd", name.removesuffix(".tar.gz")]),
+        "python3 -m venv .venv",
+        ". .venv/bin/activate",
+        f"pip install --no-deps --require-hashes -r {LOCK}",
+        *code.commands,
+    ]
+
+
 def _found(sweep: BundledSweep) -> str:
-    """Return what a sweep found, and what it does not show."""
-    limits = "".join(f"\n- It does not show: {limit}" for limit in sweep.limits)
-    return f"## {sweep.name}\n\n{sweep.answer}\n{limits}".rstrip()
+    """Return what a sweep found, what it does not show, and where and how long it ran."""
+    runs = sweep.loaded.runs
+    launches = launch_frame(runs, sweep.loaded.epochs)
+    facts = [*machine_facts(sweep.runs), *data_facts(sweep.runs, launches)]
+    facts += workload_facts(sweep.runs[0].point.workload, sweep.runs)
+    took = f"{units.plural(len(runs), 'launch')}, {execution_seconds(runs) / 60:.1f} minutes as recorded"
+    lines = [
+        *(f"- It does not show: {limit}" for limit in sweep.limits),
+        f"- Launched: {took}",
+        *(f"- {fact.name}: {fact.value}" for fact in facts),
+    ]
+    return f"## {sweep.name}\n\n{sweep.answer}\n\n" + "\n".join(lines)
 
 
 def _write_script(path: Path, purpose: str, lines: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """The code in a bundle: the source that made it, that of the launches, and how a stranger installs it."""
 
-import sys
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +16,10 @@ _CHECKOUT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundledCode:
-    """What a bundle has of code: a sentence on each file, and the `commands` that install it.
-
-    `setup_s` is what the set-up of this environment took in seconds, None where that is not known.
-    """
+    """What a bundle has of code: a sentence on each file, and the `commands` that install it."""
 
     descriptions: tuple[str, ...]
     commands: tuple[str, ...]
-    setup_s: float | None
 
 
 def add_code(root: Path, commits: Sequence[str]) -> BundledCode:
@@ -47,15 +42,7 @@ def add_code(root: Path, commits: Sequence[str]) -> BundledCode:
         commands.append("pip install --no-deps --no-build-isolation ./harness")
     else:
         commands = [f"tar xf source/{archive}", "alias harness='python -m harness'  # in this folder"]
-    return BundledCode(descriptions=tuple(descriptions), commands=tuple(commands), setup_s=_recorded_setup_seconds())
-
-
-def _recorded_setup_seconds() -> float | None:
-    """Return the seconds that the Makefile took to make this environment, None where it did not make it."""
-    try:
-        return float((Path(sys.prefix) / ".stamp").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    return BundledCode(descriptions=tuple(descriptions), commands=tuple(commands))
 
 
 def _of_package(folder: Path, commits: Sequence[str]) -> list[str]:

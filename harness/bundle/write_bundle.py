@@ -3,36 +3,37 @@
 import logging
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.errors import UserError
-from harness.base.files import resource, write_atomic
-from harness.bundle.archive import pack, write_sums
+from harness.base.files import resource
+from harness.bundle.archive import files_in, pack, write_sums
+from harness.bundle.bundled_files import copy_plain_files, refuse_secrets_in_files
 from harness.bundle.bundled_sweep import BundledSweep, bundled_sweep
 from harness.bundle.instructions import write_instructions
-from harness.bundle.latex import LatexAppendix
-from harness.bundle.manifest import MANIFEST, RECORDS, REPORTS, SCHEMA, Manifest, drawn_with
+from harness.bundle.manifest import MANIFEST, RECORDS, SCHEMA, Manifest, drawn_with
 from harness.bundle.redrawing import draw_pages
-from harness.bundle.source_code import LOCK, add_code
+from harness.bundle.source_code import CHANGES, LOCK, add_code
 from harness.schema.code_identity import harness_identity
 from harness.schema.command_lines import harness_command
 from harness.schema.message_cost import PROBES
-from harness.schema.record import decode, encode
+from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import is_locked
 
 _LOG = logging.getLogger(__name__)
 
 
-def write_bundle(folders: Sequence[Path], target: Path) -> Path:
+def write_bundle(folders: Sequence[Path], target: Path, allowed: Collection[str] = ()) -> Path:
     """Write the sweeps in `folders` to the archive `target` and return it.
 
-    The same records, code and versions make the same bytes.
+    The same records, code and versions make the same bytes. `allowed` are what looks like secrets and is none.
 
     Raises:
-        UserError: a sweep runs now or has no finished launch, or the archive cannot be written.
+        UserError: a sweep runs now or has no finished launch, a link or what looks like a secret is in its folder, or
+            the archive cannot be written.
     """
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
@@ -42,19 +43,15 @@ def write_bundle(folders: Sequence[Path], target: Path) -> Path:
         loaded = [_copy(folder, root / RECORDS / name) for folder, name in zip(folders, names, strict=True)]
         # The probes beside the sweeps, which predictions rest on.
         for probes in sorted({folder.resolve().parent / PROBES for folder in folders}):
-            for probe in sorted(probes.glob("[!.]*/")):
-                shutil.copytree(probe, root / RECORDS / PROBES / probe.name, dirs_exist_ok=True)
+            if probes.is_dir():
+                copy_plain_files(probes, root / RECORDS / PROBES, _is_hidden)
+        refuse_secrets_in_files(root, files_in(root), allowed)
         runs = [run for sweep in loaded for run in sweep.runs]
         moment = max(run.ended for run in runs)
-        drawing_s = draw_pages(root, names, moment)
-        sweeps = [
-            _describe(folder, copy, drawing_s[copy.folder.name], root)
-            for folder, copy in zip(folders, loaded, strict=True)
-        ]
+        draw_pages(root, names, moment)
+        sweeps = [_describe(copy) for copy in loaded]
         code = add_code(root, sorted({run.provenance.commit for run in runs} - {""}))
-        appendix = LatexAppendix(name=target.name, sweeps=sweeps, code=code)
-        (root / "appendix.tex").write_text(appendix.text(evaluation=True), encoding="ascii")
-        (root / "appendix-ad.tex").write_text(appendix.text(evaluation=False), encoding="ascii")
+        refuse_secrets_in_files(root, [name for name in files_in(root) if name == f"source/{CHANGES}"], allowed)
         write_instructions(root, target.name, sweeps, code)
         for name in (LOCK, "LICENSE", "CITATION.cff"):
             shutil.copyfile(resource(name), root / name)
@@ -78,36 +75,19 @@ def _copy(folder: Path, target: Path) -> Loaded:
     if is_locked(SweepFolder(folder)):
         raise UserError(f"sweep '{folder.name}' is being run now: wait for it or end it")
     files = SweepFolder(folder)
-    unshared = shutil.ignore_patterns(".*", files.running.name, files.checkpoints.name)
-    shutil.copytree(folder, target, ignore=unshared)
+    unshared = (files.running.name, files.checkpoints.name)
+    copy_plain_files(folder.resolve(), target, lambda name: _is_hidden(name) or name in unshared)
     loaded = load_sweep(target)
     if not loaded.runs or loaded.study is None:
         raise UserError(f"sweep '{folder}' holds no finished launch of its last command: run it first")
     return loaded
 
 
-def _describe(folder: Path, copy: Loaded, drawing_s: float, root: Path) -> BundledSweep:
-    """Return what is said of the sweep in `folder`, with its `copy` below `root` drawn in `drawing_s` seconds."""
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _describe(copy: Loaded) -> BundledSweep:
+    """Return what is said of the sweep `copy` in the bundle."""
     assert copy.study is not None
-    analysis_s = _analysis_seconds(folder, drawing_s)
-    analysis = SweepFolder(folder).analysis
-    if analysis.exists():
-        shutil.copy(analysis, copy.folder)
-    page = root / REPORTS / copy.folder.name
-    return bundled_sweep(copy, harness_command(copy.study.sweep), analysis_s, page, root)
-
-
-def _analysis_seconds(sweep: Path, measured: float) -> float:
-    """Return what drawing the report of `sweep` took the first time it was measured; `measured` if that is now.
-
-    It is kept beside the records, so that the same records make the same bundle.
-    """
-    path = SweepFolder(sweep).analysis
-    if path.exists():
-        return decode(path.read_bytes(), dict[str, float], path)["seconds"]
-    seconds = round(measured, 1)
-    try:
-        write_atomic(path, encode({"seconds": seconds}))
-    except UserError as error:
-        _LOG.warning("the next bundle of these records will state a different time of analysis: %s", error)
-    return seconds
+    return bundled_sweep(copy, harness_command(copy.study.sweep))

@@ -16,6 +16,7 @@ import msgspec
 from harness.base.errors import RunError
 from harness.cli.common_options import with_options
 from harness.cli.format_options import asked_renderings
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Cell, plain
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         for rendering in renderings:
             rendering.write(answer)
         if as_json:
-            click.echo(_document(answer))
+            echo(_document(answer))
         elif is_document:
             _print_warnings(answer)
         else:
-            _print_answer(answer, quiet=quiet)
+            print_answer(answer, quiet=quiet)
         if answer.problem:
             raise RunError(answer.problem)
         return answer.code
@@ -81,7 +82,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
 
 def _print_warnings(answer: Answer) -> None:
     for banner in answer.banners:
-        click.echo(plain(f"{banner.kind}: {banner.text}"), err=True)
+        echo(plain(f"{banner.kind}: {banner.text}"), err=True)
 
 
 def _document(answer: Answer) -> str:
@@ -106,14 +107,15 @@ def _json_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _print_answer(answer: Answer, *, quiet: bool) -> None:
+def print_answer(answer: Answer, *, quiet: bool) -> None:
+    """Print what a terminal shows of `answer`; with `quiet` its warnings and its sentence."""
     if quiet:
         _print_warnings(answer)
-        click.echo(plain(answer.sentence))
+        echo(plain(answer.sentence))
         return
     console = _console(WIDTH)
     for note in answer.notes:
-        click.echo(note)
+        echo(note)
     if answer.table and answer.table.rows:
         narrow = [number for number in range(len(answer.table.headings)) if number not in answer.table.wide]
         rows = []
@@ -125,7 +127,7 @@ def _print_answer(answer: Answer, *, quiet: bool) -> None:
     if answer.sentence:
         _print_paragraph(console, answer.sentence, "bold")
     if answer.page:
-        click.echo(answer.page)
+        echo(answer.page)
 
 
 def _console(width: int) -> "Console":
@@ -157,10 +159,10 @@ def print_table(
     table = Table(box=SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
         numeric = all(_NUMBER.match(str(row[number])) for row in rows)
-        heading = heading.replace("\n", " ")
+        heading = plain(heading).replace("\n", " ")
         texts = [heading, *(str(row[number]) for row in rows)]
         is_short = len(heading) <= _SHORT_WORD and not any(" " in text for text in texts)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=is_short)
+        table.add_column(Text(heading), justify="right" if numeric else "left", overflow="fold", no_wrap=is_short)
     for row in rows:
         table.add_row(*(Text(plain(str(cell)), style=_COLOURS.get(str(cell).strip("()"), "")) for cell in row))
     console.print(table)

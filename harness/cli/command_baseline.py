@@ -6,6 +6,7 @@ from harness.base.command_context import Context
 from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_measurement
+from harness.cli.terminal import echo
 
 
 @click.group(name="baseline")
@@ -27,7 +28,7 @@ def save_command(name: str, sweep: str | None, note: str, replace: bool, context
     from harness.regression.baselines import save_baseline
 
     measurement = find_measurement(sweep, results=context.results, baselines=None)
-    click.echo(save_baseline(measurement, name, context.baselines, note=note, replace_it=replace))
+    echo(save_baseline(measurement, name, context.baselines, note=note, replace_it=replace))
 
 
 @baseline_command.command(name="list")
@@ -45,7 +46,7 @@ def list_baselines_command(context: Context) -> None:
         facts = (ranks, fewest, measurement.state, moment(saved.saved), machine_line(measurement.machine))
         rows.append((saved.name, measurement.workload.name, *facts))
     if not rows:
-        click.echo(f"no baseline in '{context.baselines}': save one with `harness baseline save NAME`")
+        echo(f"no baseline in '{context.baselines}': save one with `harness baseline save NAME`")
         return
     print_table(("Name", "Workload", "Ranks", "Launches", "Commit", "Saved (UTC)", "Machine"), rows)
 
@@ -81,4 +82,4 @@ def show_command(name: str, context: Context) -> None:
         "Versions": f"TensorFlow {software.tensorflow}, {software.mpi_library}, Python {software.python}",
     }
     for title, fact in facts.items():
-        click.echo(f"{title}: {fact}")
+        echo(f"{title}: {fact}")

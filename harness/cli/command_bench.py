@@ -12,6 +12,7 @@ from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, names_in
 from harness.cli.format_options import format_options
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, document
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def bench_command(
         **options,
     )
     answer = write_bench(settings, context)
-    click.echo(f"\n{document(answer)}")
+    echo(f"\n{document(answer)}")
     return answer
 
 

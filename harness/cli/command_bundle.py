@@ -32,11 +32,20 @@ def bundle_command() -> None:
 
 @bundle_command.command(name=WRITE)
 @click.argument("sweep", nargs=-1, metavar="[SWEEP]...")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="FILE:NAME",
+    help="What looks like a secret in a file of the bundle and is none, as the refusal names it; repeatable.",
+)
 @click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @context_options("results", "reports")
 @answering
-def write_command(sweep: tuple[str, ...], output: Path | None, context: Context) -> Answer:
-    """Write records, samples, figures, scripts, source and an appendix of each SWEEP (the newest) to one archive."""
+def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path | None, context: Context) -> Answer:
+    """Write records, samples, figures, scripts and source of each SWEEP (the newest) to one archive.
+
+    What looks like a secret in a record, a log or a script is refused, and so are links.
+    """
     from harness.bundle.write_bundle import write_bundle
 
     folders = [find_sweep(name, context.results) for name in sweep or (None,)]
@@ -47,7 +56,7 @@ def write_command(sweep: tuple[str, ...], output: Path | None, context: Context)
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
     if output:
         check_output(output, "--output")
-    archive = write_bundle(folders, target)
+    archive = write_bundle(folders, target, allow)
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6
     return Answer(
@@ -83,13 +92,13 @@ def verify_bundle_command(file: Path) -> Answer:
 @context_options("reports")
 @answering
 def redraw_command(file: Path, context: Context) -> Answer:
-    """Draw the pages of the bundle FILE again and compare. Exit code 1: a file is not the bundle's byte for byte."""
+    """Draw the pages of the bundle FILE again and compare. Exit code 1: a table or a summary has other numbers."""
     from harness.bundle.manifest import drawn_with
     from harness.bundle.redrawing import redraw_bundle
 
     redrawn = redraw_bundle(file, context.reports / file.name.removesuffix(".tar.gz"))
     same = len(redrawn.files) - len(redrawn.different)
-    sentence = f"{same} of {len(redrawn.files)} files are the bundle's byte for byte"
+    sentence = f"{same} of {len(redrawn.files)} tables and summaries have the bundle's numbers"
     if redrawn.different and drawn_with() != redrawn.drawn_with:
         sentence += f"; drawn there with {redrawn.drawn_with}, here with {drawn_with()}"
     return Answer(

@@ -5,6 +5,7 @@ import click
 from harness.base.command_context import Context
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_sweep
+from harness.cli.terminal import echo
 
 
 @click.command(name="cancel")
@@ -17,4 +18,4 @@ def cancel_command(sweep: str | None, context: Context) -> None:
     folder = find_sweep(sweep, context.results)
     launches, waited_for = execute.cancel_launches(folder)
     more = "; the command that waits for them takes them in" if waited_for else ""
-    click.echo(f"{folder.name}: cancelled {launches} launches{more}")
+    echo(f"{folder.name}: cancelled {launches} launches{more}")

@@ -22,6 +22,7 @@ from harness.cli.common_options import (
 from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 from harness.schema.sweep import Study, Sweep
 
@@ -138,6 +139,6 @@ def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str
 
         choice = choose_sweep(results, same, every_code=True)
         if choice is not None:
-            click.echo(choice.sentence(f"compared with '{reference.label}'"))
+            echo(choice.sentence(f"compared with '{reference.label}'"))
             return str(choice.loaded.folder)
     return None

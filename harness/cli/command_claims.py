@@ -14,6 +14,7 @@ from harness.cli.common_options import budget_option, context_options, defaulted
 from harness.cli.first_use import fetch_small_set
 from harness.cli.judged_claims import CLAIMS_BENCH, SERVERS, judge_all_claims, judged_answer
 from harness.cli.launch_options import refuse_elsewhere
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
         fetch_small_set(name, context.data_dir)
     planned = StudyPlanner(judged.published.claims, usable_cores(), context.data_dir).studies()
     for row in studies_table(planned, judged.judgements, judged.evidence).rows:
-        click.echo("; ".join(map(str, row)))
+        echo("; ".join(map(str, row)))
     if run:
         refuse_elsewhere(scheduler)
         begin = time.monotonic()

@@ -14,6 +14,7 @@ from harness.base.user_path import expanded
 from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, defaulted, with_options
 from harness.cli.first_use import transfer_bars
+from harness.cli.terminal import echo
 from harness.datasets.data_checks import verify_data as check_data
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import fetch as fetch_originals
@@ -61,9 +62,9 @@ def list_command(context: Context) -> None:
             str(facts.classes),
         )
         rows.append((name, *counts, facts.default_model, here))
-    click.echo(f"data in {folder}")
+    echo(f"data in {folder}")
     print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
-    click.echo(
+    echo(
         "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
         "originals: make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
     )
@@ -78,7 +79,7 @@ def fetch_command(dataset: str, context: Context, mirror: str | None) -> None:
     with transfer_bars() as progress:
         files = fetch_originals(dataset, context.data_dir or cache_folder() / "data", mirror, progress)
     for path in files:
-        click.echo(f"{path}  {path.stat().st_size:,} bytes")
+        echo(f"{path}  {path.stat().st_size:,} bytes")
 
 
 @data_command.command(name="verify")
@@ -90,9 +91,9 @@ def verify_command(dataset: str, context: Context) -> None:
     checks = check_data(source, prepared)
     for check in checks:
         mark = {True: "ok", False: "WRONG", None: "-"}[check.agrees]
-        click.echo(f"{mark:<6} {check.what}: {check.measured}" + (f"  ({check.expected})" if check.expected else ""))
+        echo(f"{mark:<6} {check.what}: {check.measured}" + (f"  ({check.expected})" if check.expected else ""))
     if prepared.record.note:
-        click.echo(f"note: {prepared.record.note}")
+        echo(f"note: {prepared.record.note}")
     wrong = [check.what for check in checks if check.agrees is False]
     if wrong:
         raise UserError(f"the data of {dataset} is not as published in {', '.join(wrong)}: fetch it again")
@@ -115,11 +116,11 @@ def prepare_command(dataset: str, context: Context, data_kind: str, samples: int
     record = prepared.record
     sentences = datasets.own_file_lines(record) or (record.note,)
     for line in filter(None, sentences):
-        click.echo(line)
+        echo(line)
     size = sum(path.stat().st_size for path in prepared.folder.iterdir())
     rows = f"{record.train_rows:,} + {record.test_rows:,} rows, {size / 1e6:,.1f} MB"
     state = "was prepared before" if was_prepared else f"prepared in {seconds:.2f} s"
-    click.echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
+    echo(f"{dataset} ({record.kind}) {state}: {rows} in {prepared.folder}")
 
 
 @data_command.command(name="info")
@@ -143,7 +144,7 @@ def info_command(dataset: str, context: Context) -> None:
     lines |= {"data id": source.data_id, "prepared": f"yes, in {folder}" if folder.exists() else "not yet"}
     for key, value in lines.items():
         for number, part in enumerate(str(value).splitlines()):
-            click.echo(f"{key if number == 0 else '':<16} {part}")
+            echo(f"{key if number == 0 else '':<16} {part}")
 
 
 @data_command.command(name="clean")
@@ -153,11 +154,11 @@ def clean_command(downloads: bool, yes: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
     parts = {part: what for part, what in _CACHED.items() if part != "data" or downloads}
     for part, what in parts.items():
-        click.echo(f"to be removed: {what}, {cache_folder() / part}")
+        echo(f"to be removed: {what}, {cache_folder() / part}")
     if sys.stdin.isatty() and not yes:
         click.confirm("Remove them?", abort=True)
     for part, what in parts.items():
-        click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
+        echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
 
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:

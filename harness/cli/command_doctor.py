@@ -6,6 +6,7 @@ from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -28,7 +29,7 @@ def doctor_command(context: Context) -> Answer:
             checks.append(check)
             status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
             fix = f"\n{'':23} fix: {check.fix}" if check.fix else ""
-            click.echo(f"{status} {check.topic:14} {check.finding}{fix}")
+            echo(f"{status} {check.topic:14} {check.finding}{fix}")
     bad = [check.topic for check in checks if check.status == PROBLEM]
     sentence = f"Runs will fail: {', '.join(bad)}." if bad else "Everything that runs need works."
     lines = [

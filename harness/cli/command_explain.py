@@ -9,6 +9,7 @@ from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import base_option, context_options, style_option, sweep_argument
 from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_sweep
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
 _MOST_POINTS = 4  # in a terminal
@@ -35,13 +36,13 @@ def explain_command(sweep: str | None, base: int | None, context: Context, **_: 
     folder = find_sweep(sweep, context.results)
     explanation = explain_sweep(folder, base)
     for sentence in explanation.loaded.damaged:
-        click.echo(f"left out: {sentence}", err=True)
+        echo(f"left out: {sentence}", err=True)
     print_table(*tree_table(explanation.efficiencies, most=_MOST_POINTS))
-    click.echo(explanation.network)
+    echo(explanation.network)
     findings = diagnose_sweep(explanation.loaded)
     for finding in findings[:_MOST_FINDINGS]:
-        click.echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
+        echo(f"{finding.cause} ({finding.launches} of {finding.of} launches): {finding.evidence} {finding.fix}")
     if len(findings) > _MOST_FINDINGS:
-        click.echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
+        echo(f"The page has {len(findings) - _MOST_FINDINGS} more known causes.")
     command = shlex.join(["harness", "explain", folder.name, *(["--base", str(base)] if base else [])])
     return explain_answer(explanation, findings, command)

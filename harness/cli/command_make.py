@@ -15,6 +15,7 @@ import click
 from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, MAKE, main
 from harness.cli.shell_words import split_words
+from harness.cli.terminal import echo
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list"}  # what ACTION= is by default
@@ -133,7 +134,7 @@ def make_command(target: str, overrides: str) -> object:
     settings = read_overrides(overrides)
     if target == "help":
         for line in help_lines():
-            click.echo(line)
+            echo(line)
         return 0
     if target in TARGETS:
         for name in settings:

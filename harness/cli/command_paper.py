@@ -18,6 +18,7 @@ from harness.cli.common_options import GroupedCommand, context_options, given_co
 from harness.cli.first_use import fetch_small_set
 from harness.cli.judged_claims import judge_all_claims, judged_answer
 from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.terminal import echo
 from harness.cli.training_options import build_layouts, layout_options
 from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, read_published
@@ -70,7 +71,7 @@ def paper_command(workloads: str | None, context: Context, **options: Any) -> An
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
     if submission.scheduler != "local" or options["scheduler"] != "auto":
-        click.echo(reason)
+        echo(reason)
     run = partial(_run, context=context, submission=submission, approve=approval(options))
     studies = _run_all(plans, run, context)
     answer = judged_answer(judge_all_claims(context), context, given_command(), ran=studies)
@@ -160,7 +161,7 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
     scheduler = submission.open(oversubscribe=options["oversubscribe"])
     runnable, skipped = split_runnable(layouts, scheduler.refusal)
     for sentence in (*refused, *(f"{skip.layout}: {skip.reason}" for skip in skipped)):
-        click.echo(f"not run: {sentence}")
+        echo(f"not run: {sentence}")
     return runnable or layouts
 
 

@@ -13,6 +13,7 @@ from harness.cli.common_options import context_options, defaulted, given_command
 from harness.cli.counts import parse_counts
 from harness.cli.format_options import format_options
 from harness.cli.network import find_network
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Banner, Prose, Table
 from harness.schema.claim import EXPERIMENTS
 
@@ -41,7 +42,7 @@ def predict_command(names: tuple[str, ...], context: Context, **options: Any) ->
     answer = _curves(names, context.results, options)
     for block in [element for section in answer.sections for element in section.elements]:
         if isinstance(block, Prose):
-            click.echo(block.text)
+            echo(block.text)
         elif isinstance(block, Table) and answer.table and block.title != answer.table.title:
             print_table(block.headings, block.rows)
     return answer
@@ -64,7 +65,7 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
     for name in names or EXPERIMENTS:
         choice = choose_sweep(results, lambda study, name=name: study.sweep.workload.name == name)  # type: ignore[misc]
         if choice is not None:
-            click.echo(choice.sentence(name))
+            echo(choice.sentence(name))
             syncs = options["syncs"] or ("",)
             curves += [predict_curve(choice.loaded, counts, links, sync) for sync in syncs]
             banners += sweep_warnings(choice.loaded)
@@ -72,6 +73,6 @@ def _curves(names: tuple[str, ...], results: Path, options: dict[str, Any]) -> A
             raise UserError(f"no valid launch of {name} in '{results}' to predict from: run `harness sweep` first")
     if not curves:
         raise UserError(f"'{results}' has no valid launch to predict from: run `harness sweep` with --nodes 1 first")
-    click.echo(f"Network: {origin}; each allreduce by the cheapest algorithm.")
+    echo(f"Network: {origin}; each allreduce by the cheapest algorithm.")
     answer = prediction_answer(curves, origin, given_command())
     return replace(answer, banners=(*answer.banners, *dict.fromkeys(banners)))

@@ -10,6 +10,7 @@ from harness.cli.common_options import base_option, beyond_network_option, conte
 from harness.cli.format_options import format_options
 from harness.cli.network import find_network
 from harness.cli.sweep_argument import find_sweep
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, plain
 from harness.report.exports import joined
 
@@ -33,7 +34,7 @@ def report_command(
     answers = [report_sweep(folder, context.reports, base=base, style=style, network=links) for folder in folders]
     for answer in answers[:-1]:
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
-        click.echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")
+        echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")
     pages = [answer.page for answer in answers]
     exports = joined([answer.exports for answer in answers])
     return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0, exports=exports)

@@ -9,6 +9,7 @@ from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options
 from harness.cli.launch_options import batch_options, build_submission
 from harness.cli.sweep_argument import find_recorded
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Table
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def reproduce_command(name: str, same_layout: bool, trust: bool, context: Contex
         new = repetition.repeat_launch(again, context, submission)
         compared = repetition.Repetition(old=old, new=new, others=original.same_layout)
         for line in compared.environment():
-            click.echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
+            echo(f"{line.quantity}: {line.recorded} then, {line.now} now ({line.remark})")
         for line in compared.results():
             verdict = f"{line.verdict}: {line.remark}" if line.remark else line.verdict
             lines.append(line)

@@ -17,10 +17,11 @@ from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
 from harness.base.removal import check_folder, check_place, make_place
+from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
 from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
-from harness.cli.secret_arguments import check_secrets
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
 @run_options
 @answering
 def run_command(
-    ranks: int | None, threads: int, gpus_per_rank: int, script: Path, arguments: tuple[str, ...], **options: Any
+    ranks: int | None,
+    threads: int,
+    gpus_per_rank: int,
+    script: Path,
+    arguments: tuple[str, ...],
+    allow_argument: tuple[str, ...],
+    **options: Any,
 ) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
@@ -49,6 +56,7 @@ def run_command(
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     if options["record"] is not None:
+        refuse_secrets(arguments, allow_argument)
         check_folder(options["record"], "--record")
     check_place(options["logs"], "--logs")
     refuse_bad_mpi()
@@ -62,20 +70,17 @@ def run_command(
     count = ranks if ranks is not None else max(1, devices)
     layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
     if notice := other_nodes(allocation, layout, script):
-        click.echo(f"harness: {notice}", err=True)
+        echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
-        click.echo(
-            f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
-        )
+        echo(f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True)
     scheduler = open_scheduler("local", oversubscribe=True)
-    settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
+    settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, "allow_argument": allow_argument, **options}
     command = _command(scheduler.launcher(layout), script, arguments, settings)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
-            check_secrets(arguments)
-            lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
+            lock = HostLock().held(f"'{script}'", lambda text: echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         if layout.ranks > 1:
             make_place(options["logs"], "--logs")
@@ -92,8 +97,12 @@ def _command(
     """Return the words that start the ranks: the launcher's, ours with its `settings`, the script's."""
     switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
     flags = [name for name, value in switches.items() if value is True]
-    valued = {name: value for name, value in switches.items() if value is not None and not isinstance(value, bool)}
-    words = [*flags, *(f"{name}={value}" for name, value in valued.items())]
+    words = [*flags]
+    for name, value in switches.items():
+        if value is None or isinstance(value, bool):
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        words += [f"{name}={part}" for part in values]
     start = Path(transparent.__file__).with_name("start.py")
     return [*launcher.words, sys.executable, str(start), *words, str(script), *arguments]
 

@@ -3,6 +3,7 @@
 import click
 
 from harness.base.errors import RunError
+from harness.cli.terminal import echo
 
 
 @click.command(name="site")
@@ -14,7 +15,7 @@ def site_command(site: str | None) -> None:
 
     findings = tuple(check_site(find_site(site)))
     for finding in findings:
-        click.echo(f"{'ok   ' if finding.good else 'WRONG'} {finding.text}")
+        echo(f"{'ok   ' if finding.good else 'WRONG'} {finding.text}")
     wrong = sum(not finding.good for finding in findings)
     if wrong:
         raise RunError(f"{wrong} statements of the site file are not true: correct the file")

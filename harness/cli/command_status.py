@@ -11,6 +11,7 @@ from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options, sweep_argument
 from harness.cli.sweep_argument import find_sweeps
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 from harness.schema.sweep_folder import SweepFolder
 
@@ -62,28 +63,28 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
     at_work = status.active or status.count("queued", "running")
-    click.echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
+    echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
     if not in_full and not at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
     for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
-        click.echo(f"  {entry.state:8} {entry.point.layout}, {repeats}{detail}")
+        echo(f"  {entry.state:8} {entry.point.layout}, {repeats}{detail}")
         if entry.state == "failed":
             for line in entry.tail.splitlines()[-_TAIL_LINES:]:
-                click.echo(f"           | {line}")
-            click.echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
+                echo(f"           | {line}")
+            echo(f"           log: {SweepFolder(folder).log(entry.point.folder)}")
     for skipped in status.skipped:
-        click.echo(f"  skipped  {skipped.layout}: {skipped.reason}")
+        echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
         return
     if status.count("ended", "queued", "running"):
-        click.echo("  no command waits for these launches; this one takes them in and launches what is missing:")
+        echo("  no command waits for these launches; this one takes them in and launches what is missing:")
     elif status.to_launch:
-        click.echo("  this command launches again what failed, is missing or has no valid times:")
+        echo("  this command launches again what failed, is missing or has no valid times:")
     else:
         return
     for line in status.command.splitlines():
-        click.echo(f"    {line}")
+        echo(f"    {line}")
 
 
 def _group_entries(entries: "Iterable[LaunchStatus]") -> "list[tuple[LaunchStatus, str]]":

@@ -14,6 +14,7 @@ from harness.cli.format_options import format_options
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
+from harness.cli.terminal import echo
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
 from harness.schema.point import Point
@@ -64,9 +65,9 @@ def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     sweep, refused = _build(workload, submission, context, options)
     network = find_network(options["network"], context.results) if options["network"] else None
     if submission.scheduler != "local" or options["scheduler"] != "auto":
-        click.echo(reason)
+        echo(reason)
     for sentence in refused:
-        click.echo(f"not run: {sentence}")
+        echo(f"not run: {sentence}")
     if dry_run:
         return _planned(write_scripts(sweep, context, submission))
     return _run(sweep, submission, network, context, options)
@@ -91,7 +92,7 @@ def _build(
         from harness.probe.tuning import tuned_settings
 
         settings, sentence = tuned_settings(workload, context.results)
-        click.echo(sentence)
+        echo(sentence)
     sweep = build_sweep(
         workload,
         layouts=layouts,
@@ -147,7 +148,7 @@ def _planned(plan: "SweepPlan") -> Answer:
         launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
-        click.echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
+        echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
     scripts = SweepFolder(plan.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}

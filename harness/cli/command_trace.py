@@ -13,6 +13,7 @@ from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.counts import parse_counts
 from harness.cli.sweep_argument import find_recorded
+from harness.cli.terminal import echo
 from harness.report.answer import Answer, Banner
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
@@ -45,7 +46,7 @@ def trace_command(sweep: str | None, epochs: str | None, output: Path | None, co
         if not loaded.valid:
             raise UserError(f"sweep '{folder}' has no valid launch: name a launch's folder, or sweep again")
         folder = folder / middle_launch(launch_frame(loaded.runs, loaded.epochs))
-        click.echo(f"harness: of {loaded.folder.name} the middle launch on most ranks: {folder.name}", err=True)
+        echo(f"harness: of {loaded.folder.name} the middle launch on most ranks: {folder.name}", err=True)
     run = read_run(folder)
     numbers = [count - 1 for count in parse_counts("--epochs", epochs)] if epochs else None
     content = trace_file(run, trace_events(run, read_calls(folder, run), numbers))

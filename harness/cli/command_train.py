@@ -15,6 +15,7 @@ from harness.base.removal import check_folder
 from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
+from harness.cli.terminal import echo
 from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
 from harness.schema.launch_failure import AGAIN
@@ -86,7 +87,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
         sys.exit(shared.error.exit_code)
     except Stopped as stopped:
         if world.rank == 0:
-            click.echo(f"harness: {stopped}", err=True)
+            echo(f"harness: {stopped}", err=True)
         sys.exit(AGAIN)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         abort(world, error)
@@ -103,9 +104,9 @@ def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: 
     workload = build_workload(options)
     source = datasets.locate(workload, data_dir)
     if source.note:
-        click.echo(source.note)
+        echo(source.note)
     if source.name == datasets.FILE:
         for line in datasets.own_file_lines(datasets.prepare(source).record):
-            click.echo(line)
+            echo(line)
     layout = Layout(nodes=1, ranks_per_node=ranks, threads=options["threads"], gpus_per_rank=options["gpus_per_rank"])
     return Point(workload=workload, layout=layout, data_id=source.data_id, code=code_identity(workload, mpi_version()))

@@ -15,6 +15,7 @@ from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.removal import check_place
 from harness.base.user_path import UserPath
+from harness.cli.terminal import echo
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.sweep_folder import holds_results
 
@@ -67,7 +68,7 @@ def _data_dir(context: click.Context, option: click.Parameter, value: Path | Non
     ignored = os.environ.get("DATA_DIR")
     if value is None and ignored:
         text = f"harness: DATA_DIR={ignored} of the environment is not used"
-        click.echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
+        echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
     return value
 
 
@@ -96,7 +97,7 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
                 check_place(folders["reports"], "--reports")
             if measures and not holds_results(folders["results"]):
                 check_place(folders["results"], "--results")
-            return function(*arguments, context=Context(say=click.echo, **folders), **options)
+            return function(*arguments, context=Context(say=echo, **folders), **options)
 
         return with_options(*(_FOLDER_OPTIONS[name] for name in names))(command)  # type: ignore[return-value]
 
@@ -139,7 +140,7 @@ def refuse_bad_mpi() -> None:
     if bad is not None and bad.certain:
         raise UserError(str(bad))
     if bad is not None:
-        click.echo(f"harness: {bad}", err=True)
+        echo(f"harness: {bad}", err=True)
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.cli.terminal import echo
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
     folder = cache_folder() / "data"
     if folder in _failed or not dataset.find(folder).missing:
         return
-    click.echo(f"{dataset.title} is not here yet and is fetched once ({SWITCH}=0 or DATA_KIND=synthetic: never)")
+    echo(f"{dataset.title} is not here yet and is fetched once ({SWITCH}=0 or DATA_KIND=synthetic: never)")
     from harness.datasets.downloads import fetch_at_first_use
 
     try:
@@ -63,7 +62,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
             fetch_at_first_use(dataset.name, folder, progress)
     except UserError as error:
         _failed.add(folder)
-        click.echo(f"{dataset.title} was not fetched: {error}")
+        echo(f"{dataset.title} was not fetched: {error}")
 
 
 @contextlib.contextmanager

@@ -9,9 +9,11 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.printable import printable
 from harness.base.removal import check_output
 from harness.base.user_path import UserPath
 from harness.cli.common_options import with_options
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ class Rendering:
 
     def write(self, answer: Answer) -> None:
         """Write `answer`, whole or not at all."""
-        text = self.format.render(answer)
+        text = printable(self.format.render(answer))
         if self.file is None:
-            click.echo(text, nl=False)
+            echo(text, nl=False)
         else:
             write_atomic(self.file, text)
 

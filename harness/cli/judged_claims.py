@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
-
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import resource
+from harness.cli.terminal import echo
 from harness.report.answer import Answer
 from harness.schema.claim import CLAIMS_FILE, Published, read_published
 from harness.schema.sweep_folder import sweep_folders
@@ -48,7 +47,7 @@ def judge_all_claims(context: Context) -> JudgedClaims:
             try:
                 rates = pd.DataFrame(paired_rates(read_bench(bench), servers=SERVERS, gradients="gradients"))
             except UserError as error:  # it is judged without
-                click.echo(f"harness: {error}", err=True)
+                echo(f"harness: {error}", err=True)
     judgements = [judge_claim(claim, evidence, rates) for claim in published.claims]
     return JudgedClaims(published=published, evidence=evidence, judgements=judgements)
 

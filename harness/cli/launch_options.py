@@ -58,7 +58,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
     from harness.sweep.schedulers import choose_scheduler, scheduler_class
-    from harness.sweep.site import find_site
+    from harness.sweep.site import find_site, refuse_recorded_secrets
     from harness.sweep.submission_settings import Submission
 
     options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
@@ -67,6 +67,7 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     if options["nested"] and options["array"]:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     request = _build_request(options, scheduler_class(scheduler).suitable(site.request))
+    refuse_recorded_secrets(site, request)
     no_turns = _why_no_turns(scheduler, request, options["template"])
     if options["turns"] and no_turns:
         raise UserError(f"TURNS=1 cannot be: {no_turns}")

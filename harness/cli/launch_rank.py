@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import click
-
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.base.removal import remove_left
+from harness.cli.terminal import echo
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.schema.sweep_folder import LaunchFolder
@@ -116,18 +115,18 @@ class LaunchRank:
             from harness.comm.placement import describe_ranks
 
             for reason in run.invalid:
-                click.echo(f"times are not valid: {reason}")
+                echo(f"times are not valid: {reason}")
             for line in describe_ranks(run.ranks) if run.invalid else ():
-                click.echo(f"  {line}")
+                echo(f"  {line}")
             for note in run.notes:
-                click.echo(note)
+                echo(note)
             if self.record:
                 if run.losses:  # a rank 0 that failed may have left some
                     remove_left(self.record.parent, only=self.record.name)
                 write_run(self.record, run, steps)
                 LaunchFolder(self.record).forget_checkpoints()
             identical = "yes" if run.weights.identical else "no"
-            click.echo(f"replicas identical: {identical} (sha256 {run.weights.sha256[:16]})")
+            echo(f"replicas identical: {identical} (sha256 {run.weights.sha256[:16]})")
 
         world.on_root(write)
         return len(outcome.losses)
@@ -153,4 +152,4 @@ def _show_epoch(epochs: int, world: "World", epoch: EpochRecord) -> None:
     ):
         if value is not None:
             parts.append(f"{label} {value:.4f}")
-    click.echo("  ".join(parts))
+    echo("  ".join(parts))

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import click
+from harness.cli.terminal import echo
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +41,7 @@ def until_narrow() -> Callable[[Path], int]:
         wanted = next_repeats(widest, repeats, monotonic() - begun)
         if wanted > repeats:
             certainty = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
-            click.echo(f"the speedup is known {certainty} after {repeats} blocks: {wanted - repeats} more")
+            echo(f"the speedup is known {certainty} after {repeats} blocks: {wanted - repeats} more")
         return wanted
 
     return wanted_repeats

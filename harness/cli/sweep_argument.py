@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from harness.base.errors import UserError, unknown
+from harness.cli.terminal import echo
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def newest_sweep(results: Path) -> Path:
     sweeps = _all_sweeps(results)
     newest = max(sweeps, key=_launched_at)  # the first of equals: planned last
     if len(sweeps) > 1:
-        click.echo(f"harness: no SWEEP is named: of {len(sweeps)}, {newest.name} was launched last", err=True)
+        echo(f"harness: no SWEEP is named: of {len(sweeps)}, {newest.name} was launched last", err=True)
     return newest
 
 

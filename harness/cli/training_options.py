@@ -4,10 +4,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError, unknown
+from harness.base.secret_text import refuse_secrets
 from harness.base.user_path import UserPath, expanded
 from harness.cli.common_options import Command, field_options, spread, what, with_options
 from harness.cli.counts import MOST_COUNTS, parse_counts
-from harness.cli.secret_arguments import check_secrets
 from harness.cli.shell_words import split_words
 from harness.schema.layout import Layout
 from harness.schema.option import HOW
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _SCRIPT = (
     what("--script", type=UserPath(), help="A TensorFlow script of your own; see `harness run`."),
     what("--script-arguments", default="", help="Its arguments, quoted as in a shell."),
+    what(
+        "--allow-argument",
+        multiple=True,
+        metavar="NAME",
+        help="An argument of the script that looks like a secret and is none; repeatable.",
+    ),
     what(
         "--script-batch",
         default="per-rank",
@@ -75,7 +81,7 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
                 "give it what it needs with --script-arguments"
             )
     arguments = split_words("SCRIPT_ARGUMENTS", options["script_arguments"])
-    check_secrets(arguments)
+    refuse_secrets(arguments, options.get("allow_argument", ()))
     return script_workload(
         options["script"],
         arguments,

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.base.printable import printable
 from harness.report.exports import Exports
 
 if TYPE_CHECKING:
@@ -198,8 +199,8 @@ class Answer:
 
 
 def plain(text: str) -> str:
-    """Return `text` with ordinary blanks: people search for them."""
-    return text.replace("\u00a0", " ")
+    """Return `text` with ordinary blanks, for people search for them, and without what steers a terminal."""
+    return printable(text).replace("\u00a0", " ")
 
 
 def markdown(answer: Answer) -> str:

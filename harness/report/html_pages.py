@@ -21,9 +21,11 @@ from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
+from harness.base.printable import printable
 from harness.base.record_words import below
 from harness.base.removal import check_folder, make_place
 from harness.report.answer import Answer, PageFigure
+from harness.report.csv_text import csv_text
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.record import decode_file, encode
 
@@ -50,7 +52,7 @@ def render_page(template: str, **values: Any) -> str:
     )
     environment.globals |= {"n": units, "tones": TONES, "glossary": glossary(), "anchor": anchor}
     environment.filters |= {"svg": Markup, "prose": _prose}
-    return environment.get_template(template).render(**{"root": ".."} | values)
+    return printable(environment.get_template(template).render(**{"root": ".."} | values))
 
 
 def _prose(text: str) -> Markup:
@@ -140,7 +142,7 @@ def _write_figures(folder: Path, figures: Sequence[PageFigure], command: str, st
         for name, width in COLUMNS.items() if style == PAPER else ():
             (folder / f"{figure.name}-{name}.pdf").write_bytes(printed(figure.picture, width, keywords))
         if id(figure.table) not in texts:
-            texts[id(figure.table)] = figure.table.to_csv(index=False, lineterminator="\n")
+            texts[id(figure.table)] = csv_text(figure.table)
         (folder / f"{figure.name}.csv").write_text(texts[id(figure.table)])
 
 

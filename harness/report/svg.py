@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.base.own_matplotlib import Axes, Figure, FigureCanvasAgg, own_settings
+from harness.base.printable import printable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,9 +130,10 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
     `title` and the `numbers` that it shows describe it to those who cannot see it. `size` in inches, to which the rows
     of a long legend are added: the legend of what `paint` labels goes below the axes, where it hides no data.
     """
+    title = printable(title)
     with own_settings(_STYLE):
         figure = _figure(paint, size)
-        text = _saved(figure, "svg", title, _KEYWORDS).decode()
+        text = printable(_saved(figure, "svg", title, _KEYWORDS).decode())
     spoken = f"{title}. {numbers}" if numbers else title
     inline = _inline(text, name, spoken, figure.get_figwidth())
     return Picture(name=name, title=title, inline=inline, svg=text, drawn=figure, paint=paint)

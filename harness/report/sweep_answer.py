@@ -20,6 +20,7 @@ from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
+from harness.report.csv_text import csv_text
 from harness.report.html_pages import SCREEN, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
 from harness.report.sweep_exports import sweep_exports
@@ -222,4 +223,4 @@ def launches_csv(loaded: Loaded, launches: pd.DataFrame) -> str:
     frame = with_device_use(launches.drop(columns="turn_block"), loaded.runs, loaded.peak_tflops)
     if has_report_time(loaded.runs[0].point.workload):
         frame["time_to_report_s"] = IMAGES / frame["rows_per_second"]
-    return frame.to_csv(index=False, lineterminator="\n")
+    return csv_text(frame)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.base.record_words import LINE, make_word, shell_line
+from harness.base.secret_text import secrets_in_arguments
 from harness.schema.layout import Layout
 from harness.schema.option import options
 from harness.schema.presets import changed_settings, usual_scaling
@@ -88,6 +89,7 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
     words: Words = [("SCRIPT", script.path)]
     if script.arguments:
         words.append(("SCRIPT_ARGUMENTS", shlex.join(script.arguments)))
+        words += [("ALLOW_ARGUMENT", name) for name in dict.fromkeys(secrets_in_arguments(script.arguments))]
     if script.batch == OF_ALL_RANKS:
         words.append(("SCRIPT_BATCH", script.batch))
     elif workload.batch_per_rank != 1:

@@ -98,11 +98,6 @@ class SweepFolder:
         return self.path / ".submitting"
 
     @property
-    def analysis(self) -> Path:
-        """How many seconds drawing its report took."""
-        return self.path / "analysis.json"
-
-    @property
     def jobs(self) -> Path:
         """The folder of scripts, of what they read, and of exit codes."""
         return self.path / "jobs"

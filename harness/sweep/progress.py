@@ -7,6 +7,7 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from harness.base.printable import printable
 from harness.schema.layout import Layout, layout_order
 from harness.schema.point import Point
 from harness.schema.record import RunRecord
@@ -118,7 +119,7 @@ def display(total: int, console: Console | None = None) -> Iterator[Display]:
 
 def say(text: str, console: Console | None = None) -> None:
     """Print one plain line, whatever its width and brackets."""
-    (console or Console()).print(text, markup=False, highlight=False, soft_wrap=True)
+    (console or Console()).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _left(seconds: float | None, before: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from harness.base.current_user import base_folder
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, resource
+from harness.base.secret_text import secrets_in_text
 from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
@@ -239,6 +240,26 @@ def find_site(name: str | None) -> Site:
         if any(fnmatch.fnmatch(host, pattern) for host in here for pattern in site.hosts):
             return site
     return Site()
+
+
+def refuse_recorded_secrets(site: Site, request: JobRequest) -> None:
+    """Refuse secrets in what job scripts and ``submission.json`` repeat of a `site` and a `request`.
+
+    Raises:
+        UserError: naming the field and the secret, not its value.
+    """
+    texts = {
+        "environment": [f"{name}={value}" for name, value in site.environment.items()],
+        "setup": site.setup,
+        "launcher_options": [" ".join(site.launcher_options)],
+        "extra (EXTRA=)": [*site.request.extra, *request.extra],
+    }
+    for field_name, lines in texts.items():
+        for secret in secrets_in_text("\n".join(lines)):
+            raise UserError(
+                f"{field_name} of site '{site.name}' has '{secret.name}', which looks like a secret and would stand in "
+                "scripts and records: keep the value in a file of your own that a line of setup reads"
+            )
 
 
 def _refuse_strangers(table: object, kind: type, path: Path) -> None:

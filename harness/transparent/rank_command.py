@@ -11,6 +11,7 @@ import click
 from harness.base.current_user import settle_home
 from harness.base.errors import SharedError, UserError
 from harness.base.removal import check_folder
+from harness.base.secret_text import refuse_secrets
 from harness.transparent import file_mechanism
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
@@ -18,10 +19,19 @@ from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, ru
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @run_options
 @click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
-def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, **options: Any) -> None:
+def main(
+    script: Path,
+    arguments: tuple[str, ...],
+    threads: int | None,
+    gpus_per_rank: int,
+    allow_argument: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Run SCRIPT on this rank of the MPI world."""
     try:
         settle_home()
+        if options["record"] is not None:
+            refuse_secrets(arguments, allow_argument)
     except UserError as error:
         click.echo(f"harness: {error}", err=True)
         sys.exit(2)

@@ -126,6 +126,12 @@ _OPTIONS = (
     ),
     click.option("--keep-rank-files", is_flag=True, help="Keep what ranks above 0 wrote, and say where."),
     click.option("--record", type=UserPath(), help="Write the run's record into this new folder."),
+    click.option(
+        "--allow-argument",
+        multiple=True,
+        metavar="NAME",
+        help="With --record: an argument of the script that looks like a secret and is none; repeatable.",
+    ),
     click.argument("script", type=UserPath()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
 )

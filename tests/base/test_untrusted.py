@@ -10,8 +10,11 @@ import pytest
 
 from harness.__main__ import run_command_line
 from harness.base.files import folder_atomic, publish_folder, write_atomic
-from harness.cli.secret_arguments import check_secrets
+from harness.base.provenance import relevant_environment
+from harness.base.secret_text import WITHHELD
 from harness.schema.record import encode, read_point
+from harness.sweep.site import JobRequest, Site, refuse_recorded_secrets
+from harness.transparent.rank_command import main
 from tests.labs.factories import make_point
 from tests.labs.refusals import refused
 
@@ -54,33 +57,6 @@ def test_a_foreign_points_settings_cannot_write_into_a_job_script(tmp_path: Path
         read_point(path)
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "--password",
-        "--password=hunter2",
-        "--db-password=hunter2",
-        "-secret",
-        "--api_key=hunter2",
-        "--token",
-        "--hf-token=hunter2",
-        "--data=https://me:hunter2@host/x",
-    ],
-)
-def test_arguments_that_look_like_secrets_are_refused_without_being_told(argument: str) -> None:
-    with refused("cli.secret_arguments.check_secrets") as caught:
-        check_secrets(["--epochs", "3", argument])
-    assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "argument", ["--max-tokens=512", "--pad-token", "<pad>", "--tokenizer", "bpe", "secret", "--x=https://host:80/a@b"]
-)
-def test_other_arguments_are_none(argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["run", "--record", str(tmp_path / "r"), str(tmp_path / "missing.py"), argument]) == 2
-    assert "missing.py" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["run --record r train.py --token t", "sweep --script train.py --script-arguments"])
 def test_no_secret_comes_into_a_record(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -91,3 +67,54 @@ def test_no_secret_comes_into_a_record(
     assert run_command_line(words) == 2
     assert "secret" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_an_argument_that_is_no_secret_is_allowed_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "--script", "train.py", "--script-arguments", "--token 3", "--nodes", "1"]
+    assert run_command_line([*words, "--allow-argument", "token"]) == 2
+    assert "train.py" in capsys.readouterr().err  # what is not there, not the argument
+
+
+def test_a_rank_that_is_started_by_hand_refuses_a_secret_too(tmp_path: Path) -> None:
+    words = ["--record", str(tmp_path / "r"), str(tmp_path / "train.py"), "--token", "hunter2"]
+    with pytest.raises(SystemExit) as ended:
+        main(words, standalone_mode=False)
+    assert ended.value.code == 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_environment_of_a_record_has_no_value_of_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_AUTH_TOKEN", "hunter2")
+    monkeypatch.setenv("UCX_NET_DEVICES", "https://me:hunter2@host")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    recorded = relevant_environment()
+    assert recorded["OMP_NUM_THREADS"] == "2"
+    assert recorded["NCCL_AUTH_TOKEN"] == recorded["UCX_NET_DEVICES"] == WITHHELD
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'environment = {HF_TOKEN = "hunter2"}',
+        'setup = ["module load x", "export WANDB_API_KEY=hunter2"]',
+        'launcher_options = ["-x", "DB_PASSWORD=hunter2"]',
+        'request = {extra = ["--export=API_KEY=hunter2"]}',
+    ],
+)
+def test_a_secret_in_a_site_is_refused_before_anything_is_written(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(line + "\n")
+    words = ["sweep", "--site", "mine.toml", "--dataset", "mnist", "--nodes", "1", "--scheduler", "local", "--dry-run"]
+    assert run_command_line(words) == 2
+    assert "hunter2" not in (said := capsys.readouterr().err) and "secret" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
+def test_a_site_that_reads_a_secret_from_a_file_is_none() -> None:
+    site = Site(setup=("export HF_TOKEN=$(cat ~/.token)", "module load keys"), environment={"TOKENIZERS": "4"})
+    refuse_recorded_secrets(site, JobRequest())

@@ -74,7 +74,7 @@ def test_the_smoke_script_checks_draws_and_repeats(unpacked: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     said = " ".join(ended.stdout.split())
     assert f"{unpacked.name}.tar.gz is whole." in said
-    assert "files are the bundle's byte for byte." in said
+    assert "tables and summaries have the bundle's numbers." in said
     assert "Reproduced: weights, training loss, test accuracy." in said
     forgotten = sh(unpacked, "smoke.sh")
     assert forgotten.returncode and "the archive of the bundle is missing" in forgotten.stderr

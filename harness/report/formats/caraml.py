@@ -8,6 +8,7 @@ import csv
 import io
 
 from harness.report.answer import Answer
+from harness.report.csv_text import csv_cell
 from harness.report.formats.format import Format
 
 HEADER = (
@@ -53,7 +54,7 @@ def render(answer: Answer) -> str:
             f"{line.rows_per_second:.2f}",
             energy,
         )
-        writer.writerow(cells)
+        writer.writerow(map(csv_cell, cells))
     return file.getvalue()
 
 
