@@ -14,6 +14,7 @@ import click
 from harness import transparent
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
+from harness.base.exit_codes import SIGNALLED
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
 from harness.cli.answer_output import answering
@@ -76,7 +77,7 @@ def run_command(
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)
-    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
+    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from harness.base.exit_codes import LOST
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.schema.point import Point
@@ -21,9 +22,6 @@ from harness.schema.workload import survives
 if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.train.launch_record import TrainingOutcome
-
-LOST = 4
-"""The exit code of a launch that came to its end and wrote its record without some of its ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.base import exit_codes
 from harness.base.processes import interruptible
 from harness.base.scratch import SCRATCH, Scratch
 from harness.comm.harness_variables import EXIT_CODE_FILE
@@ -52,7 +53,7 @@ def run_ranks(
             raise
         finally:
             scratch.close()
-    return code if code >= 0 else 128 - code
+    return exit_codes.of_return_code(code)
 
 
 def rank_input() -> str:

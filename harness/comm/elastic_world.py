@@ -18,8 +18,9 @@ import numpy as np
 import psutil
 
 from harness.base.errors import RunError, UserError
+from harness.base.exit_codes import HANG
 from harness.base.scratch import of_process, remove_dead
-from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
+from harness.comm.hang import REQUEST, end_late, end_launcher_later
 from harness.comm.lost_ranks import find_loss, forget_losses
 from harness.comm.native_library import find_library
 from harness.comm.world import FAULT_TOLERANCE, World
@@ -227,7 +228,7 @@ class Team:
         what = f"nothing heard of another host for {self.silence_s:g} s while {doing}"
         os.write(2, f"{who}: {what}: the network is broken or a host is gone; start it again\n".encode())
         end_launcher_later()
-        os._exit(EXIT_CODE)
+        os._exit(HANG)
 
     def _end_late(self, member: Member) -> None:
         """Kill a rank of this host that lives and does not come: MPI would wait for it without end.

@@ -17,6 +17,7 @@ import msgspec
 import psutil
 
 from harness.base.errors import UserError
+from harness.base.exit_codes import HANG, PARTED
 from harness.base.files import write_atomic
 from harness.base.turns import clock
 from harness.comm.hang_page import Call, RankState, describe_hang, describe_parting
@@ -32,8 +33,6 @@ _POLL_S = 0.25
 _LONG_S = 2.0  # a longer exchange is published to the other ranks, again and again
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
-EXIT_CODE = 3
-PARTED_CODE = 2  # the user's script has led the ranks apart
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
@@ -168,10 +167,10 @@ class HangWatch:
         states = [msgspec.json.decode(path.read_bytes(), type=RankState) if path.exists() else None for path in files]
         page = describe_hang(states, reason)
         _write(self._folder / REPORT, page)
-        code = EXIT_CODE
+        code = HANG
         text = f"{page}\nwritten to {self._folder / REPORT}"
         if apart and self.script_place is not None:
-            code = PARTED_CODE
+            code = PARTED
             text = describe_parting(states)
         os.write(self._screen, f"harness: {text}\n".encode())
         if not self._together:
@@ -229,7 +228,7 @@ def end_late(folder: Path, *, apart: bool) -> NoReturn:
     os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
     if apart:
         end_launcher_later()
-    os._exit(EXIT_CODE)
+    os._exit(HANG)
 
 
 def end_launcher_later() -> None:

@@ -10,6 +10,7 @@ import click
 
 from harness.base.current_user import settle_home
 from harness.base.errors import SharedError, UserError
+from harness.base.exit_codes import BAD_INPUT
 from harness.transparent import file_mechanism
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
@@ -23,7 +24,7 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         settle_home()
     except UserError as error:
         click.echo(f"harness: {error}", err=True)
-        sys.exit(2)
+        sys.exit(BAD_INPUT)
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
     _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from harness.base import exit_codes
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.cpu_contention import patience_s, wait_until_quiet
 from harness.base.errors import UserError
@@ -154,7 +155,7 @@ class Scheduler(schedulers.Scheduler):
     @classmethod
     def explain(cls, state: State) -> str:
         """Name the signal that ended a job."""
-        number = (state.exit_code or 0) - 128
+        number = (state.exit_code or 0) - exit_codes.SIGNALLED
         if number not in set(signal.Signals):
             return "the log has no error line"
         name = signal.Signals(number).name
@@ -168,7 +169,7 @@ class Scheduler(schedulers.Scheduler):
         if code is None:
             return State(phase="running")
         self._release()
-        return State(phase="ended", exit_code=code if code >= 0 else 128 - code)
+        return State(phase="ended", exit_code=exit_codes.of_return_code(code))
 
     def _release(self) -> None:
         """Give this host to others, without what the launch has left on it."""
