@@ -38,9 +38,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        return _tell(
-            BAD_INPUT, f"'{error.filename}' cannot be used ({error.strerror}): name another path or mend this one"
-        )
+        sentence = f"'{error.filename}' cannot be used ({error.strerror}): name another path or mend this one"
+        return _tell(BAD_INPUT, sentence)
     return result if isinstance(result, int) else 0
 
 
