@@ -6,11 +6,16 @@ import fcntl
 import functools
 import glob
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+
+import psutil
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
@@ -19,6 +24,10 @@ SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
 SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
 _PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
 _PREFIX = "harness-launch-"
+RANK_PREFIX = "harness-rank-"
+"""Of the name of a rank's own folder, in the temporary folder."""
+_SEGMENT = re.compile(r"harness-(\d+)-0x[0-9a-f]+")  # of `Group::MapMemory`: the process id of who made it
+_YOUNG_S = 60.0  # its ranks may still be opening it, in a container with process ids of its own
 
 
 class HeldFolder:
@@ -51,6 +60,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._folder: HeldFolder | None = None
+        remove_dead_segments()
         with contextlib.suppress(OSError):  # no such place, or a full one: files are left where they always are
             self._folder = HeldFolder(_PLACE, _PREFIX)
 
@@ -104,6 +114,50 @@ def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
                     remove_tree(folder.name, place_handle)
             finally:
                 os.close(handle)
+
+
+def remove_launch_files() -> None:
+    """Remove what killed launches and their ranks have left on this host, in folders of their own."""
+    remove_dead()
+    remove_dead(Path(tempfile.gettempdir()).resolve(), RANK_PREFIX)
+
+
+def remove_segments(pids: Collection[int]) -> None:
+    """Remove the shared memory that the processes `pids`, which are dead, were opening."""
+    for path, pid in _segments():
+        if pid in pids:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove_dead_segments() -> None:
+    """Remove the shared memory that ranks of this user were opening when they were killed."""
+    for path, pid in _segments():
+        with contextlib.suppress(OSError):
+            made = path.lstat().st_ctime
+            if made < time.time() - _YOUNG_S and not _lived(pid, made):
+                path.unlink()
+
+
+def _segments() -> Iterator[tuple[Path, int]]:
+    """Yield this user's segments, each with the process id of who made it."""
+    with contextlib.suppress(OSError):
+        for path in sorted(_PLACE.glob("harness-*")):
+            name = _SEGMENT.fullmatch(path.name)
+            status = path.lstat() if name else None
+            if name and status and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                yield path, int(name[1])
+
+
+def _lived(pid: int, moment: float) -> bool:
+    """Return whether the process of today's `pid` was there at a `moment` (time.time): numbers are used again."""
+    try:
+        started: float = psutil.Process(pid).create_time()
+        return started <= moment
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 @contextlib.contextmanager
