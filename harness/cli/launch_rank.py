@@ -68,13 +68,14 @@ class LaunchRank:
     def _survive(self, import_s: float) -> NoReturn:
         """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
         from harness.comm.elastic_world import Team
+        from harness.comm.hang import clear_reports
         from harness.comm.world import check_world_size
         from harness.train.elastic import Survivor
 
         folder = self._hang_reports
         check_world_size(self.world, self.point.layout.ranks)
         self.world.on_root(self._check_survival)
-        self.world.on_root(lambda: shutil.rmtree(folder, ignore_errors=True))  # left by an earlier launch
+        self.world.on_root(lambda: clear_reports(folder))
         team = Team(self.world.comm, self.patience_s, folder)
         show = functools.partial(_show_epoch, self.point.workload.epochs)
         survivor = Survivor(team=team, point=self.point, data_dir=self.data_dir, report=show)

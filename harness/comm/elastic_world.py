@@ -20,7 +20,7 @@ import psutil
 from harness.base.errors import RunError, UserError
 from harness.base.exit_codes import HANG
 from harness.base.scratch import of_process, remove_dead
-from harness.comm.hang import REQUEST, end_late, end_launcher_later
+from harness.comm.hang import end_late, end_launcher_later, is_asked
 from harness.comm.lost_ranks import find_loss, forget_losses
 from harness.comm.native_library import find_library
 from harness.comm.world import FAULT_TOLERANCE, World
@@ -251,7 +251,7 @@ class Team:
         stopped: dict[int, float] = {}
         while True:
             time.sleep(_STOPPED_POLL_S)
-            if self.silence_s and (self.folder / REQUEST).exists():
+            if self.silence_s and is_asked(self.folder):
                 end_late(self.folder, apart=True)
             for member in self.members:
                 if member.host != self.member.host or not _is_stopped(member.pid):

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import os
+import re
+import stat
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import HANG, PARTED
-from harness.base.files import write_atomic
+from harness.base.files import user_errors, write_atomic
 from harness.base.turns import clock
 from harness.comm.hang_page import Call, RankState, describe_hang, describe_parting
 from harness.comm.world import World
@@ -35,6 +37,7 @@ _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
+_OWN_NAME = re.compile(r"(request|report\.txt|long-\d+|rank-\d+\.json)|\.(report\.txt|long-\d+|rank-\d+\.json)\.\w{8}")
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 
@@ -66,8 +69,7 @@ class HangWatch:
     def start(self) -> None:
         """Clear what an earlier run has left and start to watch; all ranks together."""
         if self._world.rank == 0:
-            for path in self._folder.glob("*"):
-                path.unlink()
+            clear_reports(self._folder)
         self._together = len(set(self._world.comm.allgather(os.uname().nodename))) == 1
         if self._timeout_s:
             threading.Thread(target=self._look, name="harness-watch", daemon=True).start()
@@ -75,8 +77,8 @@ class HangWatch:
     def stop(self) -> None:
         """Watch no longer, and leave no empty folder."""
         self._ended.set()
-        (self._folder / f"long-{self._world.rank}").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
+            (self._folder / f"long-{self._world.rank}").unlink(missing_ok=True)
             self._folder.rmdir()
             self._folder.parent.rmdir()
 
@@ -103,19 +105,19 @@ class HangWatch:
         return cast("MPI.Intracomm", _WatchedCommunicator(comm, self))
 
     def _look(self) -> None:
-        request = self._folder / REQUEST
+        """Watch until `stop`; a file that cannot be read or written keeps no hang from being noticed."""
         while not self._ended.wait(_POLL_S):
-            if request.exists():
+            if is_asked(self._folder):
                 self._answer()
                 end_late(self._folder, apart=not self._together)
             now = clock()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
             if waited > self._timeout_s:
-                self._report(request, f"no progress for {self._timeout_s:g} s")
+                self._report(f"no progress for {self._timeout_s:g} s")
             self._publish(longest, waited)
             if self._together and self._world.rank == 0 and waited > _LONG_S and self._stuck_apart():
-                self._report(request, "no progress: the ranks wait in different exchanges", apart=True)
+                self._report("no progress: the ranks wait in different exchanges", apart=True)
 
     def _publish(self, call: Call | None, waited: float) -> None:
         """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
@@ -126,7 +128,8 @@ class HangWatch:
         if text:
             _write(file, text)
         else:
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
         self._published = text
 
     def _stuck_apart(self) -> bool:
@@ -137,7 +140,7 @@ class HangWatch:
         """
         texts = {}
         for rank in range(self._world.size):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 texts[rank] = (self._folder / f"long-{rank}").read_text()
         calls = {rank: text.partition("\n")[0] for rank, text in texts.items()}
         if len(texts) < self._world.size or len(set(calls.values())) == 1:
@@ -147,24 +150,25 @@ class HangWatch:
             self._seen = texts
         return all(text != self._seen[rank] for rank, text in texts.items())
 
-    def _report(self, request: Path, reason: str, *, apart: bool = False) -> None:
+    def _report(self, reason: str, *, apart: bool = False) -> None:
         """Ask all ranks where they are, write the page and end the run; the first rank to get here does it.
 
         `apart`: they wait in different exchanges.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            request.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        except OSError as error:  # the others' own patience ends too
+            (self._folder / REQUEST).touch(exist_ok=False)
+        except OSError as error:
+            if is_asked(self._folder):
+                return
+            # The others' own patience ends too.
             reason += f"; they could not be asked where they are: {error.strerror}"
         self._answer()
         deadline = time.monotonic() + _ANSWER_S
-        files = [self._folder / f"rank-{rank}.json" for rank in range(self._world.size)]
-        while time.monotonic() < deadline and not all(path.exists() for path in files):
+        states = self._states()
+        while time.monotonic() < deadline and None in states:
             time.sleep(0.1)
-        states = [msgspec.json.decode(path.read_bytes(), type=RankState) if path.exists() else None for path in files]
+            states = self._states()
         page = describe_hang(states, reason)
         _write(self._folder / REPORT, page)
         code = HANG
@@ -172,10 +176,21 @@ class HangWatch:
         if apart and self.script_place is not None:
             code = PARTED
             text = describe_parting(states)
-        os.write(self._screen, f"harness: {text}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(self._screen, f"harness: {text}\n".encode())
         if not self._together:
             end_launcher_later()
         os._exit(code)
+
+    def _states(self) -> list[RankState | None]:
+        """Return what every rank has written down of itself, None where that cannot be read."""
+        states: list[RankState | None] = []
+        for rank in range(self._world.size):
+            try:
+                states.append(msgspec.json.decode((self._folder / f"rank-{rank}.json").read_bytes(), type=RankState))
+            except (OSError, msgspec.DecodeError):
+                states.append(None)
+        return states
 
     def _answer(self) -> None:
         """Write down this rank's calls and where its Python is."""
@@ -213,9 +228,29 @@ class HangWatch:
         return tuple(sorted(calls, key=lambda call: call.entry))
 
 
+def clear_reports(folder: Path) -> None:
+    """Remove what the watches of an earlier launch have left in `folder`, and nothing else.
+
+    Raises:
+        UserError: it cannot be removed.
+    """
+    for path in folder.glob("*"):
+        if _OWN_NAME.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+            with user_errors("report of an earlier launch", path):
+                path.unlink()
+
+
+def is_asked(folder: Path) -> bool:
+    """Return whether a rank has asked all others through `folder` to say where they are, and to end."""
+    try:
+        return (folder / REQUEST).is_file()
+    except OSError:  # Python ignores only that it is not there
+        return False
+
+
 def _write(path: Path, content: str | bytes) -> None:
-    """Write, unless the disk is full: that keeps no rank from noticing that it waits."""
-    with contextlib.suppress(UserError):
+    """Write where that works: a full disk or a lost file server keeps no rank from noticing that it waits."""
+    with contextlib.suppress(UserError, OSError):
         write_atomic(path, content)
 
 
@@ -236,8 +271,12 @@ def end_launcher_later() -> None:
 
     Where the network is cut it waits for the daemons of other hosts without end. It takes two signals within 5 s.
     """
-    launcher = psutil.Process(os.getppid())
-    if (program := launcher.name()) in ("mpirun", "prterun", "prted"):
+    try:
+        launcher = psutil.Process(os.getppid())
+        program = launcher.name()
+    except psutil.Error:  # it has ended
+        return
+    if program in ("mpirun", "prterun", "prted"):
         unless_ended = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
         ends = "; ".join(f"sleep {pause}; {unless_ended}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
         subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
