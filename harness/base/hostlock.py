@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from harness.base.current_user import user_name
+
 _log = logging.getLogger(__name__)
 _NAMES = ("harness-timed.lock", "harness-next.lock")
 _PAUSE_S = 0.2
+_MOST_BYTES = 120  # of what a holder has written
 
 
 class HostLock:
@@ -27,7 +30,8 @@ class HostLock:
     _command: "ClassVar[HostLock | None]" = None
 
     def __init__(self) -> None:
-        # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp.
+        # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp, and
+        # for who does not want to wait for a lock that is held without end.
         folder = Path(os.environ.get("HARNESS_LOCK_DIR") or "/tmp")
         self._paths = tuple(folder / name for name in _NAMES)
         self._timed: int | None = None
@@ -79,11 +83,11 @@ class HostLock:
             self.release()
 
     def note_holder(self, holder: str) -> None:
-        """Write down what holds the lock, for those who wait: a text and ``(process PID)``."""
+        """Write down for those who wait, other users too: `holder`, a word for what it is, the user and the process."""
         if self._timed is not None:
             with contextlib.suppress(OSError):  # another user's file that is not ours to write: the lock holds
                 os.ftruncate(self._timed, 0)
-                os.pwrite(self._timed, f"{holder} (process {os.getpid()})".encode(errors="replace"), 0)
+                os.pwrite(self._timed, f"{holder} of {user_name()} (process {os.getpid()})".encode(errors="replace"), 0)
 
     def release(self) -> None:
         """Give the lock and the place in the queue back."""
@@ -133,13 +137,15 @@ def _open(path: Path) -> int:
 
 
 def _holder(path: Path) -> str:
-    try:
-        text = path.read_text(errors="replace")[:300] or "another command"
-    except OSError:
-        text = "another command"
-    number = text.rpartition("(process ")[2].rstrip(")")
-    if number.isdigit() and not Path(f"/proc/{number}").exists():
-        return (
-            f"{text}, whose command was killed, still runs on this host: wait, or end it (a sweep's next command does)"
-        )
-    return f"{text} is being measured on this host"
+    """Return who has the lock at `path`, by what he has written there: anybody may write that, and anything."""
+    text = ""
+    with contextlib.suppress(OSError):
+        handle = _open(path)
+        text = os.pread(handle, _MOST_BYTES, 0).decode(errors="replace")
+        os.close(handle)
+    shown = "".join(letter for letter in text if letter.isprintable()) or "another command"
+    way_out = f"HARNESS_LOCK_DIR=FOLDER measures beside whoever holds '{path}'"
+    number = shown.rpartition("(process ")[2].rstrip(")")
+    if number.isascii() and number.isdecimal() and not Path(f"/proc/{number}").exists():
+        return f"{shown}, whose command was killed, still runs on this host: wait, or end it; {way_out}"
+    return f"{shown} is being measured on this host; {way_out}"

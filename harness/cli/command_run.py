@@ -72,7 +72,7 @@ def run_command(
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
             check_secrets(arguments)
-            lock = HostLock().held(f"'{script}'", lambda text: click.echo(f"harness: {text}", err=True))
+            lock = HostLock().held("a script", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}

@@ -120,7 +120,7 @@ class Scheduler(schedulers.Scheduler):
     def submit(self, job: Job) -> tuple[str, ...]:
         """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
         self._lock.wait()
-        self._lock.note_holder(f"a launch in '{job.script.parent.parent}'")
+        self._lock.note_holder("a launch")
         self._guard = LaunchGuard()
         self._scratch = Scratch()
         with job.log.open("wb") as log:
