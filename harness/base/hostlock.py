@@ -143,9 +143,9 @@ def _holder(path: Path) -> str:
         handle = _open(path)
         text = os.pread(handle, _MOST_BYTES, 0).decode(errors="replace")
         os.close(handle)
-    shown = "".join(letter for letter in text if letter.isprintable()) or "another command"
+    holder = "".join(letter for letter in text if letter.isprintable()) or "another command"
     way_out = f"HARNESS_LOCK_DIR=FOLDER measures beside whoever holds '{path}'"
-    number = shown.rpartition("(process ")[2].rstrip(")")
+    number = holder.rpartition("(process ")[2].rstrip(")")
     if number.isascii() and number.isdecimal() and not Path(f"/proc/{number}").exists():
-        return f"{shown}, whose command was killed, still runs on this host: wait, or end it; {way_out}"
-    return f"{shown} is being measured on this host; {way_out}"
+        return f"{holder}, whose command was killed, still runs on this host: wait, or end it; {way_out}"
+    return f"{holder} is being measured on this host; {way_out}"

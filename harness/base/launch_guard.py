@@ -67,20 +67,20 @@ def find_processes(variable: str, value: str) -> list[psutil.Process]:
 
 def end_processes(variable: str, value: str) -> set[int]:
     """End all processes with `value` in `variable`, and those that they start meanwhile; return their process ids."""
-    told: set[psutil.Process] = set()
+    signalled: set[psutil.Process] = set()
     begun = calm_since = time.monotonic()
     while time.monotonic() < min(calm_since + _CALM_S, begun + _LIMIT_S):
         family = find_processes(variable, value)
         late = time.monotonic() > begun + _GRACE_S
         for process in family:
-            if late or process not in told:
+            if late or process not in signalled:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(signal.SIGKILL if late else signal.SIGTERM)
-        told.update(family)
+        signalled.update(family)
         if family:
             calm_since = time.monotonic()
         time.sleep(_PAUSE_S)
-    return {process.pid for process in told}
+    return {process.pid for process in signalled}
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ from types import SimpleNamespace
 
 import psutil
 
+from harness.base.this_host import boot_id
+
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
 # To mpirun: elsewhere, what a killed one has left makes the next one with its process id fail ("The PMIx server's
@@ -33,14 +35,15 @@ _YOUNG_S = 60.0  # its ranks may still be opening it, in a container with proces
 class HeldFolder:
     """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
 
-    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it.
+    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it. Its
+    name has this host's boot id: locks in a folder that several hosts see need not reach the others.
     """
 
     def __init__(self, place: Path, prefix: str) -> None:
         """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
         remove_dead(place, prefix)
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_this_host()}", dir=place))
             with contextlib.suppress(FileNotFoundError):
                 self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):  # a network's file system: what is left there stays
@@ -104,8 +107,8 @@ def keep_generated_files() -> None:
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
-    """Remove the folders that nobody holds any more."""
-    for folder in place.glob(f"{prefix}*"):
+    """Remove the folders of this host that nobody holds any more."""
+    for folder in place.glob(f"{prefix}{_this_host()}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -134,8 +137,8 @@ def remove_dead_segments() -> None:
     """Remove the shared memory that ranks of this user were opening when they were killed."""
     for path, pid in _segments():
         with contextlib.suppress(OSError):
-            made = path.lstat().st_ctime
-            if made < time.time() - _YOUNG_S and not _lived(pid, made):
+            created_s = path.lstat().st_ctime
+            if created_s < time.time() - _YOUNG_S and not _lived(pid, created_s):
                 path.unlink()
 
 
@@ -158,6 +161,10 @@ def _lived(pid: int, moment: float) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def _this_host() -> str:
+    return f"{boot_id()[:8]}-"
 
 
 @contextlib.contextmanager

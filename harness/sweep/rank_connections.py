@@ -67,13 +67,13 @@ class RankConnections:
 
     def listen(self, patience_s: float) -> list[RankConnection]:
         """Wait for what ranks say, and return those that have said something."""
-        said = []
+        speakers = []
         for key, _ in self._selector.select(timeout=patience_s):
             if key.fileobj is self._server:
                 self._accept()
             elif key.data.is_open and self._take_in(key.data):
-                said.append(key.data)
-        return said
+                speakers.append(key.data)
+        return speakers
 
     def close(self, rank: RankConnection) -> None:
         """Close a connection; a rank that waits ends with it."""
