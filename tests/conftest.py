@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from harness.base.files import cache_folder
 from harness.report import svg
 from tests.labs.caches import own_cache
 from tests.mpi.launch import warm_python
@@ -125,4 +126,4 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty cache folder of the test's own, which the harness uses."""
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
     monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return cache_folder()

@@ -14,14 +14,19 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parent.parent
-FUNCTION_LINES = 50
-MODULE_LINES = 400
+FUNCTION_LINES = 60
+MODULE_LINES = 800
 # Words that do not say what a variable holds.
 _EMPTY = "one found own other each known said told its it there kept given made shown"
 EMPTY_NAMES = frozenset(_EMPTY.split(" "))
 # Rooms whose work it is to word sentences: they may compare texts.
 WORDING = ("report", "cli")
 
+# Calls that remove whatever object has them, and those of modules.
+_REMOVING = frozenset(("rmtree", "unlink", "rmdir", "removedirs"))
+_REMOVING_OF_MODULES = frozenset(
+    (("os", "remove"), ("os", "rename"), ("os", "renames"), ("os", "replace"), ("shutil", "move"))
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -69,6 +74,11 @@ def formatted() -> Iterator[str]:
             yield f"{name} is kept from the formatter: write it so that plain ruff format reads well"
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a module below the top of the tree."""
+    return path.relative_to(ROOT).as_posix()
+
+
 def length(node: ast.stmt) -> int:
     """Return how many lines a statement has."""
     return (node.end_lineno or node.lineno) - node.lineno + 1
@@ -80,6 +90,7 @@ def habits(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
     if lines > MODULE_LINES:
         yield "long module", 1, f"the module has {lines} lines: at most {MODULE_LINES}, one idea each"
     tree = ast.parse(text)
+    removers = settings()["removers"]
     in_short_comprehension = _nodes_of_short_comprehensions(tree)
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
@@ -95,6 +106,8 @@ def habits(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
             for name in _bound_names(node):
                 if name in EMPTY_NAMES:
                     yield "empty name", line, f"`{name}` does not say what it holds"
+        if isinstance(node, ast.Call) and name_of(path) not in removers and _removes(node):
+            yield "removal", line, "harness/base/removal.py alone removes, renames and replaces: ask it"
         if isinstance(node, ast.Compare) and room(path) not in WORDING and _reads_sentence(node):
             yield "parsed sentence", line, "decide by a typed fact, not by a text written for people"
 
@@ -118,6 +131,7 @@ def measures() -> Iterator[str]:
     kinds = (
         "long module",
         "long function",
+        "removal",
         "parallel assignment",
         "chained conditional",
         "nested comprehension",
@@ -165,6 +179,24 @@ def _is_wall(node: ast.Assign) -> bool:
         return False
     simple = all(isinstance(value, (ast.Name, ast.Constant, ast.Attribute)) for value in node.value.elts)
     return len(target.elts) > 2 or not simple
+
+
+def _removes(node: ast.Call) -> bool:
+    """Say whether a call removes, renames or replaces a file or a folder.
+
+    `replace` of a path has one argument, that of a text two and that of a time or a dataclass names; `rename` of a
+    table has names too, or a text.
+    """
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name in _REMOVING:
+        return True
+    module = getattr(function.value, "id", "") if isinstance(function, ast.Attribute) else ""
+    if (module, name) in _REMOVING_OF_MODULES:
+        return True
+    if name not in ("replace", "rename") or not isinstance(function, ast.Attribute) or node.keywords:
+        return False
+    return len(node.args) == 1 and not isinstance(node.args[0], ast.Constant)
 
 
 def _is_chained(node: ast.IfExp) -> bool:

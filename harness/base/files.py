@@ -5,19 +5,21 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import psutil
-
+from harness.base import removal
 from harness.base.current_user import base_folder, can_be_written, temporary_folder
 from harness.base.errors import UserError
 from harness.base.user_path import expanded
 
+CACHE_PARTS = ("prepared", "images", "sha256", "data", "native", "matplotlib")
+_CACHE = "mpi-tf-harness"
+_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = """Signature: 8a477f597d28d172789f06886806bc55
+# The cache of mpi-tf-harness: all below is made again when it is needed, and `harness data clean` removes it.
+"""
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EFBIG}
 
 
@@ -52,17 +54,6 @@ def read_bytes(path: Path, what: str = "", fix: str = "") -> bytes:
         raise UserError(f"{sentence}; {fix}" if fix else sentence) from error
 
 
-def umask() -> int:
-    """Return what the user withholds from others, all of it where the kernel does not say.
-
-    `os.umask` would set it for a moment, for all threads.
-    """
-    for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], base=8)
-    return 0o077
-
-
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Write `content` to `path` by way of a temporary name, so that no reader ever sees half a file.
 
@@ -78,42 +69,45 @@ def file_atomic(path: Path, field: str = "output file") -> Iterator[BinaryIO]:
     """Yield an open file of a temporary name that becomes `path` when the block ends without an error.
 
     Raises:
-        UserError: the folder cannot be written to or the disk is full; it names `field`, and `path` is as it was.
+        UserError: the folder cannot be written to, the disk is full, or `path` is a link, a folder or another user's
+            file; it names `field`, and `path` is as it was.
     """
     with user_errors(field, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        removal.check_file(path, field)
+        handle, staging = removal.new_staging_file(path)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-            Path(name).chmod(0o666 & ~umask())
-            Path(name).replace(path)
+            staging.chmod(0o666 & ~removal.umask())
+            removal.replace_file(staging, path, field)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            removal.remove_file(staging)
             raise
 
 
 @contextlib.contextmanager
-def folder_atomic(path: Path) -> Iterator[Path]:
+def folder_atomic(path: Path, field: str = "output folder") -> Iterator[Path]:
     """Yield a temporary folder beside `path` that becomes `path` when the block ends without an error.
 
-    An existing `path` is replaced. On any error the temporary folder is removed and `path` is untouched.
+    A finished folder of ours with nothing else in it is replaced. On any error the temporary folder is removed and
+    `path` is as it was.
 
     Raises:
-        UserError: the parent folder cannot be written to or the disk is full.
+        UserError: the parent folder cannot be written to, the disk is full, or `path` is not ours; it names `field`.
     """
-    with user_errors("output folder", path):
+    removal.check_folder(path, field)
+    with user_errors(field, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        staging.chmod(0o777 & ~umask())
+        staging = removal.new_staging_folder(path)
     try:
-        with user_errors("output folder", path):
+        with user_errors(field, path):
             yield staging
-            if path.exists():
-                shutil.rmtree(path)
-            staging.rename(path)
+            removal.finish_folder(staging)
+            removal.replace_folder(staging, path, field)
     except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(OSError, UserError):
+            removal.remove_folder(staging, below=path.parent)
         raise
 
 
@@ -121,7 +115,7 @@ _log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Return $HARNESS_CACHE_DIR, else $XDG_CACHE_HOME/mpi-tf-harness, else ~/.cache/mpi-tf-harness.
+    """Return the folder ``mpi-tf-harness`` in $HARNESS_CACHE_DIR, else in $XDG_CACHE_HOME, else in ~/.cache.
 
     For a user without a home that can be written to, it is a folder of their own below the temporary one. That is
     logged, and kept in $HARNESS_CACHE_DIR for all that this process starts.
@@ -131,31 +125,57 @@ def cache_folder() -> Path:
     """
     named = os.environ.get("HARNESS_CACHE_DIR")
     if named:
-        return expanded(named)
+        return expanded(named) / _CACHE
     base = base_folder("XDG_CACHE_HOME", ".cache")
-    if base is not None and (os.environ.get("XDG_CACHE_HOME") or can_be_written(base / "mpi-tf-harness")):
-        return base / "mpi-tf-harness"
+    if base is not None and (os.environ.get("XDG_CACHE_HOME") or can_be_written(base / _CACHE)):
+        return base / _CACHE
     folder = temporary_folder()
     _log.warning("no home that can be written to: the cache is '%s'; HARNESS_CACHE_DIR names another", folder)
     os.environ["HARNESS_CACHE_DIR"] = str(folder)
+    return folder / _CACHE
+
+
+def make_cache() -> Path:
+    """Make the cache where there is none, with the tag that says what it is (https://bford.info/cachedir), return it.
+
+    Raises:
+        UserError: it cannot be made, or a folder of its name has something else in it.
+    """
+    folder = cache_folder()
+    tag = folder / _TAG
+    with user_errors("cache folder", folder):
+        if tag.exists():
+            return folder
+        folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(entry.name for entry in folder.iterdir() if entry.name not in (*CACHE_PARTS, _TAG))
+        if others:
+            raise UserError(
+                f"cache folder '{folder}' has '{others[0]}' in it, which the harness did not make: "
+                "name another folder by HARNESS_CACHE_DIR"
+            )
+        with contextlib.suppress(PermissionError):  # somebody has prepared it for all, for reading
+            tag.write_text(_TAG_TEXT, encoding="ascii")
     return folder
 
 
 def discard(part: str) -> int:
-    """Remove the cache's folder `part` and return its bytes, 0 without; raise a UserError if it cannot be removed."""
-    folder = cache_folder() / part
+    """Remove the cache's folder `part` and return its bytes, 0 without.
+
+    Raises:
+        UserError: it cannot be removed, or something in it is not ours.
+    """
+    folder = make_cache() / part
     if not folder.is_dir():
         return 0
-    size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
     with user_errors("cache folder", folder):
-        gone = folder.rename(folder.with_name(f".{part}.{os.getpid()}"))  # at once: nobody finds half of it
-        shutil.rmtree(gone)
-    return size
+        return removal.remove_contents(folder)
 
 
 def make_folder(folder: Path, field: str = "cache folder", fix: str = "remove it") -> Path:
     """Create `folder`, the cache's or another `field`, and return it; raise a UserError if it cannot be created."""
     try:
+        if folder.is_relative_to(cache_folder()):
+            make_cache()
         with user_errors(field, folder):
             folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -189,25 +209,18 @@ def publish_folder(folder: Path) -> Iterator[Path]:
         UserError: the disk is full or the folder cannot be written.
     """
     parent = make_folder(folder.parent)
-    prefix = f".{folder.name}.{socket.gethostname()}."
-    for old in parent.glob(f"{prefix}*"):  # what killed processes of this machine left of the same folder
-        pid = old.name.removeprefix(prefix).partition(".")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(old, ignore_errors=True)
+    removal.remove_left(parent, ended_only=True)
     with user_errors("cache folder", parent):
-        staging = Path(tempfile.mkdtemp(dir=parent, prefix=f"{prefix}{os.getpid()}."))
+        staging = removal.new_staging_folder(folder)
     try:
         with user_errors("cache folder", folder):
             yield staging
-            staging.chmod(0o777 & ~umask())
-            try:
-                staging.rename(folder)
-            except OSError:
-                if not folder.is_dir():
-                    raise
+            removal.finish_folder(staging)
+            if not removal.publish_staging(staging, folder):
                 _log.info("'%s' was prepared by another process meanwhile", folder)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(OSError, UserError):
+            removal.remove_folder(staging, below=parent)
 
 
 def publish_once(folder: Path, write: Callable[[Path], None]) -> None:

@@ -17,7 +17,9 @@ from types import SimpleNamespace
 
 import psutil
 
-from harness.base.this_host import boot_id
+from harness.base.errors import UserError
+from harness.base.host import boot_id
+from harness.base.removal import remove_file
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
@@ -129,17 +131,17 @@ def remove_segments(pids: Collection[int]) -> None:
     """Remove the shared memory that the processes `pids`, which are dead, were opening."""
     for path, pid in _segments():
         if pid in pids:
-            with contextlib.suppress(OSError):
-                path.unlink()
+            with contextlib.suppress(OSError, UserError):
+                remove_file(path)
 
 
 def remove_dead_segments() -> None:
     """Remove the shared memory that ranks of this user were opening when they were killed."""
     for path, pid in _segments():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):
             created_s = path.lstat().st_ctime
             if created_s < time.time() - _YOUNG_S and not _lived(pid, created_s):
-                path.unlink()
+                remove_file(path)
 
 
 def _segments() -> Iterator[tuple[Path, int]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource
 from harness.bundle.archive import files_in, sha256, unpacked
 from harness.bundle.manifest import RECORDS, REPORTS, open_bundle
@@ -21,8 +20,6 @@ from harness.report.experiment_results import find_studies, read_experiments
 from harness.report.html_pages import PAGE, PAPER, write_page
 from harness.report.sweep_answer import report_sweep
 from harness.schema.claim import CLAIMS_FILE, read_published
-
-MARK = ".bundle"  # in a folder that a bundle was drawn into
 
 
 def draw_pages(root: Path, sweeps: Sequence[str], moment: datetime) -> dict[str, float]:
@@ -64,14 +61,11 @@ def redraw_bundle(archive: Path, target: Path) -> Redrawn:
     """
     with unpacked(archive) as folder:
         manifest = open_bundle(folder)
-        if target.exists() and not (target / MARK).exists():
-            raise UserError(f"'{target}' exists and was not drawn from a bundle: choose another folder with --reports")
-        with folder_atomic(target) as staging:
+        with folder_atomic(target, "--reports") as staging:
             shutil.copytree(folder / RECORDS, staging / RECORDS)
             draw_pages(staging, manifest.sweeps, manifest.moment)
             files = tuple(name for name in files_in(folder) if name.startswith(f"{REPORTS}/"))
             different = tuple(name for name in files if not _same_bytes(folder / name, staging / name))
-            (staging / MARK).write_text(manifest.name + "\n", encoding="utf-8")
     pages = tuple(target / REPORTS / name / PAGE for name in (*manifest.sweeps, CLAIMS_FOLDER))
     return Redrawn(files=files, different=different, pages=pages, drawn_with=manifest.drawn_with)
 

@@ -18,7 +18,7 @@ from harness.datasets import locate
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder, make_results
 from harness.sweep.execute import run_sweep
 from harness.sweep.submission_settings import Submission
 
@@ -101,6 +101,7 @@ def repeat_launch(sweep: Sweep, context: Context, submission: Submission) -> Run
         UserError: it cannot run here.
         RunError: it failed.
     """
+    make_results(context.results)
     folder = context.results / FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     sweep_folder = run_sweep(sweep, replace(context, results=folder), submission, invalid_too=False)
     (file,) = sweep_folder.glob(f"*/{RUN_FILE}")

@@ -7,6 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.exit_codes import FAILED
+from harness.base.removal import check_output
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
@@ -45,6 +46,8 @@ def write_command(sweep: tuple[str, ...], output: Path | None, context: Context)
     target = output or context.reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
+    if output:
+        check_output(output, "--output")
     archive = write_bundle(folders, target)
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6

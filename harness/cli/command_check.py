@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @format_options
-@context_options("results", "baselines", "reports", "data_dir")
+@context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
 def check_command(
     sweep: str | None,

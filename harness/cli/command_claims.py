@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @budget_option
-@context_options("data_dir", "results", "reports")
+@context_options("data_dir", "results", "reports", measures=True)
 @answering
 def claims_command(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.

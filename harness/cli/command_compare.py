@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @workload_options
 @layout_options
 @format_options
-@context_options("results", "baselines", "reports", "data_dir")
+@context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
 def compare_command(
     sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any

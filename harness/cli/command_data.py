@@ -1,5 +1,6 @@
 """``harness data``: list, fetch, verify, prepare and describe data sets, and clean their cache."""
 
+import sys
 import time
 from typing import Any
 
@@ -147,11 +148,16 @@ def info_command(dataset: str, context: Context) -> None:
 
 @data_command.command(name="clean")
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
-def clean_command(downloads: bool) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clean_command(downloads: bool, yes: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
-    for part, what in _CACHED.items():
-        if part != "data" or downloads:
-            click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
+    parts = {part: what for part, what in _CACHED.items() if part != "data" or downloads}
+    for part, what in parts.items():
+        click.echo(f"to be removed: {what}, {cache_folder() / part}")
+    if sys.stdin.isatty() and not yes:
+        click.confirm("Remove them?", abort=True)
+    for part, what in parts.items():
+        click.echo(f"{discard(part) / 1e6:>10,.1f} MB  {what}, {cache_folder() / part}")
 
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:

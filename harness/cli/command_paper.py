@@ -47,7 +47,7 @@ Run = Callable[[Sequence[Sweep]], str]
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
-@context_options("data_dir", "results", "reports")
+@context_options("data_dir", "results", "reports", measures=True)
 @answering
 def paper_command(workloads: str | None, context: Context, **options: Any) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.

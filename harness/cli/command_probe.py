@@ -26,7 +26,7 @@ from harness.schema.claim import EXPERIMENTS
 @defaulted("--samples", type=click.IntRange(min=6), default=25, help="Samples of every size.")
 @defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
-@context_options("results", "reports")
+@context_options("results", "reports", measures=True)
 @answering
 def probe_command(
     mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], context: Context, **options: Any

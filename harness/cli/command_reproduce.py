@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."
 )
-@context_options("results", "data_dir")
+@context_options("results", "data_dir", measures=True)
 @batch_options
 @answering
 def reproduce_command(name: str, same_layout: bool, context: Context, **options: Any) -> Answer:

@@ -17,6 +17,7 @@ from harness.base.errors import UserError
 from harness.base.exit_codes import SIGNALLED
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
+from harness.base.removal import check_folder, check_place, make_place
 from harness.cli.answer_output import answering
 from harness.cli.common_options import defaulted, refuse_bad_mpi
 from harness.cli.rank_processes import rank_input, rank_output, run_ranks
@@ -48,6 +49,9 @@ def run_command(
     RunSettings(**options)
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
+    if options["record"] is not None:
+        check_folder(options["record"], "--record")
+    check_place(options["logs"], "--logs")
     refuse_bad_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
@@ -74,6 +78,8 @@ def run_command(
             check_secrets(arguments)
             lock = HostLock().held("a script", lambda text: click.echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
+        if layout.ranks > 1:
+            make_place(options["logs"], "--logs")
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 )
 @batch_options
 @format_options
-@context_options("results", "reports", "data_dir")
+@context_options("results", "reports", "data_dir", measures=True)
 @answering
 def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.

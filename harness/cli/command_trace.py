@@ -7,6 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.removal import check_output
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
@@ -36,6 +37,8 @@ def trace_command(sweep: str | None, epochs: str | None, output: Path | None, co
     from harness.analysis.trace import trace_events, trace_file
     from harness.analysis.units import plural
 
+    if output:
+        check_output(output, "--output")
     folder = find_recorded(sweep, context.results)
     if not LaunchFolder(folder).is_recorded:
         loaded = load_sweep(folder)

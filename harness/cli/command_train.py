@@ -12,6 +12,7 @@ from harness.base.command_context import Context
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError
 from harness.base.exit_codes import AGAIN
+from harness.base.removal import check_folder
 from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
@@ -53,6 +54,8 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
     turns.join_turns(world.rank, world.size, busy_s)
     point: Point | None = None
     try:
+        if record is not None:
+            world.on_root(lambda: check_folder(record, "--record"))
         point = world.on_root(lambda: _point(world.size, point_file, context.data_dir, options))
         script = point.workload.script
         if script:

@@ -13,8 +13,10 @@ from click.core import ParameterSource
 
 from harness.base.command_context import Context
 from harness.base.errors import UserError
+from harness.base.removal import check_place
 from harness.base.user_path import UserPath
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
+from harness.schema.sweep_folder import holds_results
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -79,16 +81,21 @@ _FOLDER_OPTIONS = {
 }
 
 
-def context_options(*names: str) -> Callable[[Command], Command]:
+def context_options(*names: str, measures: bool = False) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of the folders called `names`, which arrive in a parameter `context`.
 
-    `names` are fields of `Context`; the others have their defaults.
+    `names` are fields of `Context`; the others have their defaults. A folder of reports, and one of results where the
+    command `measures`, is refused before any work where it has something else in it.
     """
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
         def command(*arguments: Any, **options: Any) -> Any:
             folders = {name: options.pop(name) for name in names}
+            if "reports" in names:
+                check_place(folders["reports"], "--reports")
+            if measures and not holds_results(folders["results"]):
+                check_place(folders["results"], "--results")
             return function(*arguments, context=Context(say=click.echo, **folders), **options)
 
         return with_options(*(_FOLDER_OPTIONS[name] for name in names))(command)  # type: ignore[return-value]

@@ -9,6 +9,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.removal import check_output
 from harness.base.user_path import UserPath
 from harness.cli.common_options import with_options
 from harness.report.answer import Answer
@@ -62,6 +63,8 @@ def asked_renderings(formats: Sequence[str], outputs: Sequence[Path], *, as_json
         raise UserError(f"OUTPUT={outputs[0]} needs a format: add --format NAME")
     if not formats:
         return []
+    for file in outputs:
+        check_output(file, "--output")
     from harness.report.formats import format_of
 
     command = click.get_current_context().command.name or ""

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import click
 from harness.base.exit_codes import LOST
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
+from harness.base.removal import remove_left
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
 from harness.schema.sweep_folder import LaunchFolder
@@ -68,14 +68,14 @@ class LaunchRank:
     def _survive(self, import_s: float) -> NoReturn:
         """Train with whoever is left, and end every process at once: MPI_Finalize may wait for those that are gone."""
         from harness.comm.elastic_world import Team
-        from harness.comm.hang import clear_reports
+        from harness.comm.hang import remove_reports
         from harness.comm.world import check_world_size
         from harness.train.elastic import Survivor
 
         folder = self._hang_reports
         check_world_size(self.world, self.point.layout.ranks)
         self.world.on_root(self._check_survival)
-        self.world.on_root(lambda: clear_reports(folder))
+        self.world.on_root(lambda: remove_reports(folder))  # left by an earlier launch
         team = Team(self.world.comm, self.patience_s, folder)
         show = functools.partial(_show_epoch, self.point.workload.epochs)
         survivor = Survivor(team=team, point=self.point, data_dir=self.data_dir, report=show)
@@ -121,8 +121,7 @@ class LaunchRank:
                 click.echo(note)
             if self.record:
                 if run.losses:  # a rank 0 that failed may have left some
-                    for staging in self.record.parent.glob(f".{self.record.name}.*"):
-                        shutil.rmtree(staging, ignore_errors=True)
+                    remove_left(self.record.parent, only=self.record.name)
                 write_run(self.record, run, steps)
                 LaunchFolder(self.record).forget_checkpoints()
             identical = "yes" if run.weights.identical else "no"

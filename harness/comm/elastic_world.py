@@ -19,6 +19,7 @@ import psutil
 
 from harness.base.errors import RunError, UserError
 from harness.base.exit_codes import HANG
+from harness.base.removal import remove_file
 from harness.base.scratch import of_process, remove_dead
 from harness.comm.hang import end_late, end_launcher_later, is_asked
 from harness.comm.lost_ranks import find_loss, forget_losses
@@ -188,7 +189,7 @@ class Team:
                 if member.segment:
                     paths.append(Path(member.segment))
                 for path in paths:
-                    path.unlink(missing_ok=True)
+                    remove_file(path)
         remove_dead()
 
     def leave(self) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import re
-import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +19,8 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import HANG, PARTED
-from harness.base.files import user_errors, write_atomic
+from harness.base.files import write_atomic
+from harness.base.removal import remove_empty_folder, remove_file
 from harness.base.turns import clock
 from harness.comm.hang_page import Call, RankState, describe_hang, describe_parting
 from harness.comm.world import World
@@ -37,8 +37,8 @@ _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
-_OWN_NAME = re.compile(r"(request|report\.txt|long-\d+|rank-\d+\.json)|\.(report\.txt|long-\d+|rank-\d+\.json)\.\w{8}")
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
+_OWN_NAMES = re.compile(rf"{REQUEST}|{re.escape(REPORT)}|(long-|rank-)\d+(\.json)?")
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 
 
@@ -69,7 +69,7 @@ class HangWatch:
     def start(self) -> None:
         """Clear what an earlier run has left and start to watch; all ranks together."""
         if self._world.rank == 0:
-            clear_reports(self._folder)
+            remove_reports(self._folder)
         self._together = len(set(self._world.comm.allgather(os.uname().nodename))) == 1
         if self._timeout_s:
             threading.Thread(target=self._look, name="harness-watch", daemon=True).start()
@@ -77,10 +77,10 @@ class HangWatch:
     def stop(self) -> None:
         """Watch no longer, and leave no empty folder."""
         self._ended.set()
-        with contextlib.suppress(OSError):
-            (self._folder / f"long-{self._world.rank}").unlink(missing_ok=True)
-            self._folder.rmdir()
-            self._folder.parent.rmdir()
+        with contextlib.suppress(OSError, UserError):
+            remove_file(self._folder / f"long-{self._world.rank}")
+        remove_empty_folder(self._folder)
+        remove_empty_folder(self._folder.parent)
 
     def opened(self, reduction: "Reduction") -> None:
         """Take note of a reduction whose calls are to be watched."""
@@ -128,8 +128,8 @@ class HangWatch:
         if text:
             _write(file, text)
         else:
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError, UserError):
+                remove_file(file)
         self._published = text
 
     def _stuck_apart(self) -> bool:
@@ -228,16 +228,12 @@ class HangWatch:
         return tuple(sorted(calls, key=lambda call: call.entry))
 
 
-def clear_reports(folder: Path) -> None:
-    """Remove what the watches of an earlier launch have left in `folder`, and nothing else.
-
-    Raises:
-        UserError: it cannot be removed.
-    """
+def remove_reports(folder: Path) -> None:
+    """Remove what the watches of an earlier launch have written into `folder`; whatever else is there stays."""
     for path in folder.glob("*"):
-        if _OWN_NAME.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
-            with user_errors("report of an earlier launch", path):
-                path.unlink()
+        if _OWN_NAMES.fullmatch(path.name):
+            with contextlib.suppress(OSError, UserError):
+                remove_file(path)
 
 
 def is_asked(folder: Path) -> bool:

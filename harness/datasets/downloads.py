@@ -17,6 +17,7 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.files import hold_lock_file, make_folder, user_errors, write_atomic
+from harness.base.removal import remove_file, replace_file
 from harness.datasets.dataset import Dataset, Download
 from harness.datasets.known import dataset_info
 
@@ -86,7 +87,7 @@ class ResumingDownloader:
             before = _size(self.part)
             try:
                 if self._attempt(url):
-                    self.part.replace(output_file)
+                    replace_file(self.part, Path(output_file), "download")
                     return
                 reason = "the connection ended early"
             except HTTPError as error:
@@ -111,7 +112,7 @@ class ResumingDownloader:
             if response.status_code == 416:  # nothing beyond what is there: whole, or not of this file
                 whole = response.headers.get("Content-Range", "") == f"bytes */{have}"
                 if not whole:
-                    self.part.unlink(missing_ok=True)
+                    remove_file(self.part)
                 return whole
             response.raise_for_status()
             if response.headers.get("Content-Type", "").startswith("text/html"):
@@ -234,7 +235,7 @@ class _Fetcher:
         if sha256 is None:
             with path.open("rb") as content:
                 if not content.read(3).startswith(_MAGIC.get(path.suffix, b"")):
-                    path.unlink()
+                    remove_file(path)
                     raise TransferError(f"what came is no {path.suffix} file, it was removed")
                 content.seek(0)
                 write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from harness.base.removal import replace_file
 from harness.datasets.npy_files import NpyWriter
 
 _CHUNK_BYTES = 16 << 20
@@ -68,4 +69,4 @@ def reorder(path: Path, order: npt.NDArray[np.int64]) -> None:
         for start in range(0, len(order), step):
             file.append(rows[order[start : start + step]])
     del rows
-    ordered.replace(path)
+    replace_file(ordered, path, "prepared data")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.base.removal import replace_file
 from harness.datasets.csv_dialect import CsvSettings, read_sample
 from harness.datasets.csv_header import LABEL_NAMES
 from harness.datasets.csv_rows import is_missing, not_a_number, stream_csv
@@ -193,7 +194,7 @@ class CsvTable:
             with NpyWriter(wide, "float32", (width,)) as file:
                 for chunk in read_chunks(path, self._rows):
                     file.append(self._wide(chunk, means, width))
-            wide.replace(path)
+            replace_file(wide, path, "prepared data")
         return self._notes()
 
     def _check_filled(self, place: int, missing: int) -> None:

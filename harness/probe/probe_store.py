@@ -8,6 +8,7 @@ from harness.base.files import folder_atomic, read_bytes
 from harness.schema.message_cost import PROBE_FILE, PROBE_SCHEMA, PROBES, SAMPLES_FILE, Probe
 from harness.schema.point import digest
 from harness.schema.record import decode, encode
+from harness.schema.sweep_folder import make_results
 
 if TYPE_CHECKING:
     from harness.probe.probe_runner import ProbeSamples
@@ -35,7 +36,8 @@ def write_probe(measured: "ProbeSamples", results: Path) -> Path:
     hosts = len(set(probe.hosts))
     identity = digest((probe.hosts, probe.machine.fingerprint, probe.mpi_library, probe.launcher))
     folder = results / PROBES / f"{hosts}x{-(-probe.ranks // hosts)}-{identity[:8]}"
-    with folder_atomic(folder) as staging:
+    make_results(results)
+    with folder_atomic(folder, "probe") as staging:
         pd.DataFrame(rows, columns=columns).to_parquet(staging / SAMPLES_FILE, index=False)
         (staging / PROBE_FILE).write_bytes(encode(probe))
     return folder

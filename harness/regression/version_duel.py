@@ -6,7 +6,6 @@ processes are forked from one Python that has imported TensorFlow: most of a blo
 
 import contextlib
 import math
-import shutil
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible, run_program
+from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression.baselines import CHECKS
 from harness.regression.checks import INCONCLUSIVE, PRACTICAL, Check, TurnsSpent
@@ -32,7 +32,7 @@ from harness.regression.version_entry import INTERFACE
 from harness.regression.version_samples import LOOKS, SIDES, TurnsStudy, block_samples, judge_samples
 from harness.schema.point import Point
 from harness.schema.record import encode, read_point, read_run
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder, make_results
 from harness.sweep.job_script import launch_spec
 from harness.sweep.job_template import JobLaunch
 from harness.sweep.launch_output import first_error
@@ -153,7 +153,7 @@ class VersionDuel:
         for side, version in self._versions.items():
             more = replace(version.sweep.workload, epochs=longer)
             self._versions[side] = replace(version, sweep=replace(version.sweep, workload=more))
-            shutil.rmtree(self._folder / side)
+            remove_contents(self._folder / side)
         self._points = {}
         self._epochs = longer
         return True
@@ -203,7 +203,7 @@ class VersionDuel:
     def _launch_spec(self, name: str, launch: _PlannedLaunch, scratch: Mapping[str, str]) -> LaunchSpec:
         version = self._versions[launch.side]
         record = self._folder / launch.side / launch.point.folder
-        shutil.rmtree(record, ignore_errors=True)  # of a block that did not count
+        remove_folder(record, below=self._folder)  # of a block that did not count
         layout = launch.point.layout
         job_launch = JobLaunch(
             name=name,
@@ -291,4 +291,5 @@ def run_duel(duel: VersionDuel, *, practical: float = PRACTICAL, say: Callable[[
 
 def checks_folder(results: Path) -> Path:
     """Return a new folder below `results` for the records of a check, named by the time."""
+    make_results(results)
     return results / CHECKS / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

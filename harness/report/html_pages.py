@@ -21,6 +21,7 @@ from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
+from harness.base.removal import check_folder, make_place
 from harness.report.answer import Answer, PageFigure
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.record import decode_file, encode
@@ -74,13 +75,6 @@ def relative_link(target: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(target.resolve(), page.resolve())).as_posix())
 
 
-def check_replaceable(target: Path) -> None:
-    """Refuse with a UserError to replace a folder that holds something else than a report."""
-    is_report = any((target / name).exists() for name in (PAGE, "index.md"))
-    if target.is_dir() and any(target.iterdir()) and not is_report:
-        raise UserError(f"'{target}' exists and is not a report: choose another folder for reports")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSummary:
     """A page in the index. `name` is what commands call the sweep that it is of, `sides` the two that it compares.
@@ -108,7 +102,8 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
         UserError: the folder holds something else than a report, or cannot be written to.
     """
     target = reports / answer.place
-    check_replaceable(target)
+    make_place(reports, "REPORTS")
+    check_folder(target, "report")
     content = render_page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
         kind=answer.kind,

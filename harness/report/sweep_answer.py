@@ -16,11 +16,12 @@ from harness.analysis.report_times import IMAGES, has_report_time, report_times
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
 from harness.base.exit_codes import UNDECIDED
+from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, Section, Table
-from harness.report.html_pages import SCREEN, check_replaceable, relative_link, write_page
+from harness.report.html_pages import SCREEN, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
 from harness.report.sweep_exports import sweep_exports
 from harness.report.sweep_facts import run_facts
@@ -61,7 +62,7 @@ def report_sweep(
     target = reports / sweep_folder.resolve().name
     if target.resolve() == sweep_folder.resolve():
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
-    check_replaceable(target)
+    check_folder(target, "report")
     measured = _measure(loaded, base, network)
     return write_page(_answer(loaded, target, measured), reports, style=style)
 

@@ -1,15 +1,16 @@
 """Where everything of a sweep lies on disk: no other module knows the names of these files and folders."""
 
-import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.base.removal import make_place, remove_empty_folder, remove_file, remove_left
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
 STUDY_FILE = "sweep.json"
 CHECKPOINT_SUFFIX = ".ckpt"
+ATTEMPTS_FILE = "attempts.json"  # beside the checkpoints: what every attempt at the launch has trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,11 @@ class LaunchFolder:
     def forget_checkpoints(self) -> None:
         """Remove all its checkpoints: it has come to its end."""
         folder = self.checkpoints
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other launches have theirs there
-            folder.parent.rmdir()
+        remove_left(folder)
+        for file in (*checkpoint_files(folder), folder / ATTEMPTS_FILE):
+            remove_file(file)
+        remove_empty_folder(folder)
+        remove_empty_folder(folder.parent)  # other launches may have theirs there
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class SweepFolder:
     @property
     def checkpoints(self) -> Path:
         """The folder of all launches' checkpoints."""
-        return self.path / "checkpoints"
+        return self.path / "harness-checkpoints"
 
     def launch(self, launch: str) -> LaunchFolder:
         """Return the files of a launch."""
@@ -177,6 +180,22 @@ class SweepFolder:
 def checkpoint_files(folder: Path) -> list[Path]:
     """Return the checkpoints in `folder`, whole or not, the newest first."""
     return sorted(folder.glob(f"[0-9]*{CHECKPOINT_SUFFIX}"), reverse=True)
+
+
+def holds_results(folder: Path) -> bool:
+    """Return whether `folder` has sweeps in it, or the baselines or probes of sweeps: it is a folder of results."""
+    patterns = (f"*/{STUDY_FILE}", "probes/*/probe.json", "baselines/*.json", "checks/*")
+    return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
+
+
+def make_results(folder: Path) -> None:
+    """Make the folder of results, which must be new, empty or ours, with its mark.
+
+    Raises:
+        UserError: it has something else in it.
+        OSError: the file system refuses.
+    """
+    make_place(folder, "RESULTS", is_ours=holds_results(folder))
 
 
 def sweep_folders(results: Path) -> tuple[Path, ...]:

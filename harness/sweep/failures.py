@@ -3,6 +3,7 @@
 import contextlib
 
 from harness.base.files import write_atomic
+from harness.base.removal import move
 from harness.schema.launch_failure import Failure
 from harness.schema.point import Point
 from harness.schema.record import encode
@@ -20,4 +21,4 @@ def file_failure(files: SweepFolder, point: Point) -> None:
     path = files.failure(point.folder)
     with contextlib.suppress(FileNotFoundError):
         number = 1 + sum(1 for _ in path.parent.glob(f"{point.folder}-attempt*.json"))
-        path.replace(path.with_name(f"{point.folder}-attempt{number}.json"))
+        move(path, path.with_name(f"{point.folder}-attempt{number}.json"))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UserError
+from harness.base.removal import move
 from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -89,4 +90,4 @@ def set_aside(files: SweepFolder, point: Point) -> None:
     if launch.is_recorded:
         moved = files.replaced / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         moved.parent.mkdir(exist_ok=True)
-        launch.path.rename(moved)
+        move(launch.path, moved)

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.base import __version__
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
+from harness.base.removal import remove_file
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
@@ -49,7 +50,7 @@ def write_job(
     for point in plan.points:
         write_atomic(files.point(point.folder), encode(point))
         write_atomic(files.log(point.folder), "")
-        files.exit_code(point.folder).unlink(missing_ok=True)
+        remove_file(files.exit_code(point.folder))
     for helper in scheduler.helpers(plan.layout):
         program = files.jobs / helper
         write_atomic(program, (resource(TEMPLATES) / helper).read_text())

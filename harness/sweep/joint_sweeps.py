@@ -1,14 +1,15 @@
 """Several sweeps launched as one: each repeat of all of them in one turn block."""
 
 import contextlib
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.base import removal
 from harness.base.command_context import Context
 from harness.base.processes import interruptible
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import make_results
 from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
@@ -34,6 +35,7 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     commands = [SweepCommand(sweep, context, submission) for sweep in sweeps]
     together = JoinedSweeps(commands, context.results / _TOGETHER)
     announce_data(sweeps, context.data_dir)
+    make_results(context.results)
     with contextlib.ExitStack() as stack:
         for command in (together, *commands):
             stack.enter_context(hold_sweep(command.files))
@@ -91,15 +93,15 @@ class JoinedSweeps(PlannedLaunches):
         launch = shared.launch(point.folder)
         if launch.is_recorded:
             set_aside(home, point)
-            shutil.rmtree(home.launch(point.folder).path, ignore_errors=True)
-            launch.path.rename(home.launch(point.folder).path)
+            removal.remove_empty_folder(home.launch(point.folder).path)
+            removal.move(launch.path, home.launch(point.folder).path)
         for source, target in (
             (shared.log(point.folder), home.log(point.folder)),
             (shared.failure(point.folder), home.failure(point.folder)),
         ):
             if source.exists():
                 target.parent.mkdir(exist_ok=True)
-                source.replace(target)
+                removal.replace_file(source, target, "output file")
 
     def _copy_turns(self, command: SweepCommand) -> None:
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""

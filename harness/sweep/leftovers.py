@@ -1,9 +1,9 @@
 """What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files."""
 
-import shutil
 from collections.abc import Callable, Sequence
 
 from harness.base.errors import UserError
+from harness.base.removal import remove_left
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_submission import identify
 from harness.sweep.schedulers import Scheduler
@@ -41,7 +41,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], No
 
 
 def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
-    """Remove what commands and launches had half written when they were killed, under names with a leading dot.
+    """Remove what commands and launches had half written when they were killed.
 
     Launches that are `going` on may be writing theirs.
     """
@@ -51,11 +51,5 @@ def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
         launch = files.launch(path.name)
         if launch.is_recorded:  # it was killed when its record was written
             launch.forget_checkpoints()
-    needed = (files.lock.name, files.submitting.name, *(f".{launch}." for launch in at_work))
     for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
-        for path in place.glob(".*"):
-            if not path.name.startswith(needed):
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+        remove_left(place, keep=at_work)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.this_host import boot_id
-from harness.schema.sweep_folder import SweepFolder
+from harness.base.host import boot_id
+from harness.base.removal import MARK, make_place, remove_empty_folder, remove_file
+from harness.schema.sweep_folder import SweepFolder, make_results
 
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
@@ -31,6 +32,7 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
     The lock file names the holder, and is empty after an orderly end.
     """
     new = not files.path.exists()
+    results_are_new = not files.path.parent.exists()
     handle = -1
     try:
         handle = _open_held(files)
@@ -38,7 +40,7 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()} (boot {boot_id()})".encode(), 0)
     except OSError as error:
         if new:
-            _leave_nothing(files, holds_lock=handle >= 0)
+            _remove_new(files, holds_lock=handle >= 0, results_too=results_are_new)
         if handle >= 0:
             os.close(handle)
         reason = os.strerror(error.errno or 0).lower()
@@ -46,13 +48,29 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
     try:
         yield
     except UserError:
-        if new and [path.name for path in files.path.iterdir()] == [files.lock.name]:
-            _leave_nothing(files, holds_lock=True)
+        if new:  # what was refused leaves nothing
+            _remove_new(files, holds_lock=True, results_too=results_are_new)
         raise
     finally:
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
         os.close(handle)
+
+
+def _make_places(files: SweepFolder) -> None:
+    """Make the folders of results and of the sweep, which must be new, empty or ours."""
+    make_results(files.path.parent)
+    make_place(files.path, "the sweep's folder", is_ours=files.study.exists())
+
+
+def _remove_new(files: SweepFolder, *, holds_lock: bool, results_too: bool) -> None:
+    """Remove a sweep's folder in which there is nothing but this process's lock, and that of the results if as new."""
+    names = {path.name for path in files.path.iterdir()} if files.path.is_dir() else set()
+    if holds_lock and names <= {files.lock.name, MARK}:
+        remove_file(files.lock)
+    remove_empty_folder(files.path)
+    if results_too:
+        remove_empty_folder(files.path.parent)
 
 
 def is_locked(files: SweepFolder) -> bool:
@@ -68,7 +86,7 @@ def is_locked(files: SweepFolder) -> bool:
 def _open_held(files: SweepFolder) -> int:
     """Make the sweep's folder, and return its lock file, open and locked by this process."""
     while True:
-        files.path.mkdir(parents=True, exist_ok=True)
+        _make_places(files)
         handle = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             _take(handle, files.path)
@@ -79,14 +97,6 @@ def _open_held(files: SweepFolder) -> int:
             os.close(handle)
             raise
         os.close(handle)
-
-
-def _leave_nothing(files: SweepFolder, *, holds_lock: bool) -> None:
-    """Remove the new folder of a sweep that was refused, unless another command has put something into it."""
-    with contextlib.suppress(OSError):
-        if holds_lock:
-            files.lock.unlink()
-        files.path.rmdir()
 
 
 def _refuse_elsewhere(handle: int, files: SweepFolder) -> None:

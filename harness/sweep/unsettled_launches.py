@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harness.base.files import write_atomic
+from harness.base.removal import remove_file
 from harness.schema.point import Point
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep_folder import SweepFolder
@@ -32,7 +33,7 @@ def write_running(files: SweepFolder, running: tuple[Running, ...]) -> None:
     if running:
         write_atomic(files.running, encode(running))
     else:
-        files.running.unlink(missing_ok=True)
+        remove_file(files.running)
 
 
 def read_running(files: SweepFolder) -> tuple[Running, ...]:

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.base.files import read_bytes, write_atomic
+from harness.base.removal import remove_file
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord, Segment, decode, encode
-from harness.schema.sweep_folder import CHECKPOINT_SUFFIX, checkpoint_files
+from harness.schema.sweep_folder import ATTEMPTS_FILE, CHECKPOINT_SUFFIX, checkpoint_files
 
 _KEPT = 2  # the newest, and the one to fall back to should that be damaged
-ATTEMPTS = "attempts.json"  # in the same folder: what every attempt at the launch has trained
 _HEADER = "header"
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -61,7 +61,7 @@ def write_checkpoint(folder: Path, header: Header, arrays: Arrays) -> None:
         folder / f"{header.epoch:06d}-{header.step:09d}{CHECKPOINT_SUFFIX}", b"%s\n%s" % (digest.encode(), body)
     )
     for old in checkpoint_files(folder)[_KEPT:]:
-        old.unlink(missing_ok=True)
+        remove_file(old)
 
 
 def read_checkpoint(path: Path) -> tuple[Header, Arrays]:
@@ -90,7 +90,7 @@ def newest_checkpoint(folder: Path, say: Callable[[str], None]) -> tuple[Header,
 
 def read_attempts(folder: Path) -> tuple[Segment, ...]:
     """Return the attempts noted in `folder`; none where they cannot be read."""
-    path = folder / ATTEMPTS
+    path = folder / ATTEMPTS_FILE
     try:
         return decode(path.read_bytes(), tuple[Segment, ...], path)
     except (OSError, UserError):

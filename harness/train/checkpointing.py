@@ -13,10 +13,10 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import write_atomic
 from harness.schema.record import Segment, encode
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import LaunchFolder
+from harness.schema.sweep_folder import ATTEMPTS_FILE, LaunchFolder
 from harness.schema.sync_policies import find_policy
 from harness.schema.workload import parse_interval
-from harness.train.checkpoint_file import ATTEMPTS, Arrays, Header, newest_checkpoint, read_attempts, write_checkpoint
+from harness.train.checkpoint_file import Arrays, Header, newest_checkpoint, read_attempts, write_checkpoint
 from harness.train.checkpoint_state import (
     check_same_launch,
     gather_variables,
@@ -139,7 +139,7 @@ class Checkpointing:
             self.finish(progress, stopped=stopped)
             self._noted = time.monotonic()
             try:
-                write_atomic(self._folder / ATTEMPTS, encode(self._attempts))
+                write_atomic(self._folder / ATTEMPTS_FILE, encode(self._attempts))
             except UserError as error:
                 self._note(NoteCode.ATTEMPTS_NOT_WRITTEN, reason=str(error))
         if not stopped:

@@ -77,7 +77,7 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
     for name in steps[0]:
         columns[name] = np.concatenate([part[name] for part in steps])
     table = pa.table(columns)
-    with folder_atomic(folder) as staging:
+    with folder_atomic(folder, "record") as staging:
         pq.write_table(table, LaunchFolder(staging).steps, compression="zstd")
         LaunchFolder(staging).record.write_bytes(encode(record))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.removal import remove_file
 from harness.comm.world import World, abort
 from harness.transparent.child.sitecustomize import MARK, NO_MARK, watch
 from harness.transparent.patch import ImportHook, put_back
@@ -55,7 +56,7 @@ def refuse_training_in_children(world: World, script: str, folder: Path, has_tra
     def look() -> None:
         while not has_trained():
             if mark.exists():
-                mark.unlink()
+                remove_file(mark)
                 abort(
                     world,
                     UserError(

@@ -11,6 +11,7 @@ import click
 from harness.base.current_user import settle_home
 from harness.base.errors import SharedError, UserError
 from harness.base.exit_codes import BAD_INPUT
+from harness.base.removal import check_folder
 from harness.transparent import file_mechanism
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
@@ -61,6 +62,9 @@ def _run(
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
         settings = RunSettings(**options)
+        if settings.record is not None:
+            record = settings.record
+            world.on_root(lambda: check_folder(record, "--record"))
         workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
         point = Point(
             workload=workload,

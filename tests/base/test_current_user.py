@@ -37,7 +37,7 @@ def test_without_a_home_there_are_folders_and_a_name(nobody: Path) -> None:
     own = nobody / f"mpi-tf-harness-{os.getuid()}"
     assert current_user.home_folder() is None and current_user.user_name() == str(os.getuid())
     assert known_sites()
-    assert cache_folder() == own and own.stat().st_mode & 0o777 == 0o700
+    assert cache_folder() == own / "mpi-tf-harness" and own.stat().st_mode & 0o777 == 0o700
     assert os.environ["HARNESS_CACHE_DIR"] == str(own)  # what is started from here has the same
 
 
@@ -55,7 +55,7 @@ def test_a_home_that_cannot_be_written_to(nobody: Path, monkeypatch: pytest.Monk
         monkeypatch.delenv("HARNESS_CACHE_DIR", raising=False)
         if home == "locked":  # root may write everywhere
             monkeypatch.setattr("os.access", lambda path, mode: False)
-        assert cache_folder() == nobody / f"mpi-tf-harness-{os.getuid()}"
+        assert cache_folder() == nobody / f"mpi-tf-harness-{os.getuid()}" / "mpi-tf-harness"
 
 
 def test_home_is_settled_once(nobody: Path) -> None:

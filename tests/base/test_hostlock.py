@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import RunError
 from harness.base.hostlock import HostLock
+from harness.base.removal import MARK
 from harness.cli import main
 from harness.probe import probe_runner
 from harness.schema.sweep_folder import SweepFolder
@@ -294,6 +295,6 @@ except UserError as error:
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "no space left on device" in said
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [MARK]
     with hold_sweep(SweepFolder(tmp_path / "sweep")):
         assert is_locked(SweepFolder(tmp_path / "sweep"))

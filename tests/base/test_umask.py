@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.files import umask
+from harness.base.removal import umask
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])

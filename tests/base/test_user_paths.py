@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.processes import process_age_s
+from harness.base.removal import MARK
 from harness.base.user_path import expanded
 from harness.cli.command_sweep import sweep_command
-from harness.schema.sweep_folder import STUDY_FILE
+from harness.schema.sweep_folder import STUDY_FILE, sweep_folders
 from tests.labs.factories import make_run
 from tests.mpi.launch import ROOT
 
@@ -63,7 +64,7 @@ def test_a_tilde_is_the_home_wherever_a_path_is_asked_for(
         every = [*words, "--nodes", "1", "--dry-run", "--results", "~/results"]
         ended = CliRunner().invoke(sweep_command, every, catch_exceptions=False)
         assert ended.exit_code == 0, ended.output
-    assert len(list((tmp_path / "at home" / "results").iterdir())) == 2
+    assert len(sweep_folders(tmp_path / "at home" / "results")) == 2
     assert not (tmp_path / "~").exists()
 
 
@@ -108,7 +109,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(kilobytes: int, tmp
     with small_disk(tmp_path / "disk", f"size={kilobytes}k") as disk:
         assert refused(harness(tmp_path, *SWEEP, "--results", str(disk / "results")))
         assert refused(harness(tmp_path, "data", "prepare", "adult", "--samples", "9000", HARNESS_CACHE_DIR=str(disk)))
-        assert not [path for path in disk.rglob(".*") if path.is_file() and path.name != ".lock"]
+        assert not [path for path in disk.rglob(".*") if path.is_file() and path.name not in (".lock", MARK)]
 
 
 def test_a_disk_that_can_only_be_read(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_sweep_fetches_once_and_says_once_what_it_trains_on(files, publish, se
     server = serve(files)
     publish(server)
     first, second = planned(tmp_path), planned(tmp_path)
-    assert fetched(tmp_path / "cache" / "data") == files and len(server.asked) == len(files)
+    assert fetched(tmp_path / "cache" / "mpi-tf-harness" / "data") == files and len(server.asked) == len(files)
     for said in (first, second):
         assert said.count("data: mnist, real") == 1 and "SYNTHETIC" not in said
     assert "fetched" in first and "fetched" not in second

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from harness.cli.command_sweep import sweep_command
 from harness.schema.command_lines import repeat_command
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.sweep_request import read_study
 from tests.labs.factories import make_run, write_run, write_study
 
@@ -34,7 +34,7 @@ def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
         (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),
         (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 ranks: needs"),
-        (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "RESULTS 'file' cannot be used: not a directory"),
+        (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "--results 'file' is not a folder"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "RESULTS '/proc/x' cannot be used"),
     ],
 )
@@ -65,7 +65,7 @@ def test_status_names_the_sweeps_there_are(tmp_path: Path) -> None:
     shown = harness("sweep", "--dataset", "adult", "--nodes", "1,9999", "--repeats", "1", "--dry-run", folder=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "9999" in shown.stdout
-    (folder,) = (tmp_path / "results").iterdir()
+    (folder,) = sweep_folders(tmp_path / "results")
     assert shown.stdout.splitlines()[-1] == f"in this order, by scripts in results/{folder.name}/jobs"
     status = harness("status", folder.name, folder=tmp_path)
     assert status.stdout.splitlines()[0] == f"{folder.name}: 1 missing (nothing runs now)"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.schema.sweep_folder import sweep_folders
 from tests.cluster.slurm import Cluster, missing, running
 from tests.labs.sweep_lab import Lab
 from tests.mpi.launch import warm_python
@@ -63,7 +64,7 @@ class Terminal:
 
     @property
     def sweep_folder(self) -> Path:
-        (found,) = self.results.iterdir()
+        (found,) = sweep_folders(self.results)
         return found
 
     def harness(self, *words: str, code: int = 0) -> str:

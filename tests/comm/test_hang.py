@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.base import exit_codes
-from harness.comm.hang import REQUEST, HangWatch, clear_reports
+from harness.comm.hang import REQUEST, HangWatch, remove_reports
 from harness.comm.world import World
 
-OWN = ("request", "report.txt", "long-0", "long-12", "rank-3.json", ".report.txt.ab12_xyz")
+OWN = ("request", "report.txt", "long-0", "long-12", "rank-3.json")
 OTHERS = ("notes.txt", "request.txt", "rank-1.json.bak", "long-", ".gitignore", "rank-x.json")
 
 
@@ -32,7 +32,7 @@ def test_only_names_of_ours_are_removed(tmp_path: Path) -> None:
     HangWatch(World(comm=Alone(), rank=0, size=1), tmp_path, 0.0).start()  # type: ignore[arg-type]
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*OTHERS, "rank-7.json", "figures", "long-5"}
-    clear_reports(tmp_path / "nowhere")
+    remove_reports(tmp_path / "nowhere")
 
 
 # One rank that waits for ever while the file system answers with an error.

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from harness import datasets
 from harness.base.errors import UserError
 from harness.base.files import publish_folder
+from harness.base.removal import MARK
 from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
 from tests.labs.code_sentences import worded
@@ -214,7 +215,8 @@ def test_two_processes_write_once_and_read_the_same(cache, tmp_path, broken_lock
     begin = spawn.Barrier(2)
     logs = [tmp_path / f"log{number}" for number in range(2)]
     ranks = [
-        spawn.Process(target=run_prepare, args=(str(cache), str(log), begin, broken_lock), daemon=True) for log in logs
+        spawn.Process(target=run_prepare, args=(str(cache.parent), str(log), begin, broken_lock), daemon=True)
+        for log in logs
     ]
     for rank in ranks:
         rank.start()
@@ -237,8 +239,10 @@ def test_publish_leaves_the_first_alone_and_clears_what_the_dead_left(tmp_path):
         (staging / "a").write_text("second")
     assert (target / "a").read_text() == "first"
     with pytest.raises(ZeroDivisionError), publish_folder(tmp_path / "other") as staging:
-        left = staging.with_name(staging.name.replace(f".{os.getpid()}.", ".4194305."))  # above Linux's largest pid
+        left = staging.with_name(f"{staging.name[:-1]}x")
         left.mkdir()
+        mark = (staging / MARK).read_text().replace(str(os.getpid()), "4194305")  # above Linux's largest number
+        (left / MARK).write_text(mark)
         raise ZeroDivisionError
     assert left.exists()
     with publish_folder(tmp_path / "other"):

@@ -10,7 +10,8 @@ _BUILT = cache_folder() / "native"  # found before any test has a cache of its o
 def own_cache(folder: Path) -> str:
     """Make `folder` a cache without any data, and return its path."""
     _BUILT.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "native").exists():
-        (folder / "native").symlink_to(_BUILT)
+    cache = folder / "mpi-tf-harness"
+    cache.mkdir(parents=True, exist_ok=True)
+    if not (cache / "native").exists():
+        (cache / "native").symlink_to(_BUILT)
     return str(folder)

@@ -75,7 +75,7 @@ def disturbed(behaviour: str, folder: Path) -> dict[str, object]:
 
 def in_pieces(behaviour: str, folder: Path, record: str) -> int:
     """Leave a checkpoint and exit with 75 twice, or fail once, and write a whole record then."""
-    kept = folder.parent / "checkpoints" / folder.name
+    kept = folder.parent / "harness-checkpoints" / folder.name
     kept.mkdir(parents=True, exist_ok=True)
     attempts = len(list(kept.iterdir()))
     if attempts < (2 if behaviour == "stops" else 1):
@@ -91,7 +91,7 @@ def in_pieces(behaviour: str, folder: Path, record: str) -> int:
 
 def write_whole(folder: Path, record: str) -> None:
     """Write a record as the harness does: at once or not at all."""
-    staging = folder.with_name(f".{folder.name}.{os.getpid()}")
+    staging = folder.with_name(f".{folder.name}.harness-{os.getpid()}")
     staging.mkdir()
     shutil.copy(HERE / "steps.parquet", staging)
     (staging / "run.json").write_text(record)

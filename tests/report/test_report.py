@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.analysis import units
+from harness.base.removal import MARK
 from harness.report.html_pages import render_page
 from harness.report.svg import MARKERS, SERIES, TONES, mark
 from tests.labs.factories import (
@@ -43,7 +44,7 @@ def test_every_figure_is_inlined_in_theme_colours_and_written_as_files(report: P
         assert (report.parent / f"{name}.png").exists() and (report.parent / f"{name}.pdf").exists()
         assert (report.parent / f"{name}.svg").read_text().startswith("<?xml")
         assert (report.parent / f"{name}.csv").stat().st_size > 50
-    assert not list(report.parent.parent.glob(".*"))
+    assert [path.name for path in report.parent.parent.glob(".*")] == [MARK]
 
 
 def test_launches_link_to_their_folders_by_relative_path(report: Path, page: Text) -> None:
@@ -81,7 +82,7 @@ def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
         write_report(tmp_path / "results" / "s", tmp_path / "results")
     (tmp_path / "other" / "s").mkdir(parents=True)
     (tmp_path / "other" / "s" / "thesis.tex").write_text("x")
-    with refused("report.html_pages.check_replaceable"):
+    with refused("base.removal.check_folder", "s"):
         write_report(tmp_path / "results" / "s", tmp_path / "other")
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.removal import make_place
 from harness.schema.option import check_options, option
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import conditions
@@ -29,6 +30,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("jobs", "reports/templates"):
         shutil.copytree(ROOT / name, folder / name)
+    make_place(folder / "reports", "REPORTS", is_ours=True)
     file = folder / "harness/schema/workload.py"
     file.write_text(file.read_text().replace(BEFORE, f"{LINE}\n{BEFORE}", 1))
     return folder

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep import job_submission
 from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
@@ -50,7 +50,7 @@ def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_aga
         sweep(lab, scheduler, shape)
     assert set(queue.names.values()) == {1}
     assert queue.names.total() == queue.submissions == JOBS[shape]
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     if fault != "accept_then_run":  # its failed launches are launched again
         assert {running.job != "" for running in read_running(SweepFolder(folder))} == {True}
         until(1)
@@ -148,7 +148,7 @@ def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
     until(1)
     with pytest.raises(KeyboardInterrupt):
         sweep(lab, "pbs", "jobs")
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     assert read_status(folder).count("queued") == 4
     queue.end()
     until(1000)
@@ -166,5 +166,5 @@ def test_a_lost_connection_is_given_up_in_the_end(
     with refused("sweep.job_submission.submit_job"):
         sweep(lab, "slurm", "jobs")
     assert queue.names.total() == 0
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     assert read_running(SweepFolder(folder)) == ()

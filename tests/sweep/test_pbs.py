@@ -17,7 +17,7 @@ from harness.cli import main
 from harness.schema.job_usage import JobUsage
 from harness.schema.layout import Layout
 from harness.schema.record import read_accounts
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
 from harness.sweep.job_state import State
 from harness.sweep.pbs_answers import read_pbs_nodes, read_pbs_usage, read_state, read_table
@@ -218,7 +218,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     with pytest.MonkeyPatch.context() as patch, refused("sweep.execute.run_sweep", "1", error=RunError):
         patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     (entry,) = read_status(folder).entries
     worded(entry.detail, "sweep.outcome._keep_failure", 0)
     worded(entry.detail, "sweep.pbs_answers._meaning", "finished", "no whole record")
@@ -241,7 +241,7 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     monkeypatch.setenv("FAKE_PBS", str(server))
     monkeypatch.setenv("PATH", f"{server.parent}/bin:{lab.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("HARNESS_MPI", "system")
-    (folder,) = (server.parent / "results").iterdir()
+    (folder,) = sweep_folders(server.parent / "results")
     status = read_status(folder)
     assert (status.count("queued"), status.active) == (3, False)
     assert status.entries[0].detail.startswith("job ")
@@ -262,7 +262,7 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
     lab.behave(r1="fail")
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     (point,) = read_study(SweepFolder(folder)).sweep.points()
     (job,) = (path.stem for path in server.glob("*.job"))
     write_running(SweepFolder(folder), (Running(point=point, job=job, started=datetime.now(UTC), scheduler="pbs"),))
@@ -343,7 +343,7 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
     tell(server, hold=True, history=True, form="unreadable")
     with refused("sweep.schedulers.pbs.Scheduler._read_bare", error=UnreadableAnswer):
         run(lab, Layout(nodes=1))
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     assert [running.job for running in read_running(SweepFolder(folder))] == ["0.head"]
     tell(server, hold=True, history=True)
     assert read_status(folder).count("queued") == 1
@@ -368,7 +368,7 @@ def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_r
     lab.behave(r1="fail")
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     assert read_status(folder).entries[0].detail == FAILURE
 
 
@@ -383,7 +383,7 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
     lab.behave(r1="hang")
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1), walltime="0:00:01")
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     detail = read_status(folder).entries[0].detail
     worded(detail, "sweep.outcome._keep_failure", 1, 2, "WALLTIME")
 
@@ -393,7 +393,7 @@ def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, s
     lab.behave(r1="fail")
     with refused("sweep.execute.run_sweep", "1", error=RunError):
         run(lab, Layout(nodes=1))
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     detail = read_status(folder).entries[0].detail
     worded(detail, "sweep.pbs_answers._meaning", "n1", "n1", "state-unknown,down", FAILURE)
 

@@ -6,6 +6,7 @@ import pytest
 
 from harness.base.errors import RunError
 from harness.base.processes import Reply
+from harness.schema.sweep_folder import sweep_folders
 from harness.sweep.schedulers import flux, pbs, slurm
 from harness.sweep.status import read_status
 from harness.sweep.submission_errors import (
@@ -147,7 +148,7 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     with pytest.raises(KeyboardInterrupt):
         sweep(lab, scheduler, "jobs")
     assert (queue.names.total(), queue.submissions) == (2, 3)  # one submission of two nodes, not two, and not again
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     status = read_status(folder)
     assert (status.count("queued"), status.count("failed")) == (2, 2)
     assert all(f"({reason})" in entry.detail for entry in status.entries if entry.state == "failed")
@@ -221,7 +222,7 @@ def test_what_shares_a_job_with_a_refused_layout_goes_on_without_it(
     with pytest.raises(KeyboardInterrupt):
         sweep(lab, "slurm", shape)
     assert (queue.names.total(), queue.submissions) == (1, 2)
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     status = read_status(folder)
     assert status.count("failed") == 2
     assert status.count("queued") == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.this_host import boot_id
+from harness.base.host import boot_id
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep import sweep_lock
 from harness.sweep.sweep_lock import hold_sweep, is_locked
@@ -43,7 +43,8 @@ def files(tmp_path: Path) -> SweepFolder:
 
 def left_by(files: SweepFolder, text: str) -> None:
     """Have the lock file say what an earlier command has left in it."""
-    files.path.mkdir(parents=True)
+    with hold_sweep(files):
+        pass
     files.lock.write_text(text)
 
 
@@ -126,17 +127,14 @@ def test_an_error_after_another_command_has_begun_removes_nothing_of_it(
     files: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a quota: both have found no folder, and the other has written first."""
-    make = Path.mkdir
-    files.path.parent.mkdir()
 
-    def other_is_faster(path: Path, *words: object, **named: object) -> None:
-        make(path, parents=True, exist_ok=True)
-        (files.path / "sweep.json").write_text("{}")
+    def other_is_faster(handle: int, folder: Path) -> None:
+        (folder / "sweep.json").write_text("{}")
 
     def full(*words: object) -> int:
         raise OSError(122, os.strerror(122))  # EDQUOT
 
-    monkeypatch.setattr(Path, "mkdir", other_is_faster)
+    monkeypatch.setattr(sweep_lock, "_take", other_is_faster)
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(UserError), hold_sweep(files):
         pass
@@ -144,13 +142,11 @@ def test_an_error_after_another_command_has_begun_removes_nothing_of_it(
 
 
 def test_a_lock_that_another_command_has_is_not_removed(files: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_file(*words: object) -> int:
-        with files.lock.open("w"):  # the other's
-            pass
+    def no_lock(handle: int, folder: Path) -> None:
         raise OSError(122, os.strerror(122))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", no_file)
+        patch.setattr(sweep_lock, "_take", no_lock)
         with pytest.raises(UserError), hold_sweep(files):
             pass
     assert files.lock.exists()

@@ -18,6 +18,7 @@ from harness.analysis.read_results import load_sweep
 from harness.base import cpu_contention
 from harness.base.command_context import Context
 from harness.base.errors import RunError
+from harness.base.removal import MARK, make_place, new_staging_folder
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.finished_launches import survey
@@ -236,7 +237,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     for start in (run_sweep, write_scripts):
         with refused("datasets.prepare._relabel"):
             start(sweep, Context(results=lab.results))
-        assert sweep_folders(lab.results) == () and not list(lab.results.iterdir())
+        assert sweep_folders(lab.results) == () and not lab.results.exists()
     assert lab.launched() == []
 
 
@@ -285,7 +286,7 @@ def has_ended(process: psutil.Process) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupting_ends_the_launch_and_keeps_what_is_finished(lab: Lab, number: signal.Signals) -> None:
     with hanging(lab, "hang") as (sweep, rank):
-        (folder,) = lab.results.iterdir()
+        (folder,) = sweep_folders(lab.results)
         during = read_status(folder)
         assert during.active
         assert during.count("running") == 1
@@ -309,7 +310,7 @@ def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeyp
         sweep.kill()
         sweep.wait()
         assert not has_ended(rank)
-        (folder,) = lab.results.iterdir()
+        (folder,) = sweep_folders(lab.results)
         assert read_status(folder).count("running") == 0
         left, *_ = read_running(SweepFolder(folder))
         lab.behave()
@@ -324,16 +325,19 @@ def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_st
     lab.run(sweep)
     folder = lab.results / sweep.name
     going, dead = sweep.points()
-    (folder / f".{going.folder}.abc").mkdir()
-    left = [folder / f".{dead.folder}.abc/run.json", folder / ".running.json.abc", folder / "jobs/.x.sh.abc"]
-    for path in left:
+    written = new_staging_folder(folder / going.folder)
+    staging = new_staging_folder(folder / dead.folder)
+    left = [staging / "run.json", folder / ".running.json.harness-abc", folder / "jobs/.x.sh.harness-abc"]
+    theirs = [folder / ".git/HEAD", folder / ".env", folder / "jobs/.gitignore"]
+    for path in (*left, *theirs):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     tidy(SweepFolder(folder), [Running(point=going, job="1", started=datetime.now(UTC))])
     assert not any(path.exists() for path in left)
-    assert (folder / f".{going.folder}.abc").exists()
+    assert written.exists()
     lab.run(sweep)
-    assert [path.name for path in folder.glob(".*")] == [".lock"]
+    assert sorted(path.name for path in folder.glob(".*")) == [".env", ".git", ".lock", MARK]
+    assert all(path.exists() for path in theirs)
     assert read_status(folder).count("done") == 2
 
 
@@ -385,11 +389,13 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
 def test_what_a_killed_launch_half_wrote_beside_its_checkpoints_goes(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1,), repeats=1)
     (point,) = sweep.points()
-    kept = lab.results / sweep.name / "checkpoints" / point.folder
+    make_place(lab.results, "RESULTS")
+    make_place(lab.results / sweep.name, "RESULTS")
+    kept = lab.results / sweep.name / "harness-checkpoints" / point.folder
     other = kept.with_name("n9x1x1-r0-of-other-code")
     for folder in (kept, other):
         folder.mkdir(parents=True)
-        for name in (".000002-000000000.ckpt.x1y2", "000001-000000000.ckpt"):
+        for name in (".000002-000000000.ckpt.harness-x1y2", "000001-000000000.ckpt"):
             (folder / name).touch()
     lab.run(sweep)
     assert [path.name for path in other.iterdir()] == ["000001-000000000.ckpt"]

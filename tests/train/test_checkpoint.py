@@ -95,7 +95,7 @@ def test_checkpoints_are_beside_the_record_and_go_when_it_is_there(tmp_path: Pat
     for name in ("one", "other"):
         write(LaunchFolder(tmp_path / name).checkpoints, 1)
     LaunchFolder(tmp_path / "one").forget_checkpoints()
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["other"]
+    assert [path.name for path in (tmp_path / "harness-checkpoints").iterdir()] == ["other"]
     LaunchFolder(tmp_path / "other").forget_checkpoints()
     assert list(tmp_path.iterdir()) == []
 

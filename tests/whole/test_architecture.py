@@ -65,8 +65,17 @@ def test_every_room_keeps_the_rules():
         ("def load(it):\n    return 1\n", "empty name"),
         ("if 'no room' in answer:\n    stop()\n", "parsed sentence"),
         ("if 'limit' in str(error):\n    stop()\n", "parsed sentence"),
-        ("def long():\n" + 50 * "    step()\n", "long function"),
-        (401 * "step()\n", "long module"),
+        ("def long():\n" + 60 * "    step()\n", "long function"),
+        (801 * "step()\n", "long module"),
+        ("shutil.rmtree(folder)\n", "removal"),
+        ("rmtree(folder, ignore_errors=True)\n", "removal"),
+        ("path.unlink(missing_ok=True)\n", "removal"),
+        ("os.remove(name)\n", "removal"),
+        ("folder.rmdir()\n", "removal"),
+        ("staging.rename(path)\n", "removal"),
+        ("os.replace(staging, path)\n", "removal"),
+        ("Path(name).replace(path)\n", "removal"),
+        ("shutil.move(first, second)\n", "removal"),
     ],
 )
 def test_a_habit_that_the_rules_refuse_is_seen(text, kind):
@@ -79,6 +88,11 @@ def test_a_habit_that_the_rules_refuse_is_seen(text, kind):
         "first, second = second, first\n",
         "names = [one.name for one in launches]\n",
         "if word == 'gradients':\n    stop()\n",
+        "text = name.replace('a', 'b')\n",
+        "later = replace(point, repeat=2)\n",
+        "noon = moment.replace(hour=12)\n",
+        "column = table['a'].rename('b')\n",
+        "names.remove(name)\n",
     ],
 )
 def test_plain_lines_are_allowed(text):

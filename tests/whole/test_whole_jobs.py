@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.record import read_run
+from harness.schema.sweep_folder import sweep_folders
 from tests.labs.whole_job import ROOT, UNSAVED, harness
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
@@ -36,7 +37,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, real_data: Path | None) -> P
 
 @smoke
 def test_a_sweep_ends_in_equal_replicas_a_falling_loss_and_a_page(study: Path, real_data: Path | None) -> None:
-    (sweep,) = (study / "results").iterdir()
+    (sweep,) = sweep_folders(study / "results")
     runs = sorted((read_run(path.parent) for path in sweep.glob("*/run.json")), key=lambda run: len(run.ranks))
     assert [len(run.ranks) for run in runs] == [1, 2]
     for run in runs:
@@ -92,7 +93,7 @@ def test_a_damaged_study_is_told_in_sentences(
     The files take turns with the kinds of damage; each of the tests begins with another.
     """
     monkeypatch.setattr("harness.report.svg._saved", lambda *_: UNSAVED)
-    (sweep,) = (study / "results").iterdir()
+    (sweep,) = sweep_folders(study / "results")
     files = [path.relative_to(study) for path in sorted(sweep.rglob("*")) if path.suffix in (".json", ".parquet")]
     assert len(files) > 4
     for number, file in enumerate(files):

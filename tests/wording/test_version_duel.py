@@ -16,7 +16,7 @@ def test_a_baseline_that_no_commit_names_is_refused(tmp_path: Path) -> None:
     launches = [make_summary(1, block, 1.0, minutes=block) for block in range(6)]
     one = make_measurement(launches, dirty=True)
     save_baseline(one, "main", tmp_path, replace_it=True)
-    words = ["check", "--decide", "--results", str(tmp_path), "--baselines", str(tmp_path)]
+    words = ["check", "--decide", "--results", str(tmp_path / "results"), "--baselines", str(tmp_path)]
     refused = CliRunner().invoke(main, words, standalone_mode=False)
     assert isinstance(refused.exception, UserError) and "cannot be trained in turns" in str(refused.exception)
     assert "uncommitted" in why_no_checkout(one.software) or not (HERE / ".git").exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.base.errors import RunError
 from harness.base.files import cache_folder, hold_lock_file
 from harness.base.processes import quiet_stderr, run_program
+from harness.base.removal import remove_file, replace_file
 from harness.comm.mpi_library import find_launcher
 
 
@@ -96,13 +97,13 @@ def build_operation(part: NativePart = SUMS_ON_CPU) -> Path:
 
 def _compile(compiler: str, flags: list[str], sources: list[str], library: Path) -> None:
     for left in library.parent.glob(f"{library.stem}.*"):  # by a build that was killed: the lock is ours now
-        left.unlink()
+        remove_file(left)
     partial = library.with_suffix(f".{os.getpid()}")
     finished = run_program([compiler, *_FLAGS, *sources, "-o", str(partial), *flags], limit_s=_LIMIT_S)
     if finished.code != 0:
         errors = [line for line in finished.err.splitlines() if "error" in line]
         raise RunError(f"the native operation does not compile: {errors[0] if errors else finished.err[-300:]}")
-    partial.replace(library)
+    replace_file(partial, library, "cache folder")
 
 
 def main() -> None:
