@@ -9,6 +9,7 @@ import click
 
 from harness.base.current_user import settle_home
 from harness.base.errors import RunError, UserError
+from harness.base.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, UNDECIDED
 from harness.base.printable import printable
 from harness.cli import MAKE
 from harness.cli import main as group
@@ -22,11 +23,12 @@ class _PrintableFormatter(logging.Formatter):
         return printable(super().format(record))
 
 
-_MEANINGS = {1: "something failed, or got worse", 3: "undecided"}  # of 2, bad input, its one sentence is enough
+# Of BAD_INPUT its one sentence is enough.
+_MEANINGS = {FAILED: "something failed, or got worse", UNDECIDED: "undecided"}
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run the command line: exit code 0, 1 (a run failed), 2 (bad input) or 130 (interrupted); `check` has its own.
+    """Run the command line and return its exit code, one of `harness.base.exit_codes` or a script's own.
 
     An OSError that names a file got here because a path of the user's cannot be used as it was: one sentence too.
     """
@@ -40,16 +42,17 @@ def run_command_line(arguments: Sequence[str]) -> int:
         return _tell(error.exit_code, str(error))
     except click.ClickException as error:
         error.show()
-        return 2
+        return BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
-        return _tell(130, "interrupted; finished work is kept")
+        return _tell(INTERRUPTED, "interrupted; finished work is kept")
     except BrokenPipeError:  # the reader (head, less) has gone: nothing to tell, and nobody to tell it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.filename is None:
             raise
-        return _tell(2, f"'{error.filename}' cannot be used ({error.strerror}): name another path or mend this one")
+        sentence = f"'{error.filename}' cannot be used ({error.strerror}): name another path or mend this one"
+        return _tell(BAD_INPUT, sentence)
     return result if isinstance(result, int) else 0
 
 

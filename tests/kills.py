@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from harness.schema.launch_failure import AGAIN
+from harness.base.exit_codes import AGAIN
 from harness.schema.record import RunRecord, Segment, read_run
 from harness.schema.sweep_folder import LaunchFolder
 from harness.train.checkpoint_file import read_attempts

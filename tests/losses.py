@@ -20,10 +20,10 @@ import numpy as np
 import psutil
 
 from harness.base.errors import UserError
+from harness.base.exit_codes import LOST
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.schema.record import RunRecord, read_run
 
-LOST = 4  # harness.cli.launch_rank.LOST
 LIMIT_S = 300.0
 ROUNDING = 1e-3
 SLOW_S = 1.0  # to notice a SIGKILL: worth a look

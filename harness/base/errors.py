@@ -3,14 +3,13 @@
 import difflib
 from collections.abc import Iterable
 
-SEPARATE_WORLDS = 76
-"""The exit code of a rank that is alone in its MPI world although several were to be started."""
+from harness.base.exit_codes import BAD_INPUT, FAILED, SEPARATE_WORLDS
 
 
 class UserError(Exception):
     """Bad input. The message is one sentence naming the field, the value and the fix."""
 
-    exit_code = 2
+    exit_code = BAD_INPUT
     ag_pass_through = True  # TensorFlow's autograph would set the user's code in front of the sentence
 
     def __str__(self) -> str:
@@ -27,7 +26,7 @@ class SeparateWorldsError(UserError):
 class RunError(Exception):
     """A run that started and could not finish: the message says which rank and why."""
 
-    exit_code = 1
+    exit_code = FAILED
 
 
 class SharedError(Exception):

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from harness.base.current_user import user_name
 from harness.base.printable import printable_line
 
 _log = logging.getLogger(__name__)
 _NAMES = ("harness-timed.lock", "harness-next.lock")
 _PAUSE_S = 0.2
-_READ_BYTES = 4096
-_LONGEST = 200  # characters of what another user has written
+_MOST_BYTES = 120  # of what a holder has written
 
 
 class HostLock:
@@ -31,7 +31,8 @@ class HostLock:
     _command: "ClassVar[HostLock | None]" = None
 
     def __init__(self) -> None:
-        # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp.
+        # Not TMPDIR, which may be a user's own. HARNESS_LOCK_DIR is for containers that share cores and not /tmp, and
+        # for who does not want to wait for a lock that is held without end.
         folder = Path(os.environ.get("HARNESS_LOCK_DIR") or "/tmp")
         self._paths = tuple(folder / name for name in _NAMES)
         self._timed: int | None = None
@@ -83,11 +84,11 @@ class HostLock:
             self.release()
 
     def note_holder(self, holder: str) -> None:
-        """Write down what holds the lock, for those who wait: a text and ``(process PID)``."""
+        """Write down for those who wait, other users too: `holder`, a word for what it is, the user and the process."""
         if self._timed is not None:
             with contextlib.suppress(OSError):  # another user's file that is not ours to write: the lock holds
                 os.ftruncate(self._timed, 0)
-                os.pwrite(self._timed, f"{holder} (process {os.getpid()})".encode(errors="replace"), 0)
+                os.pwrite(self._timed, f"{holder} of {user_name()} (process {os.getpid()})".encode(errors="replace"), 0)
 
     def release(self) -> None:
         """Give the lock and the place in the queue back."""
@@ -137,17 +138,15 @@ def _open(path: Path) -> int:
 
 
 def _holder(path: Path) -> str:
-    """Return what has the lock at `path`, in one sentence: any user of the host may have written there."""
-    try:
+    """Return who has the lock at `path`, by what he has written there: anybody may write that, and anything."""
+    text = ""
+    with contextlib.suppress(OSError):
         handle = _open(path)
-        with os.fdopen(handle, "rb") as file:
-            content = file.read(_READ_BYTES)
-    except OSError:
-        content = b""
-    text = printable_line(content.decode(errors="replace"), _LONGEST) or "another command"
-    number = text.rpartition("(process ")[2].rstrip(")")
-    if number.isdigit() and not Path(f"/proc/{number}").exists():
-        return (
-            f"{text}, whose command was killed, still runs on this host: wait, or end it (a sweep's next command does)"
-        )
-    return f"{text} is being measured on this host"
+        text = os.pread(handle, _MOST_BYTES, 0).decode(errors="replace")
+        os.close(handle)
+    holder = printable_line(text, _MOST_BYTES) or "another command"
+    way_out = f"HARNESS_LOCK_DIR=FOLDER measures beside whoever holds '{path}'"
+    number = holder.rpartition("(process ")[2].rstrip(")")
+    if number.isascii() and number.isdecimal() and not Path(f"/proc/{number}").exists():
+        return f"{holder}, whose command was killed, still runs on this host: wait, or end it; {way_out}"
+    return f"{holder} is being measured on this host; {way_out}"

@@ -6,11 +6,20 @@ import fcntl
 import functools
 import glob
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+
+import psutil
+
+from harness.base.errors import UserError
+from harness.base.host import boot_id
+from harness.base.removal import remove_file
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
@@ -19,19 +28,24 @@ SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
 SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
 _PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
 _PREFIX = "harness-launch-"
+RANK_PREFIX = "harness-rank-"
+"""Of the name of a rank's own folder, in the temporary folder."""
+_SEGMENT = re.compile(r"harness-(\d+)-0x[0-9a-f]+")  # of `Group::MapMemory`: the process id of who made it
+_YOUNG_S = 60.0  # its ranks may still be opening it, in a container with process ids of its own
 
 
 class HeldFolder:
     """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
 
-    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it.
+    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it. Its
+    name has this host's boot id: locks in a folder that several hosts see need not reach the others.
     """
 
     def __init__(self, place: Path, prefix: str) -> None:
         """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
         remove_dead(place, prefix)
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_this_host()}", dir=place))
             with contextlib.suppress(FileNotFoundError):
                 self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):  # a network's file system: what is left there stays
@@ -51,6 +65,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._folder: HeldFolder | None = None
+        remove_dead_segments()
         with contextlib.suppress(OSError):  # no such place, or a full one: files are left where they always are
             self._folder = HeldFolder(_PLACE, _PREFIX)
 
@@ -94,8 +109,8 @@ def keep_generated_files() -> None:
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
-    """Remove the folders that nobody holds any more."""
-    for folder in place.glob(f"{prefix}*"):
+    """Remove the folders of this host that nobody holds any more."""
+    for folder in place.glob(f"{prefix}{_this_host()}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -104,6 +119,54 @@ def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
                     remove_tree(folder.name, place_handle)
             finally:
                 os.close(handle)
+
+
+def remove_launch_files() -> None:
+    """Remove what killed launches and their ranks have left on this host, in folders of their own."""
+    remove_dead()
+    remove_dead(Path(tempfile.gettempdir()).resolve(), RANK_PREFIX)
+
+
+def remove_segments(pids: Collection[int]) -> None:
+    """Remove the shared memory that the processes `pids`, which are dead, were opening."""
+    for path, pid in _segments():
+        if pid in pids:
+            with contextlib.suppress(OSError, UserError):
+                remove_file(path)
+
+
+def remove_dead_segments() -> None:
+    """Remove the shared memory that ranks of this user were opening when they were killed."""
+    for path, pid in _segments():
+        with contextlib.suppress(OSError, UserError):
+            created_s = path.lstat().st_ctime
+            if created_s < time.time() - _YOUNG_S and not _lived(pid, created_s):
+                remove_file(path)
+
+
+def _segments() -> Iterator[tuple[Path, int]]:
+    """Yield this user's segments, each with the process id of who made it."""
+    with contextlib.suppress(OSError):
+        for path in sorted(_PLACE.glob("harness-*")):
+            name = _SEGMENT.fullmatch(path.name)
+            status = path.lstat() if name else None
+            if name and status and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                yield path, int(name[1])
+
+
+def _lived(pid: int, moment: float) -> bool:
+    """Return whether the process of today's `pid` was there at a `moment` (time.time): numbers are used again."""
+    try:
+        started: float = psutil.Process(pid).create_time()
+        return started <= moment
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _this_host() -> str:
+    return f"{boot_id()[:8]}-"
 
 
 @contextlib.contextmanager

@@ -17,9 +17,24 @@ TURNS = "HARNESS_TURNS"
 BLOCK = "HARNESS_BLOCK"
 """Environment variable of every rank of a block: its name, which the launch's record keeps."""
 
-
 APART = "HARNESS_APART"
 """Environment variable of launches that were to take turns and train one after the other: how many they are."""
+
+READY = "ready"
+"""What a rank says before its first turn."""
+LONGEST_LINE = 16384
+"""Bytes of a line: a rank on 1,000 processors lists them in 4,000."""
+_LONGEST_NUMBER = 18  # digits
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have `connection` send without delay, and break off when its other end's host has been silent for two minutes."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000)  # of what was sent and not taken
 
 
 class Greeting(NamedTuple):
@@ -38,7 +53,7 @@ class Greeting(NamedTuple):
     def parse(cls, line: str) -> "Greeting | None":
         """Return the greeting in `line`, None where that is none."""
         words = line.split()
-        if words[:1] != ["rank"] or len(words) != 5 or not (words[2] + words[3]).isdecimal():
+        if words[:1] != ["rank"] or len(words) != 5 or not all(map(_is_number, words[2:4])):
             return None
         return cls(password=words[1], rank=int(words[2]), ranks=int(words[3]), cores=words[4])
 
@@ -93,11 +108,20 @@ class TurnReport(NamedTuple):
         return f"{word} {timed} {self.core_ns:.1f} {self.cores}"
 
     @classmethod
-    def parse(cls, line: str) -> "TurnReport":
-        """Return the report in `line`."""
-        word, steps, seconds, cores_had, core_ns, cores = line.split()
-        timed = TimedSteps(steps=int(steps), seconds=float(seconds), cores_had=float(cores_had))
-        return cls(last=word == "last", timed=timed, core_ns=float(core_ns), cores=cores)
+    def parse(cls, line: str) -> "TurnReport | None":
+        """Return the report in `line`, None where that is none."""
+        words = line.split()
+        if len(words) != 6 or words[0] not in ("last", "done") or not _is_number(words[1]):
+            return None
+        try:
+            timed = TimedSteps(steps=int(words[1]), seconds=float(words[2]), cores_had=float(words[3]))
+            return cls(last=words[0] == "last", timed=timed, core_ns=float(words[4]), cores=words[5])
+        except ValueError:
+            return None
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= _LONGEST_NUMBER
 
 
 NOTHING_TIMED = TimedSteps(steps=0, seconds=0.0, cores_had=0.0)
@@ -127,7 +151,7 @@ class Turns:
         host, port, password = address.rsplit(":", 2)
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(self._socket)
         self._file = self._socket.makefile("rwb", buffering=0)
         self._cores = _own_cores()
         self._tell(Greeting(password=password, rank=rank, ranks=ranks, cores=self._cores).line())
@@ -183,10 +207,10 @@ class Turns:
             timed = self._timed or self._measure(self._steps)
             self._tell(TurnReport(last=last, timed=timed, core_ns=self._distance, cores=self._cores).line())
         else:
-            self._tell("ready")
+            self._tell(READY)
         busy_s = self._busy_s()
-        order = TurnOrder.parse(self._file.readline().decode())
-        if order is None:  # the referee has gone, and its block with it
+        order = self._await_order()
+        if order is None:  # the referee has gone, or its host, and its block with it
             os._exit(1)
         self._turn = order.turn
         self._opened = time.monotonic()
@@ -201,6 +225,13 @@ class Turns:
         if not self._steps:
             return self._until(_FOREVER)
         return self._until(self.first_steps or max(1, min(3, self._steps - 2)))
+
+    def _await_order(self) -> TurnOrder | None:
+        """Wait for the next order; return None where none will come."""
+        line = b""
+        with contextlib.suppress(OSError):
+            line = self._file.readline()
+        return TurnOrder.parse(line.decode())
 
     def leave(self) -> None:
         """End the turn's time at the last pass: what follows is no step, such as the evaluation after an epoch."""
@@ -254,7 +285,7 @@ class Turns:
         return passes
 
     def _tell(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):  # the next order does not come either
             self._file.write(f"{text}\n".encode())
 
 

@@ -1,7 +1,6 @@
 """``harness bench``: the harness beside its alternatives."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,7 +61,7 @@ def write_bench(settings: "BenchSettings", context: Context, place: str = "bench
     from harness.report.bench_answer import bench_answer
     from harness.report.html_pages import write_page
 
-    with interruptible(), HostLock().held(f"a bench in '{Path.cwd()}'", context.say) as handles:
+    with interruptible(), HostLock().held("a bench", context.say) as handles:
         for record in run_bench(settings, context.say, handles):
             answer = write_page(replace(bench_answer(record), place=place), context.reports)
     return answer

@@ -6,6 +6,7 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import UserError
+from harness.base.exit_codes import FAILED
 from harness.base.removal import check_output
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
@@ -83,7 +84,7 @@ def verify_bundle_command(file: Path) -> Answer:
             rows=[(check.what, "yes" if check.good else "no", check.finding) for check in checks],
         ),
         data={"checks": [{"what": check.what, "found": check.finding, "good": check.good} for check in checks]},
-        code=1 if bad else 0,
+        code=FAILED if bad else 0,
     )
 
 
@@ -106,5 +107,5 @@ def redraw_command(file: Path, context: Context) -> Answer:
         table=Table(title="", headings=("Different",), rows=[(name,) for name in redrawn.different]),
         data={"files": len(redrawn.files), "different": redrawn.different, "pages": redrawn.pages},
         page=redrawn.pages[0],
-        code=1 if redrawn.different else 0,
+        code=FAILED if redrawn.different else 0,
     )

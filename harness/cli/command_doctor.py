@@ -3,6 +3,7 @@
 import click
 
 from harness.base.command_context import Context
+from harness.base.exit_codes import FAILED
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
@@ -35,4 +36,4 @@ def doctor_command(context: Context) -> Answer:
     lines = [
         {"status": check.status, "topic": check.topic, "found": check.finding, "fix": check.fix} for check in checks
     ]
-    return Answer(sentence=sentence, data={"checks": lines}, code=1 if bad else 0)
+    return Answer(sentence=sentence, data={"checks": lines}, code=FAILED if bad else 0)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.base.command_context import Context
+from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options
 from harness.cli.launch_options import batch_options, build_submission
@@ -55,10 +56,10 @@ def reproduce_command(name: str, same_layout: bool, trust: bool, context: Contex
             lines.append(line)
             rows.append((str(old.point.layout.ranks), line.quantity, line.recorded, line.now, verdict))
     verdicts = {line.verdict for line in lines}
-    code = 3 if verdicts == {repetition.NOT_COMPARED} else 0
+    code = UNDECIDED if verdicts == {repetition.NOT_COMPARED} else 0
     return Answer(
         sentence=repetition.overall_verdict(lines),
         table=Table(title="", headings=("Ranks", "Quantity", "Recorded", "Now", "Verdict"), rows=rows),
         data={"lines": lines},
-        code=1 if repetition.DIFFERENT in verdicts else code,
+        code=FAILED if repetition.DIFFERENT in verdicts else code,
     )

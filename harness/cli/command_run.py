@@ -14,6 +14,7 @@ import click
 from harness import transparent
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
+from harness.base.exit_codes import SIGNALLED
 from harness.base.hostlock import HostLock
 from harness.base.processes import thread_limits
 from harness.base.removal import check_folder, check_place, make_place
@@ -80,14 +81,14 @@ def run_command(
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
         if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
-            lock = HostLock().held(f"'{script}'", lambda text: echo(f"harness: {text}", err=True))
+            lock = HostLock().held("a script", lambda text: echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         if layout.ranks > 1:
             make_place(options["logs"], "--logs")
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)
-    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > 128 else ""
+    why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
 
 

@@ -11,6 +11,7 @@ from harness.base import turns
 from harness.base.command_context import Context
 from harness.base.cpu_contention import busy_s
 from harness.base.errors import SharedError
+from harness.base.exit_codes import AGAIN
 from harness.base.removal import check_folder
 from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
@@ -18,7 +19,6 @@ from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.terminal import echo
 from harness.cli.training_options import build_workload, workload_options
 from harness.schema.code_identity import check_source, code_identity
-from harness.schema.launch_failure import AGAIN
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import read_point

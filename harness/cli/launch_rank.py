@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from harness.base.exit_codes import LOST
 from harness.base.first_epoch import note_first_epoch
 from harness.base.processes import process_age_s, quiet_stderr, without_optional_packages
 from harness.base.removal import remove_left
@@ -20,9 +21,6 @@ from harness.schema.workload import survives
 if TYPE_CHECKING:
     from harness.comm.world import World
     from harness.train.launch_record import TrainingOutcome
-
-LOST = 4
-"""The exit code of a launch that came to its end and wrote its record without some of its ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

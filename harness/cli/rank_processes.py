@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.base import exit_codes
+from harness.base.launch_guard import LaunchGuard
 from harness.base.processes import interruptible
 from harness.base.scratch import SCRATCH, Scratch
 from harness.comm.harness_variables import EXIT_CODE_FILE
@@ -23,17 +25,18 @@ def run_ranks(
 
     The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
     inherits the open files `handles`. Where all ranks know with which code they end, it is in a file and mpirun's is 0.
-    Ctrl-C, SIGTERM and a closed terminal end all of them.
+    Ctrl-C, SIGTERM and a closed terminal end all of them, and so does the end of this process in any other way.
     """
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     with interruptible():
+        guard = LaunchGuard()
         scratch = Scratch()
         code_file = Path(scratch.variables[SCRATCH]) / "left" if scratch.variables else None
         if code_file is not None:
             variables[EXIT_CODE_FILE] = str(code_file)
         child = subprocess.Popen(
             command,
-            env=variables | scratch.variables,
+            env=variables | scratch.variables | guard.variables,
             stdin=subprocess.DEVNULL,
             stdout=output,
             pass_fds=(*handles, *scratch.handles),
@@ -52,7 +55,8 @@ def run_ranks(
             raise
         finally:
             scratch.close()
-    return code if code >= 0 else 128 - code
+            guard.dismiss()
+    return exit_codes.of_return_code(code)
 
 
 def rank_input() -> str:

@@ -18,9 +18,10 @@ import numpy as np
 import psutil
 
 from harness.base.errors import RunError, UserError
+from harness.base.exit_codes import HANG
 from harness.base.removal import remove_file
 from harness.base.scratch import of_process, remove_dead
-from harness.comm.hang import EXIT_CODE, REQUEST, end_late, end_launcher_later
+from harness.comm.hang import end_late, end_launcher_later, is_asked
 from harness.comm.lost_ranks import find_loss, forget_losses
 from harness.comm.native_library import find_library
 from harness.comm.world import FAULT_TOLERANCE, World
@@ -228,7 +229,7 @@ class Team:
         what = f"nothing heard of another host for {self.silence_s:g} s while {doing}"
         os.write(2, f"{who}: {what}: the network is broken or a host is gone; start it again\n".encode())
         end_launcher_later()
-        os._exit(EXIT_CODE)
+        os._exit(HANG)
 
     def _end_late(self, member: Member) -> None:
         """Kill a rank of this host that lives and does not come: MPI would wait for it without end.
@@ -251,7 +252,7 @@ class Team:
         stopped: dict[int, float] = {}
         while True:
             time.sleep(_STOPPED_POLL_S)
-            if self.silence_s and (self.folder / REQUEST).exists():
+            if self.silence_s and is_asked(self.folder):
                 end_late(self.folder, apart=True)
             for member in self.members:
                 if member.host != self.member.host or not _is_stopped(member.pid):

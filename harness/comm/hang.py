@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from harness.base.errors import UserError
+from harness.base.exit_codes import HANG, PARTED
 from harness.base.files import write_atomic
 from harness.base.removal import remove_empty_folder, remove_file
 from harness.base.turns import clock
@@ -34,8 +35,6 @@ _POLL_S = 0.25
 _LONG_S = 2.0  # a longer exchange is published to the other ranks, again and again
 _ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
-EXIT_CODE = 3
-PARTED_CODE = 2  # the user's script has led the ranks apart
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
 _ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
@@ -106,19 +105,19 @@ class HangWatch:
         return cast("MPI.Intracomm", _WatchedCommunicator(comm, self))
 
     def _look(self) -> None:
-        request = self._folder / REQUEST
+        """Watch until `stop`; a file that cannot be read or written keeps no hang from being noticed."""
         while not self._ended.wait(_POLL_S):
-            if request.exists():
+            if is_asked(self._folder):
                 self._answer()
                 end_late(self._folder, apart=not self._together)
             now = clock()
             longest = min((call for call in self._recent() if call.open), key=lambda call: call.entry, default=None)
             waited = 0.0 if longest is None else now - longest.entry
             if waited > self._timeout_s:
-                self._report(request, f"no progress for {self._timeout_s:g} s")
+                self._report(f"no progress for {self._timeout_s:g} s")
             self._publish(longest, waited)
             if self._together and self._world.rank == 0 and waited > _LONG_S and self._stuck_apart():
-                self._report(request, "no progress: the ranks wait in different exchanges", apart=True)
+                self._report("no progress: the ranks wait in different exchanges", apart=True)
 
     def _publish(self, call: Call | None, waited: float) -> None:
         """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
@@ -129,7 +128,8 @@ class HangWatch:
         if text:
             _write(file, text)
         else:
-            remove_file(file)
+            with contextlib.suppress(OSError, UserError):
+                remove_file(file)
         self._published = text
 
     def _stuck_apart(self) -> bool:
@@ -140,7 +140,7 @@ class HangWatch:
         """
         texts = {}
         for rank in range(self._world.size):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 texts[rank] = (self._folder / f"long-{rank}").read_text()
         calls = {rank: text.partition("\n")[0] for rank, text in texts.items()}
         if len(texts) < self._world.size or len(set(calls.values())) == 1:
@@ -150,35 +150,47 @@ class HangWatch:
             self._seen = texts
         return all(text != self._seen[rank] for rank, text in texts.items())
 
-    def _report(self, request: Path, reason: str, *, apart: bool = False) -> None:
+    def _report(self, reason: str, *, apart: bool = False) -> None:
         """Ask all ranks where they are, write the page and end the run; the first rank to get here does it.
 
         `apart`: they wait in different exchanges.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            request.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        except OSError as error:  # the others' own patience ends too
+            (self._folder / REQUEST).touch(exist_ok=False)
+        except OSError as error:
+            if is_asked(self._folder):
+                return
+            # The others' own patience ends too.
             reason += f"; they could not be asked where they are: {error.strerror}"
         self._answer()
         deadline = time.monotonic() + _ANSWER_S
-        files = [self._folder / f"rank-{rank}.json" for rank in range(self._world.size)]
-        while time.monotonic() < deadline and not all(path.exists() for path in files):
+        states = self._states()
+        while time.monotonic() < deadline and None in states:
             time.sleep(0.1)
-        states = [msgspec.json.decode(path.read_bytes(), type=RankState) if path.exists() else None for path in files]
+            states = self._states()
         page = describe_hang(states, reason)
         _write(self._folder / REPORT, page)
-        code = EXIT_CODE
+        code = HANG
         text = f"{page}\nwritten to {self._folder / REPORT}"
         if apart and self.script_place is not None:
-            code = PARTED_CODE
+            code = PARTED
             text = describe_parting(states)
-        os.write(self._screen, f"harness: {text}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(self._screen, f"harness: {text}\n".encode())
         if not self._together:
             end_launcher_later()
         os._exit(code)
+
+    def _states(self) -> list[RankState | None]:
+        """Return what every rank has written down of itself, None where that cannot be read."""
+        states: list[RankState | None] = []
+        for rank in range(self._world.size):
+            try:
+                states.append(msgspec.json.decode((self._folder / f"rank-{rank}.json").read_bytes(), type=RankState))
+            except (OSError, msgspec.DecodeError):
+                states.append(None)
+        return states
 
     def _answer(self) -> None:
         """Write down this rank's calls and where its Python is."""
@@ -224,9 +236,17 @@ def remove_reports(folder: Path) -> None:
                 remove_file(path)
 
 
+def is_asked(folder: Path) -> bool:
+    """Return whether a rank has asked all others through `folder` to say where they are, and to end."""
+    try:
+        return (folder / REQUEST).is_file()
+    except OSError:  # Python ignores only that it is not there
+        return False
+
+
 def _write(path: Path, content: str | bytes) -> None:
-    """Write, unless the disk is full: that keeps no rank from noticing that it waits."""
-    with contextlib.suppress(UserError):
+    """Write where that works: a full disk or a lost file server keeps no rank from noticing that it waits."""
+    with contextlib.suppress(UserError, OSError):
         write_atomic(path, content)
 
 
@@ -239,7 +259,7 @@ def end_late(folder: Path, *, apart: bool) -> NoReturn:
     os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
     if apart:
         end_launcher_later()
-    os._exit(EXIT_CODE)
+    os._exit(HANG)
 
 
 def end_launcher_later() -> None:
@@ -247,8 +267,12 @@ def end_launcher_later() -> None:
 
     Where the network is cut it waits for the daemons of other hosts without end. It takes two signals within 5 s.
     """
-    launcher = psutil.Process(os.getppid())
-    if (program := launcher.name()) in ("mpirun", "prterun", "prted"):
+    try:
+        launcher = psutil.Process(os.getppid())
+        program = launcher.name()
+    except psutil.Error:  # it has ended
+        return
+    if program in ("mpirun", "prterun", "prted"):
         unless_ended = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
         ends = "; ".join(f"sleep {pause}; {unless_ended}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
         subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from harness.base.errors import SEPARATE_WORLDS, RunError, SeparateWorldsError, SharedError, UserError
+from harness.base.errors import RunError, SeparateWorldsError, SharedError, UserError
+from harness.base.exit_codes import BAD_INPUT, FAILED, SEPARATE_WORLDS
 from harness.comm.harness_variables import exit_code_file, sums_on_one_rank
 from harness.comm.lost_ranks import LostRankError, find_loss
 
@@ -118,11 +119,11 @@ def needs_sync(ranks: int) -> bool:
 
 def abort(world: World, error: BaseException) -> NoReturn:
     """End all ranks because of `error` on this one: its message first, then MPI_Abort with exit code 1 or 2."""
-    mendable = isinstance(error, UserError)
+    code = BAD_INPUT if isinstance(error, UserError) else FAILED
     print(f"harness: rank {world.rank}: {_shown(error)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    world.comm.Abort(2 if mendable else 1)
-    os._exit(2 if mendable else 1)  # MPI_Abort does not return; this says so to the type checker
+    world.comm.Abort(code)
+    os._exit(code)  # MPI_Abort does not return; this says so to the type checker
 
 
 def leave(world: World, code: int) -> int:

@@ -136,7 +136,7 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
         budget_s=settings.budget_s,
         reductions=_REDUCTIONS,
     )
-    with HostLock().held(f"a probe in '{Path.cwd()}'", say) as handles:
+    with HostLock().held("a probe", say) as handles:
         begin = time.perf_counter()
         load = wait_until_quiet(say, force=settings.force)
         launch = partial(_measure, plan, command, environment, handles)

@@ -163,7 +163,7 @@ class VersionDuel:
         name = f"{self._folder.name}-{number}-{time.time_ns()}"
         block = TurnBlock(name=name, launches=tuple(specs), on_gpus=on_gpus)
         try:
-            with HostLock().held(f"a check in '{self._folder}'", say) as handles:
+            with HostLock().held("a check", say) as handles:
                 end = run_block(block, pass_fds=(*handles, *scratch.handles))
         finally:
             scratch.close()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from harness.report.svg import Picture
 
-NOTHING_VALID = 3  # exit code where launches ran and have no valid times
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:

@@ -2,6 +2,7 @@
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
+from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.regression.baselines import machine_line
 from harness.regression.checks import (
     IMPROVEMENT,
@@ -30,7 +31,7 @@ from harness.report.measurement_words import (
 from harness.report.run_words import machine_words
 
 HEADINGS = ("Quantity", "Ranks", "Reference", "Now", "Slowdown", "95 % interval", "Launches", "Verdict")
-_CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: 1, INCONCLUSIVE: 3}  # exit codes of a command
+_CODES = {PASS: 0, SMALL: 0, IMPROVEMENT: 0, REGRESSION: FAILED, INCONCLUSIVE: UNDECIDED}  # exit codes of a command
 _OUTCOMES = {REGRESSION: CaseOutcome.FAILED, INCONCLUSIVE: CaseOutcome.SKIPPED}
 _EXPLAINED = (
     "A slowdown is of speed or efficiency. Below 0 it is a gain. Rows in brackets decide nothing. The intervals hold "

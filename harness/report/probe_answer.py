@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import units
+from harness.base.exit_codes import UNDECIDED
 from harness.base.own_matplotlib import Axes, ticker
 from harness.probe.tuning import TunedSetting, fastest_allreduce
 from harness.report.answer import (
-    NOTHING_VALID,
     Answer,
     Banner,
     Cell,
@@ -54,7 +54,7 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
     return Answer(
         question="What do messages between ranks cost here?",
         sentence=_headline(probe),
-        code=NOTHING_VALID if probe.invalid else 0,
+        code=UNDECIDED if probe.invalid else 0,
         table=_cost_table(costs),
         data={"probe": folder, "costs": costs, "best": chosen, "invalid": probe.invalid},
         banners=tuple(Banner(kind="warning", text=text) for text in texts),

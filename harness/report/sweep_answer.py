@@ -15,11 +15,12 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.report_times import IMAGES, has_report_time, report_times
 from harness.analysis.scaling import Scaling, scale
 from harness.base.errors import UserError
+from harness.base.exit_codes import UNDECIDED
 from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
-from harness.report.answer import NOTHING_VALID, Answer, Fact, Section, Table
+from harness.report.answer import Answer, Fact, Section, Table
 from harness.report.csv_text import csv_text
 from harness.report.html_pages import SCREEN, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
@@ -48,7 +49,7 @@ def report_sweep(
     """Write ``REPORTS/<sweep>/index.html`` with its figures and tables, whole or not at all; return what it says.
 
     Ratios are over `base` ranks, by default over the smallest count. A sweep without a valid launch still gets a page
-    that lists what failed, was invalid or damaged; its exit code is `NOTHING_VALID`, but for a sweep that was asked to
+    that lists what failed, was invalid or damaged; its exit code is `UNDECIDED`, but for a sweep that was asked to
     oversubscribe. `style` as in `html_pages.write_page`. Counts that could not run are predicted, also over a `network`
     and what it is.
 
@@ -119,7 +120,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
             sentence=page_sentence(loaded, None),
             data={"sweep": loaded.folder.name, "scaling": None},
             facts=run_facts(loaded.valid or loaded.runs, loaded.launched, loaded.failed) if loaded.runs else (),
-            code=NOTHING_VALID if loaded.runs and not oversubscribed else 0,
+            code=UNDECIDED if loaded.runs and not oversubscribed else 0,
         )
     else:
         content = _content(loaded, launches, scaling, measured)

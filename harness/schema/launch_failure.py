@@ -20,7 +20,3 @@ class Failure:
     reason: str
     tail: str
     seconds: float = 0.0
-
-
-AGAIN = 75
-"""The exit code of a launch that wrote a checkpoint and is to be started again (EX_TEMPFAIL of sysexits.h)."""

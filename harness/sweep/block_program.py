@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.exit_codes import BAD_INPUT, SIGNALLED
 from harness.base.files import write_atomic
 from harness.schema.record import decode
 from harness.sweep.referee import run_block
@@ -18,7 +19,7 @@ def main(path: Path, node: str = "localhost") -> int:
 
     `node` is one of its nodes, not this one where there are several.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))  # so that what was started is ended
     try:
         block = decode(path.read_bytes(), TurnBlock, path)
         block = replace(block, launches=tuple(map(_with_words, block.launches)))
@@ -29,7 +30,7 @@ def main(path: Path, node: str = "localhost") -> int:
                 write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     return next((code for code in end.codes.values() if code), 0)
 
 

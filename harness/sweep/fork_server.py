@@ -29,7 +29,10 @@ def run_in_server(address: str, arguments: list[str]) -> int:
         connection.connect(address)
         socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(message)
-        pid = int.from_bytes(connection.recv(4), "big")
+        answer = receive(connection, 4)
+        if len(answer) < 4:  # the child has died before it could say who it is
+            return 1
+        pid = int.from_bytes(answer, "big")
 
         def pass_on(number: int, frame: object) -> None:
             ending.append(number)
@@ -38,11 +41,23 @@ def run_in_server(address: str, arguments: list[str]) -> int:
 
         for number in _PASSED_ON[ignored:]:
             signal.signal(number, pass_on)
-        answer = connection.recv(1)
+        answer = receive(connection, 1)
     if not answer and ending:  # the signal ended it, as it would have ended this process
         signal.signal(ending[-1], signal.SIG_DFL)
         os.kill(os.getpid(), ending[-1])
     return answer[0] if answer else 1
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """Return so many bytes, fewer where the other end has gone."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while len(received) < count:
+            part = connection.recv(count - len(received))
+            if not part:
+                break
+            received += part
+    return received
 
 
 def serve(address: str, python: str) -> None:
@@ -82,10 +97,11 @@ def _answer(connection: socket.socket, path: list[str], plain: str) -> None:
     import threading
 
     head, files, *_ = socket.recv_fds(connection, 4, 3)
+    head += receive(connection, 4 - len(head))
     wanted = int.from_bytes(head, "big")
-    text = b""
-    while len(text) < wanted:
-        text += connection.recv(wanted - len(text))
+    text = receive(connection, wanted)
+    if len(files) < 3 or not wanted or len(text) < wanted:
+        os._exit(1)  # the client has died in its message
     folder, environment, cores, ignored, arguments = json.loads(text)
     os.setsid()  # a child of its own family, as the client is
     os.sched_setaffinity(0, cores)
@@ -101,7 +117,7 @@ def _answer(connection: socket.socket, path: list[str], plain: str) -> None:
     connection.sendall(os.getpid().to_bytes(4, "big"))
 
     def follow() -> None:
-        if not connection.recv(1):  # the client has ended
+        if not receive(connection, 1):  # the client has ended
             os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from harness.schema.launch_failure import AGAIN, Failure
+from harness.base.exit_codes import AGAIN
+from harness.schema.launch_failure import Failure
 from harness.schema.point import Point
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import SweepFolder

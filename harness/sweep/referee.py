@@ -8,10 +8,7 @@ import contextlib
 import math
 import os
 import random
-import secrets
-import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
+from harness.base import exit_codes
 from harness.base.errors import UserError
-from harness.base.turns import APART, BLOCK, TURNS, Greeting, TurnOrder, TurnReport
+from harness.base.turns import APART, BLOCK, TURNS, TurnOrder, TurnReport
 from harness.sweep.device_memory import Device, Gpus, holds
+from harness.sweep.rank_connections import RankConnection, RankConnections
 from harness.sweep.turn_block import TURN_TYPES, BlockEnd, LaunchSpec, Turn, TurnBlock
 
 TURN_S = 0.05
@@ -44,7 +43,7 @@ class RankSet:
     number: int
     spec: LaunchSpec
     process: "subprocess.Popen[bytes]"
-    ranks: dict[int, "RankConnection"] = field(default_factory=dict)
+    ranks: dict[int, RankConnection] = field(default_factory=dict)
     size: int = 0
     step_s: list[float] = field(default_factory=list)
     waits_since: float = 0.0
@@ -64,21 +63,8 @@ class RankSet:
 
     def reports(self) -> list[TurnReport]:
         """Return what its ranks tell of the turn that they have made, by rank."""
-        return [TurnReport.parse(rank.lines[-1]) for _, rank in sorted(self.ranks.items())]
-
-
-@dataclass(kw_only=True)
-class RankConnection:
-    """A rank's connection and its cores; `lines` are what it has said since it was last told something.
-
-    `rank_set` is the set whose rank it is, None until it has said so; `rest` is the beginning of a line.
-    """
-
-    socket: socket.socket
-    cores: str = ""
-    rest: bytes = b""
-    lines: list[str] = field(default_factory=list)
-    rank_set: RankSet | None = None
+        reports = [TurnReport.parse(rank.lines[-1]) for _, rank in sorted(self.ranks.items())]
+        return [report for report in reports if report is not None]
 
 
 class Referee:
@@ -99,12 +85,7 @@ class Referee:
     ) -> None:
         self._device = device
         self._random = random.Random(block.name)
-        self._host = host
-        self._passwords = [secrets.token_hex(16) for _ in block.launches]
-        self._server = socket.create_server((host, 0), backlog=4096)
-        self._server.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._server, selectors.EVENT_READ)
+        self._connections = RankConnections(host, len(block.launches))
         self.turns: list[Turn] = []
         self._places: list[str] = []
         self._block = block
@@ -134,17 +115,14 @@ class Referee:
             self._make_turn(rank_set, 0)
         for rank_set in self._sets:
             self._order(rank_set, 0)
-        codes = {rank_set.spec.name: rank_set.process.wait() for rank_set in self._sets}
-        return {name: code if code >= 0 else 128 - code for name, code in codes.items()}
+        return {rank_set.spec.name: exit_codes.of_return_code(rank_set.process.wait()) for rank_set in self._sets}
 
     def _start_all(self) -> bool:
         """Start all sets and wait until they are ready; tell whether the device holds them all."""
         before = self._device.memory() if self._device else ()
         for number, spec in enumerate(self._block.launches):
-            address = f"{self._host}:{self._server.getsockname()[1]}:{self._passwords[number]}"
-            rank_set = RankSet(
-                number=number, spec=spec, process=self._start(spec, {TURNS: address, BLOCK: self._block.name})
-            )
+            words = {TURNS: self._connections.address(number), BLOCK: self._block.name}
+            rank_set = RankSet(number=number, spec=spec, process=self._start(spec, words))
             self._sets.append(rank_set)
             if self._device is None:
                 continue
@@ -165,17 +143,13 @@ class Referee:
         codes = {}
         for spec in self._block.launches:
             self._sets = [RankSet(number=0, spec=spec, process=self._start(spec, {APART: str(count)}))]
-            code = self._sets[0].process.wait()
-            codes[spec.name] = code if code >= 0 else 128 - code
+            codes[spec.name] = exit_codes.of_return_code(self._sets[0].process.wait())
         return codes
 
     def stop(self) -> None:
         """End all that was started and is left: by SIGTERM, 10 s later by SIGKILL."""
         _kill(self._sets)
-        for rank_set in self._sets:
-            self._close(rank_set)
-        self._server.close()
-        self._selector.close()
+        self._connections.close_all()
 
     def _start(self, spec: LaunchSpec, words: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         environment = dict(os.environ)
@@ -251,8 +225,7 @@ class Referee:
             rank.lines.clear()
             cores = self._cores_of_turn(rank_set, rank, steps, round_number)
             order = TurnOrder(turn=rank_set.turns, steps=steps, paused_s=rank_set.paused_s, cores=cores)
-            with contextlib.suppress(OSError):  # it has died: its launcher ends the set
-                rank.socket.sendall(f"{order.line()}\n".encode())
+            rank.tell(order.line())
 
     def _cores_of_turn(self, rank_set: RankSet, rank: RankConnection, steps: int, round_number: int) -> str:
         """Return the cores of a rank in a round: its own, those of each place in turn for a single rank."""
@@ -284,7 +257,7 @@ class Referee:
 
     def _end(self, going: list[RankSet]) -> dict[str, int]:
         """End those that still train: a rank that waits ends as soon as its connection does."""
-        codes = {rank_set.spec.name: abs(rank_set.process.poll() or 0) for rank_set in self._sets}
+        codes = {rank_set.spec.name: exit_codes.of_return_code(rank_set.process.poll() or 0) for rank_set in self._sets}
         for rank_set in going:
             self._close(rank_set)
         _wait_until_over(going)
@@ -303,46 +276,22 @@ class Referee:
     def _listen_until(self, done: Callable[[], bool]) -> None:
         """Take in what ranks say until `done`; processes that end say nothing, and are looked at."""
         while not done():
-            for key, _ in self._selector.select(timeout=0.2):
-                if key.fileobj is self._server:
-                    connection, _ = self._server.accept()
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._selector.register(connection, selectors.EVENT_READ, RankConnection(socket=connection))
-                else:
-                    self._take_in(key.data)
+            for rank in self._connections.listen(0.2):
+                self._take_in(rank)
 
     def _take_in(self, rank: RankConnection) -> None:
-        """Read what a rank has sent, or that it has gone."""
-        content = b""
-        with contextlib.suppress(OSError):
-            content = rank.socket.recv(65536)
-        if not content:
-            self._selector.unregister(rank.socket)
-            rank.socket.close()
-            return
-        *lines, rank.rest = (rank.rest + content).split(b"\n")
-        for line in lines:
-            self._take_line(rank, line.decode(errors="replace"))
-
-    def _take_line(self, rank: RankConnection, line: str) -> None:
-        greeting = Greeting.parse(line)
-        if greeting is not None and greeting.password in self._passwords:
-            rank_set = self._sets[self._passwords.index(greeting.password)]
-            rank.rank_set = rank_set
-            rank.cores = greeting.cores
-            rank_set.ranks[greeting.rank] = rank
-            rank_set.size = greeting.ranks
-        elif rank.rank_set is not None:
-            rank.lines.append(line)
-            if rank.rank_set.ready:
-                rank.rank_set.waits_since = time.monotonic()
+        """Take note of a rank that has greeted, or has given its turn back."""
+        greeting = rank.greeting
+        assert greeting is not None
+        rank_set = self._sets[rank.set_number]
+        rank_set.ranks[greeting.rank] = rank
+        rank_set.size = greeting.ranks
+        if rank_set.ready:
+            rank_set.waits_since = time.monotonic()
 
     def _close(self, rank_set: RankSet) -> None:
         for rank in rank_set.ranks.values():
-            if rank.socket.fileno() >= 0:
-                with contextlib.suppress(KeyError):
-                    self._selector.unregister(rank.socket)
-                rank.socket.close()
+            self._connections.close(rank)
 
 
 def run_block(
@@ -375,7 +324,7 @@ def _places(ranks: Sequence[RankConnection]) -> list[str]:
     places = sorted({rank.cores for rank in ranks})
     cores = [core for place in places for core in place.split(",")]
     memories = {node.name for core in cores for node in Path(f"{_CPUS}/cpu{core}").glob("node*")}
-    hosts = {rank.socket.getpeername()[0] for rank in ranks if rank.socket.fileno() >= 0}
+    hosts = {rank.host for rank in ranks}
     alike = len({place.count(",") for place in places}) == 1
     return places if 1 < len(places) <= _MOST_PLACES and len(memories) < 2 and len(hosts) == 1 and alike else []
 

@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Callable
 
+from harness.base.exit_codes import SIGNALLED
+
 
 class Stopped(Exception):
     """The launch ends early, on all ranks, with a checkpoint to resume from; exit code AGAIN."""
@@ -45,5 +47,5 @@ class StopSignals:
                 if number[0] not in self._wanted:
                     continue
                 if number[0] == signal.SIGTERM and not self._worth():
-                    os._exit(128 + number[0])
+                    os._exit(SIGNALLED + number[0])
                 self.asked = number[0]

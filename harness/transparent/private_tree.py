@@ -16,10 +16,9 @@ from typing import NoReturn
 
 from harness.base import mounts
 from harness.base.mounts import MountPoint
-from harness.base.scratch import HeldFolder, remove_tree
+from harness.base.scratch import RANK_PREFIX, HeldFolder, remove_tree
 from harness.transparent.frozen_folder import FrozenFolder, TooLargeError
 
-PREFIX = "harness-rank-"
 KEPT_PREFIX = "harness-kept-"
 _SHARED = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/lost+found", "/boot")))
 _VIRTUAL = frozenset(("autofs", "cgroup", "cgroup2", "devpts", "devtmpfs", "nsfs", "proc", "sysfs"))
@@ -59,7 +58,7 @@ class RankScratch:
 
     def __init__(self) -> None:
         place = Path(tempfile.gettempdir()).resolve()
-        self._folder = HeldFolder(place, PREFIX)
+        self._folder = HeldFolder(place, RANK_PREFIX)
         self.path = self._folder.path
         self._outside = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         reading, self._lifeline = os.pipe()
@@ -83,7 +82,7 @@ class RankScratch:
     def keep(self, name: str) -> None:
         """Have the folder outlast the process, under a name that says so; raise an OSError where that fails."""
         os.write(self._lifeline, b"k")
-        target = f"{KEPT_PREFIX}{name}-{self.path.name.removeprefix(PREFIX)}"
+        target = f"{KEPT_PREFIX}{name}-{self.path.name.removeprefix(RANK_PREFIX)}"
         os.rename(self.path.name, target, src_dir_fd=self._outside, dst_dir_fd=self._outside)
         self.path = self.path.with_name(target)
 

@@ -10,6 +10,7 @@ import click
 
 from harness.base.current_user import settle_home
 from harness.base.errors import SharedError, UserError
+from harness.base.exit_codes import BAD_INPUT
 from harness.base.removal import check_folder
 from harness.base.secret_text import refuse_secrets
 from harness.transparent import file_mechanism
@@ -34,7 +35,7 @@ def main(
             refuse_secrets(arguments, allow_argument)
     except UserError as error:
         click.echo(f"harness: {error}", err=True)
-        sys.exit(2)
+        sys.exit(BAD_INPUT)
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
     _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.current_user import home_folder
 from harness.base.files import cache_folder
-from harness.base.scratch import HeldFolder
+from harness.base.scratch import RANK_PREFIX, HeldFolder
 from harness.transparent.checkpoints import compare_backups
 from harness.transparent.patch import HorovodScript, replace, wrapped
 
@@ -34,7 +34,7 @@ _PATIENCE_S = 10.0
 @cache
 def private_folder() -> Path:
     """Return this process's own folder, which is removed at its end; if it is killed, when a later rank starts here."""
-    folder = HeldFolder(Path(tempfile.gettempdir()), "harness-rank-")
+    folder = HeldFolder(Path(tempfile.gettempdir()), RANK_PREFIX)
     atexit.register(folder.close)
     return folder.path
 

@@ -10,7 +10,7 @@ from scipy import stats
 from harness.analysis import units
 from harness.analysis.time_parts import slow_rank
 from harness.base.cpu_contention import MOST_QUEUED
-from harness.base.errors import SEPARATE_WORLDS
+from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.schema.launch_failure import Failure
 from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode

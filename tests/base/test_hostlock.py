@@ -41,12 +41,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
     first, second = HostLock(), HostLock()
     assert first.take() is None
-    first.note_holder("a launch in 'results/mine'")
-    assert worded(second.take(), "base.hostlock._holder", "'results/mine'", os.getpid(), "measured").startswith(
-        "waiting: "
-    )
+    first.note_holder("a launch")
+    assert worded(
+        second.take(), "base.hostlock._holder", "a launch of ", os.getpid(), "measured", "HARNESS_LOCK_DIR", TIMED
+    ).startswith("waiting: ")
     first.release()
     assert second.take() is None
+
+
+def test_what_a_stranger_writes_is_shown_short_and_without_control_characters(folder: Path) -> None:
+    holder = HostLock()
+    assert holder.take() is None
+    (folder / TIMED).write_bytes(b"\x1b]52;c;bm8=\x07\x9b31m\n\xff" + b"x" * 10**6)
+    sentence = HostLock().take()
+    assert sentence is not None and sentence.isprintable()
+    assert len(sentence) < 400
+    holder.release()
+
+
+def test_others_are_not_shown_where_a_user_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("LOGNAME", "marie")
+    monkeypatch.chdir(tmp_path_factory.mktemp("secret-project"))
+    with HostLock().held("a bench", print):
+        assert (folder / TIMED).read_text() == f"a bench of marie (process {os.getpid()})"
+
+
+def test_a_lock_that_somebody_holds_without_end_can_be_passed_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostLock().held("a bench", print):
+        HostLock._command = None  # as another process sees it
+        assert HostLock().take() is not None
+        monkeypatch.setenv("HARNESS_LOCK_DIR", str(folder / "own"))
+        (folder / "own").mkdir()
+        assert HostLock().take() is None
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_not_read(folder: Path) -> None:
+    os.mkfifo(folder / TIMED)
+    assert HostLock().take() is None
 
 
 def test_two_that_launch_again_and_again_take_turns(folder: Path) -> None:
@@ -81,12 +114,12 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
 def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> None:
     one, other = HostLock(), HostLock()
     assert one.take() is None
-    one.note_holder("a launch in 'results/mine'")
+    one.note_holder("a launch")
     assert other.take() is not None  # it is next
     one.release()
     sentence = one.take()
     worded(sentence, "base.hostlock.HostLock.take")
-    assert sentence and "results/mine" not in sentence
+    assert sentence and "a launch" not in sentence
 
 
 def test_other_users_can_lock_the_file_whatever_the_umask(folder: Path) -> None:
@@ -111,7 +144,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder: Path, caplog: p
 def test_a_launch_that_survives_its_command_keeps_the_host(folder: Path) -> None:
     lock = HostLock()
     lock.take()
-    lock.note_holder("a launch in 'x'")
+    lock.note_holder("a launch")
     child = subprocess.Popen(["sleep", "60"], pass_fds=lock.handles)
     lock.release()
     (folder / TIMED).write_text("a launch in 'x' (process 4194999)")  # a command that is no more
@@ -129,7 +162,7 @@ def timed_elsewhere() -> Iterator[None]:
     """Have another command time something on this host for a moment."""
     lock = HostLock()
     assert lock.take() is None
-    lock.note_holder("a launch in 'results/other'")
+    lock.note_holder("a launch")
     timer = threading.Timer(0.5, lock.release)
     timer.start()
     yield
@@ -146,7 +179,7 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     with timed_elsewhere(), refused("probe.probe_runner._measure_all", "1", error=RunError):
         probe_runner.run_probe(probe_runner.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     (line,) = (line for line in said if "waiting" in line)
-    worded(line, "base.hostlock._holder", "'results/other'", os.getpid(), "measured")
+    worded(line, "base.hostlock._holder", "a launch of ", os.getpid(), "measured")
     assert HostLock().take() is None
 
 
@@ -166,9 +199,9 @@ def test_a_script_whose_times_are_recorded_waits_too(
     with timed_elsewhere():
         result = CliRunner().invoke(main, words)
     assert result.exit_code == 0
-    assert result.output.count("'results/other'") == recorded
+    assert result.output.count("a launch of ") == recorded
     holder = Path("said").read_text()
-    assert holder.startswith("'train.py'") if recorded else "'results/other'" in holder
+    assert holder.startswith("a script of ") if recorded else holder.startswith("a launch of ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")

@@ -122,3 +122,17 @@ def test_code_that_tensorflow_generates_goes_into_the_folder(place: Path, monkey
     subprocess.run([sys.executable, place / "generate.py"], check=True)
     assert list(place.glob("__autograph*"))
     assert set(Path(tempfile.gettempdir()).glob("__autograph*")) <= before
+
+
+def test_a_folder_of_another_host_is_not_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several hosts see one folder, the lock of the other's launch need not reach here."""
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch, "boot_id", lambda: "0f0f0f0f-0000-0000-0000-000000000000")
+        elsewhere = Scratch()
+    path = Path(elsewhere.variables[SCRATCH])
+    os.close(*elsewhere.handles)  # as no lock of another host is seen
+    Scratch().close()
+    assert path.is_dir()
+    path.rename(path.with_name(path.name.replace("0f0f0f0f", scratch.boot_id()[:8])))
+    Scratch().close()
+    assert list(place.iterdir()) == []

@@ -1,5 +1,10 @@
 """What a referee and the ranks of a turn block tell each other."""
 
+import socket
+import struct
+import subprocess
+import sys
+
 from harness.base.turns import Greeting, TimedSteps, TurnOrder, TurnReport
 
 
@@ -18,3 +23,26 @@ def test_a_stranger_on_the_network_is_no_rank() -> None:
 
 def test_a_referee_that_has_gone_gives_no_order() -> None:
     assert TurnOrder.parse("") is None
+
+
+RANK = """
+import socket, sys
+from harness.base.turns import Turns
+turns = Turns(sys.argv[1], 0, 1)
+assert turns._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+print("waits", flush=True)
+turns.wait()
+"""
+
+
+def test_a_rank_ends_with_its_connection_however_that_breaks_off() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = [sys.executable, "-c", RANK, f"127.0.0.1:{server.getsockname()[1]}:word"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as rank:
+            assert rank.stdout is not None and rank.stderr is not None
+            rank.stdout.readline()
+            connection, _ = server.accept()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()  # a reset, as after a timeout: no end of file
+            assert rank.wait(20) == 1
+            assert rank.stderr.read() == b""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.base.errors import SEPARATE_WORLDS, SharedError
+from harness.base.errors import SharedError
+from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.comm.world import World, check_world_size
 
 

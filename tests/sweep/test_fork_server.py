@@ -3,14 +3,17 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.sweep import fork_server
 from tests.mpi.launch import warm_python
 
 TOLD = """import json, os, sys
@@ -58,3 +61,71 @@ def test_a_warm_python_has_nothing_of_the_harness_which_is_that_of_each_child() 
     words = "import sys; print([name for name in sys.modules if name.partition('.')[0] == 'harness'])"
     asked = subprocess.run([warm_python(), "-c", words], capture_output=True, text=True, check=True)
     assert asked.stdout == "[]\n"
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[bytes, int], int]]:
+    """Give what has the server's child take the beginning of a message, and returns its exit code."""
+    children: list[int] = []
+
+    def answer(sent: bytes, files: int) -> int:
+        client, ours = socket.socketpair(socket.AF_UNIX)
+        if sent:
+            socket.send_fds(client, [sent[:4]], list(range(files)))
+            client.sendall(sent[4:])
+        client.close()
+        children.append(child := os.fork())
+        if not child:
+            try:
+                fork_server._answer(ours, [], sys.executable)
+            finally:
+                os._exit(99)
+        ours.close()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                children.remove(child)
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.02)
+        raise AssertionError("it does not end")
+
+    yield answer
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "files"), [(b"", 0), (b"\0", 3), (b"\0\0\0\7", 3), (b"\0\0\0\7abc", 3), (b"\0\0\0\1x", 1)]
+)
+def test_a_client_that_dies_in_its_message_is_no_endless_loop(
+    answering: Callable[[bytes, int], int], sent: bytes, files: int
+) -> None:
+    assert answering(sent, files) == 1
+
+
+CLIENT = """
+import os, sys
+from harness.sweep.fork_server import run_in_server
+os.setsid()
+if os.fork():
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    print("the group lives", code, flush=True)
+else:
+    os._exit(run_in_server(sys.argv[1], ["-c", ""]))
+"""
+
+
+@pytest.mark.parametrize("said", [b"", b"\0\0"])
+def test_a_client_of_a_dead_child_signals_nobody(tmp_path: Path, said: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "server"))
+        server.listen()
+        with subprocess.Popen([sys.executable, "-c", CLIENT, tmp_path / "server"], stdout=subprocess.PIPE) as client:
+            connection, _ = server.accept()
+            connection.recv(4)
+            connection.sendall(said)
+            connection.close()
+            out, _ = client.communicate(timeout=20)
+    assert out == b"the group lives 1\n"

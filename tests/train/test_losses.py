@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.training_stretches import stretch_rate, stretches_around
 from harness.base.errors import RunError, SharedError, UserError
-from harness.cli.launch_rank import LOST
+from harness.base.exit_codes import LOST
 from harness.comm.elastic_world import Member, assign_slots
 from harness.comm.lost_ranks import Loss, LostRankError, find_loss, forget_losses, noting_loss
 from harness.schema.layout import Layout

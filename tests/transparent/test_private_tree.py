@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.base import mounts
-from harness.transparent.private_tree import KEPT_PREFIX, PREFIX, overlaid_folders
+from harness.base.scratch import RANK_PREFIX
+from harness.transparent.private_tree import KEPT_PREFIX, overlaid_folders
 
 _NOT_HERE = 77
 PROCESS = """
@@ -142,7 +143,7 @@ def test_what_it_wrote_is_removed_when_it_has_ended_in_whatever_way(top, tmp_pat
     process.end(kill=kill)
     assert gone(process.scratch)
     assert (top / "cwd" / "data" / "rows").read_text() == "1 2 3"
-    assert not list((tmp_path / "scratch").glob(f"{PREFIX}*"))
+    assert not list((tmp_path / "scratch").glob(f"{RANK_PREFIX}*"))
 
 
 def test_what_it_wrote_is_kept_where_that_is_asked_for(top, tmp_path):

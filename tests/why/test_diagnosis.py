@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.base.errors import SEPARATE_WORLDS
+from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.schema.launch_failure import Failure
 from harness.schema.record_notes import Note, NoteCode
 from harness.why.delays import regular_delays

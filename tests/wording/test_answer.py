@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.report.answer import NOTHING_VALID
+from harness.base.exit_codes import UNDECIDED
 from harness.report.sweep_answer import report_sweep
 from tests.labs.factories import make_launch, make_point, make_run, write_run, write_study
 
@@ -24,7 +24,7 @@ def test_a_sweep_answers_as_its_page_does(tmp_path: Path) -> None:
 
 
 def test_a_sweep_without_a_valid_launch_does_not_end_with_0(tmp_path: Path) -> None:
-    for name, oversubscribe, expected in (("busy", False, NOTHING_VALID), ("asked", True, 0)):
+    for name, oversubscribe, expected in (("busy", False, UNDECIDED), ("asked", True, 0)):
         write_study(tmp_path / name)
         point = make_point(1)
         point = type(point)(workload=point.workload, layout=point.layout, oversubscribe=oversubscribe)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.analysis.read_results import load_sweep
-from harness.base.errors import SEPARATE_WORLDS
+from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.why.known_causes import CATALOGUE, diagnose_sweep
 from tests.labs.factories import (
     make_point,

@@ -11,10 +11,12 @@ from typing import Any
 
 import psutil
 
+from harness.base import exit_codes
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.base.cpu_contention import patience_s, wait_until_quiet
 from harness.base.errors import UserError
 from harness.base.hostlock import HostLock
+from harness.base.launch_guard import JOB, LaunchGuard, find_processes
 from harness.base.scratch import Scratch
 from harness.comm.gpus import visible_gpus
 from harness.comm.harness_variables import mpi_choice
@@ -29,7 +31,6 @@ from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
 _GRACE_S = 10.0
-_MARK = "HARNESS_JOB"  # in the environment of all that a job starts: found again whoever its parent is by then
 
 
 class Scheduler(schedulers.Scheduler):
@@ -57,6 +58,7 @@ class Scheduler(schedulers.Scheduler):
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = HostLock()
         self._scratch: Scratch | None = None
+        self._guard: LaunchGuard | None = None
 
     def claim_host(self) -> str | None:
         """Take this host for the next job, or return who has it: other sweeps, also other users', time here too."""
@@ -118,7 +120,8 @@ class Scheduler(schedulers.Scheduler):
     def submit(self, job: Job) -> tuple[str, ...]:
         """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
         self._lock.wait()
-        self._lock.note_holder(f"a launch in '{job.script.parent.parent}'")
+        self._lock.note_holder("a launch")
+        self._guard = LaunchGuard()
         self._scratch = Scratch()
         with job.log.open("wb") as log:
             self._children[job.name] = subprocess.Popen(
@@ -127,14 +130,14 @@ class Scheduler(schedulers.Scheduler):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment_of_no_job() | {_MARK: job.name} | self._scratch.variables,
+                env=environment_of_no_job() | {JOB: job.name} | self._scratch.variables | self._guard.variables,
                 pass_fds=(*self._lock.handles, *self._scratch.handles),
             )
         return (job.name,)
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of `names` of which a process is left, which a command that was killed has started."""
-        return {name: name for name in names if _family_of(name)}
+        return {name: name for name in names if find_processes(JOB, name)}
 
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of jobs that this process started; a signal counts as 128 and its number."""
@@ -144,7 +147,7 @@ class Scheduler(schedulers.Scheduler):
         """Send SIGTERM to all that the jobs started, and SIGKILL to whatever of it is still there 10 s later."""
         for job in jobs:
             for number in (signal.SIGTERM, signal.SIGKILL):
-                family = _family_of(job)
+                family = find_processes(JOB, job)
                 for process in family:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
@@ -154,7 +157,7 @@ class Scheduler(schedulers.Scheduler):
     @classmethod
     def explain(cls, state: State) -> str:
         """Name the signal that ended a job."""
-        number = (state.exit_code or 0) - 128
+        number = (state.exit_code or 0) - exit_codes.SIGNALLED
         if number not in set(signal.Signals):
             return "the log has no error line"
         name = signal.Signals(number).name
@@ -163,26 +166,19 @@ class Scheduler(schedulers.Scheduler):
     def _state(self, name: str) -> State:
         child = self._children.get(name)
         if child is None:
-            return State(phase="running" if _family_of(name) else "unknown")
+            return State(phase="running" if find_processes(JOB, name) else "unknown")
         code = child.poll()
         if code is None:
             return State(phase="running")
         self._release()
-        return State(phase="ended", exit_code=code if code >= 0 else 128 - code)
+        return State(phase="ended", exit_code=exit_codes.of_return_code(code))
 
     def _release(self) -> None:
         """Give this host to others, without what the launch has left on it."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
+        if self._guard is not None:
+            self._guard.dismiss()
+            self._guard = None
         self._lock.release()
-
-
-def _family_of(job: str) -> list[psutil.Process]:
-    """Return every process that the job started and that is left, whoever its parent is."""
-    family = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is another user's
-            if process.environ().get(_MARK) == job and process.status() != psutil.STATUS_ZOMBIE:
-                family.append(process)
-    return family

@@ -1,0 +1,120 @@
+"""A command that is killed leaves no process that it has started, whatever becomes of its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.base import scratch
+from harness.base.launch_guard import LaunchGuard, find_processes
+
+# Starts what ends at SIGTERM, what does not, and what starts another one when it is told to end.
+COMMAND = """
+import os, subprocess, sys, time
+from harness.base.launch_guard import LaunchGuard
+guard = LaunchGuard()
+programs = [
+    "exec sleep 60",
+    "trap '' TERM; sleep 60; sleep 60",
+    "trap 'setsid sleep 60 & exit' TERM; while true; do sleep 0.1; done",
+]
+for program in programs:
+    subprocess.Popen(["bash", "-c", program], env=os.environ | guard.variables, start_new_session=True)
+print(guard.variables["HARNESS_GUARD"], guard._process.pid, flush=True)
+if sys.argv[1] == "ends":
+    guard.dismiss()
+else:
+    time.sleep(60)
+"""
+
+
+def start(how: str) -> tuple["subprocess.Popen[str]", str, int]:
+    """Start the command; return it, the mark of what it has started, and its guard."""
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, how], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    token, guard = process.stdout.readline().split()
+    return process, token, int(guard)
+
+
+def test_a_killed_command_leaves_no_process() -> None:
+    process, token, guard = start("waits")
+    assert len(find_processes("HARNESS_GUARD", token)) >= 3
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and (find_processes("HARNESS_GUARD", token) or psutil.pid_exists(guard)):
+        time.sleep(0.1)
+    assert find_processes("HARNESS_GUARD", token) == []
+    assert not psutil.pid_exists(guard) or psutil.Process(guard).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_outlives_an_orderly_end_is_left_alone() -> None:
+    process, token, guard = start("ends")
+    assert process.wait(30) == 0
+    assert not psutil.pid_exists(guard)
+    left = find_processes("HARNESS_GUARD", token)
+    assert len(left) >= 3
+    for one in left:
+        one.kill()
+
+
+def test_a_guard_is_part_of_no_other_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_JOB", "outer")
+    monkeypatch.setenv("HARNESS_GUARD", "outer")
+    guard = LaunchGuard()
+    try:
+        assert find_processes("HARNESS_JOB", "outer") == []
+        assert find_processes("HARNESS_GUARD", "outer") == []
+    finally:
+        guard.dismiss()
+
+
+def test_nothing_of_the_working_directory_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "psutil.py").write_text("open('imported', 'w')")
+    words = "from harness.base.launch_guard import LaunchGuard; LaunchGuard().dismiss()"
+    subprocess.run([sys.executable, "-P", "-c", words], cwd=tmp_path, check=True)
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
+    return tmp_path
+
+
+def test_the_next_launch_clears_the_segments_of_dead_ranks_of_this_user(memory: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as living, subprocess.Popen(["true"]) as dead:
+        dead.wait()
+        own = {
+            "of a dead rank": f"harness-{dead.pid}-0x7f00",
+            "of a living one": f"harness-{living.pid}-0x7f00",
+            "a user's": "harness-notes",
+            "a folder": f"harness-{dead.pid}-0x7f01",
+        }
+        for what, name in own.items():
+            (memory / name).mkdir() if what == "a folder" else (memory / name).touch()
+        scratch.Scratch().close()
+        assert len(list(memory.iterdir())) == len(own)  # all are young: their ranks may be in another container
+        later = time.time() + 1000
+        with pytest.MonkeyPatch.context() as clock:
+            clock.setattr("time.time", lambda: later)
+            scratch.Scratch().close()
+        living.send_signal(signal.SIGKILL)
+    assert {path.name for path in memory.iterdir()} == set(own.values()) - {own["of a dead rank"]}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to have another user's file needs root")
+def test_another_users_segment_is_not_touched(memory: Path) -> None:
+    path = memory / "harness-4194999-0x7f00"
+    path.touch()
+    os.chown(path, 65534, 65534)
+    scratch.remove_segments({4194999})
+    assert path.exists()
+    os.chown(path, os.geteuid(), 0)
+    scratch.remove_segments({4194999})
+    assert not path.exists()
