@@ -1,5 +1,6 @@
 """RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +19,7 @@ from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
 
 
 class LossReason(StrEnum):
@@ -129,7 +130,9 @@ class RankRecord:
     what the peak was expected to be: of the process, or on a GPU of the device, whose own peak is
     `peak_gpu_memory_bytes`. `gpu` describes that device and `device` is its UUID, both empty on a processor.
     `queued_share`, `stolen_share` and `preempted` are what others took from it over the timed epochs
-    (`harness.base.cpu_contention.Delays`).
+    (`harness.base.cpu_contention.Delays`), `throttled_cpus` the CPUs that a quota held back from its cgroup meanwhile.
+    `gpu_processes` are the processes, its own among them, that computed on its device before the epochs or after them
+    and were of no launch of its block.
     """
 
     rank: int
@@ -158,6 +161,8 @@ class RankRecord:
     queued_share: float = 0.0
     stolen_share: float = 0.0
     preempted: int = 0
+    throttled_cpus: float = 0.0
+    gpu_processes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +245,8 @@ class RunRecord:
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
     forward and backward, over its rows; None of scripts, and where a note says what could not be counted. `gpu_links`
-    are of all pairs of ranks on one host whose GPUs' link is known.
+    are of all pairs of ranks on one host whose GPUs' link is known. `steps_sha256` is the hash of the launch's table of
+    steps, empty in records that lack it.
     """
 
     schema: int
@@ -267,6 +273,7 @@ class RunRecord:
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
     gpu_links: tuple[GpuLink, ...] = field(default=())
+    steps_sha256: str = ""
 
     @property
     def met(self) -> bool:
@@ -353,7 +360,7 @@ def read_accounts(files: SweepFolder) -> tuple[Account, ...]:
 def read_run(folder: Path) -> RunRecord:
     """Read the record of the launch in `folder`, if it is whole: this is what "done" means, everywhere.
 
-    A whole record has times of every rank in every epoch, and a table of steps beside it.
+    A whole record has times of every rank in every epoch, and beside it the table of steps that it was written with.
 
     Raises:
         UserError: the record or its table is missing, damaged or of another schema version.
@@ -362,7 +369,7 @@ def read_run(folder: Path) -> RunRecord:
     record = decode(read_bytes(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
-    _check_steps(LaunchFolder(folder).steps)
+    _check_steps(LaunchFolder(folder).steps, record.steps_sha256)
     ranks = record.losses[-1].ranks if record.losses else record.point.layout.ranks
     if not record.epochs or len(record.ranks) != ranks:
         raise UserError(
@@ -378,7 +385,7 @@ def read_run(folder: Path) -> RunRecord:
     return record
 
 
-def _check_steps(path: Path) -> None:
+def _check_steps(path: Path, sha256: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -390,3 +397,7 @@ def _check_steps(path: Path) -> None:
         raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
     if missing := STEP_COLUMNS - columns:
         raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
+    if sha256 and hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
+        raise UserError(
+            f"'{path}' is not the table that its {RUN_FILE} names: delete the folder and run the point again"
+        )

@@ -51,9 +51,9 @@ class TrainingStart:
     usage: CpuUsage
 
     @classmethod
-    def now(cls, world: World) -> "TrainingStart":
-        """Return what there is to see now; on all ranks together."""
-        place = observe()
+    def now(cls, world: World, gpu: Gpu | None) -> "TrainingStart":
+        """Return what there is to see now of a rank that trains on `gpu`; on all ranks together."""
+        place = observe(gpu)
         hosts = world.comm.allgather(place.host)
         offset = read_offset(world, hosts)
         core_ns = core_distance(world)
@@ -139,7 +139,7 @@ def _train_replica(
     if turns:
         turns.wait()
     meter = EnergyMeter(world, replica.gpu)
-    start = TrainingStart.now(world)
+    start = TrainingStart.now(world, replica.gpu)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
         if turns:

@@ -284,7 +284,7 @@ def _windows(timed: Sequence[ScriptEpoch]) -> list[tuple[float, float]]:
 
 def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]) -> _Launch | None:
     """Measure clocks, loads and distances of cores, and gather what all ranks have seen; None above rank 0."""
-    place = observe()
+    place = observe(seen.gpu)
     usage = (timed[0].begin, timed[-1].end)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
     hosts = [placement.host for placement, _ in places]

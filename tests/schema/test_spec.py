@@ -1,8 +1,11 @@
 """The vocabulary: counts, sync policies, presets, points and records survive the way to JSON and back."""
 
 import dataclasses
+import hashlib
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +17,10 @@ from harness.schema.point import Point
 from harness.schema.presets import JUPITER, PRESETS, resolve
 from harness.schema.record import RunRecord, decode, encode, read_run
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
 from harness.schema.sync_policies import Weights, find_policy
-from tests.labs.factories import make_launch
+from harness.sweep.finished_launches import survey
+from tests.labs.factories import make_launch, write_run
 from tests.labs.refusals import refused
 
 
@@ -223,6 +228,28 @@ def test_a_record_of_another_schema_is_refused(tmp_path):
     (tmp_path / "run.json").write_bytes(encode(dataclasses.replace(make_launch(2, 0, 1.5), schema=99)))
     with refused("schema.record.read_run", "99"):
         read_run(tmp_path)
+
+
+def test_a_table_of_steps_of_another_launch_is_noticed(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    folder = write_run(tmp_path, run)
+    steps = folder / STEPS_FILE
+    (folder / RUN_FILE).write_bytes(
+        encode(dataclasses.replace(run, steps_sha256=hashlib.sha256(steps.read_bytes()).hexdigest()))
+    )
+    assert read_run(folder).point == run.point
+    table = pq.read_table(steps)
+    pq.write_table(table.append_column("other", pa.array([], pa.int32())), steps)
+    with pytest.raises(UserError, match=STEPS_FILE):
+        read_run(folder)
+    sweep_survey = survey(SweepFolder(tmp_path), [run.point])
+    assert not sweep_survey.records
+    assert STEPS_FILE in sweep_survey.damaged[run.point.folder]
+
+
+def test_records_without_the_hash_of_their_steps_are_read(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    assert read_run(write_run(tmp_path, run)) == run
 
 
 def test_a_record_with_a_wrong_type_names_the_field(tmp_path):
