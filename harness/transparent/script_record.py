@@ -160,15 +160,19 @@ class FitObservations:
         call.arguments["callbacks"] = [epoch_clock, *(keras.tree.flatten(callbacks) if callbacks else [])]
         self.awaiting = True
         self.fitting = True
-        history = original(*call.args, **call.kwargs)
-        self.fitting = False
-        self.epochs += epoch_clock.epochs
-        model = call.arguments["self"]
+        try:
+            return original(*call.args, **call.kwargs)
+        finally:  # a script may end a training by an exception of its own, and go on
+            self.awaiting = False
+            self.fitting = False
+            self.epochs += epoch_clock.epochs
+            self._note_weights(runtime, call.arguments["self"])
+
+    def _note_weights(self, runtime: Runtime, model: Any) -> None:
         weights = [variable.numpy() for variable in model.trainable_variables]
         self.sizes = (sum(weight.size for weight in weights), sum(weight.nbytes for weight in weights))
         self.length = math.hypot(*(float(np.linalg.norm(weight.astype(np.float64))) for weight in weights))
         runtime.variables.remember(model.weights)
-        return history
 
     def measure_loop(self, runtime: Runtime, point: Point, factor: int) -> None:
         """Have the steps that the script has made outside of `fit` be its epochs; all ranks together.
