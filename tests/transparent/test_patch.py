@@ -41,7 +41,9 @@ def test_rows_of_a_ranks_own_have_a_batch_of_its_own():
 
 
 def test_an_import_that_fails_once_and_is_tried_again_is_noticed(tmp_path, monkeypatch):
-    (tmp_path / "sometimes_there.py").write_text("import os\nif 'WORKS' not in os.environ:\n    raise ImportError('not yet')\n")
+    (tmp_path / "sometimes_there.py").write_text(
+        "import os\nif 'WORKS' not in os.environ:\n    raise ImportError('not yet')\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("WORKS", raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))

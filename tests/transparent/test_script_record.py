@@ -90,7 +90,9 @@ def test_the_epochs_before_an_exception_are_those_of_a_fit_that_ended_early():
     remembered = []
     runtime.variables.remember = remembered.append
     measured = FitObservations()
-    model = SimpleNamespace(trainable_variables=[SimpleNamespace(numpy=lambda: np.full(4, 2.0, np.float32))], weights=[])
+    model = SimpleNamespace(
+        trainable_variables=[SimpleNamespace(numpy=lambda: np.full(4, 2.0, np.float32))], weights=[]
+    )
 
     def fit(self, x, y, callbacks=None):
         (watch,) = callbacks
