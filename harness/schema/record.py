@@ -1,7 +1,7 @@
 """RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -290,6 +290,19 @@ class RunRecord:
         return next((note for note in self.notes if isinstance(note, Note) and note.code == code), None)
 
     @property
+    def timed_epochs(self) -> tuple[EpochRecord, ...]:
+        """The epochs whose times count: of a launch that was taken up again, those after the one where it was, if any.
+
+        Earlier attempts may have had other cores, and the epoch where it was taken up is in parts.
+        """
+        return timed_epochs(self.epochs, self.segments)
+
+    def as_timed(self) -> "RunRecord":
+        """Return the launch with the epochs alone whose times count; as it is where none do."""
+        timed = self.timed_epochs
+        return replace(self, epochs=timed) if self.segments and timed else self
+
+    @property
     def moved(self) -> bool:
         """Whether the ranks' cores were nearer at one end than at the other: in a core, under a cache, or far apart."""
         return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
@@ -301,8 +314,8 @@ class RunRecord:
 
     @property
     def epoch_s(self) -> float:
-        """The launch's time as reports have it: the median over its epochs of the slowest rank's seconds."""
-        return median(max(epoch.seconds) for epoch in self.epochs)
+        """The launch's time as reports have it: the median over its timed epochs of the slowest rank's seconds."""
+        return median(max(epoch.seconds) for epoch in self.as_timed().epochs)
 
     @property
     def wall_seconds(self) -> float:
@@ -310,6 +323,12 @@ class RunRecord:
         trained_s = sum(max(epoch.seconds) for epoch in self.epochs)
         seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
         return seconds + max(rank.import_s for rank in self.ranks)
+
+
+def timed_epochs(epochs: tuple[EpochRecord, ...], segments: tuple[Segment, ...]) -> tuple[EpochRecord, ...]:
+    """Return those of a launch's `epochs` whose times count, by its `segments`, as `RunRecord.timed_epochs`."""
+    first = segments[-1].begin[0] + 1 if segments else 0
+    return tuple(epoch for epoch in epochs if epoch.epoch >= first)
 
 
 STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})

@@ -45,6 +45,7 @@ from harness.schema.record import (
     Stretch,
     WeightsRecord,
     encode,
+    timed_epochs,
 )
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import LaunchFolder
@@ -223,9 +224,12 @@ def _validity(
     # A batch system placed the ranks where there is one: a node is a node, and not a core of one machine.
     by_nodes = scheduler_name() != "local"
     invalid, met = disturbances(outcome.replica.point.layout, places, ranks, loads, failures, by_nodes=by_nodes)
-    attempts = len(outcome.segments)
-    if attempts:
-        return (f"it was stopped and resumed from a checkpoint: {attempts} attempts",), met
+    if not timed_epochs(outcome.epochs, outcome.segments):
+        reason = (
+            "it was resumed from a checkpoint in its last epoch, and no whole epoch after that is timed: give it more "
+            "time (WALLTIME) or more epochs"
+        )
+        return (*invalid, reason), met
     return invalid, met
 
 
