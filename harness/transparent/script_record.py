@@ -22,7 +22,7 @@ from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
-from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
+from harness.comm.energy import EnergyMeter, MeasuredEnergy
 from harness.comm.gpu_links import gather_links
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset

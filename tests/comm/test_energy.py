@@ -1,52 +1,112 @@
-"""Energy by samples whose truth is known, and the sampler with counters as files."""
+"""Energy by counters whose truth is known: interpolated at the ends of windows, exact at the ends of turns."""
 
-import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
-import msgspec
 import pytest
 
-from harness.comm.energy_meter import EnergyMeter, by_device
-from harness.comm.energy_sampler import GpuCounters, ProcessorCounters, processor_wrap_j, readable_processors
-from harness.comm.energy_samples import EnergySample, counted, integrated, samples_within, summarise
+from harness.base import turns
+from harness.comm import energy
+from harness.comm.energy import (
+    EnergyMeter,
+    EnergyReadings,
+    GpuCounter,
+    ProcessorCounter,
+    energy_of,
+    processor_counters,
+)
 from harness.comm.world import World
 from tests.labs.communicators import Alone
 
 
-def sampled(seconds: float, watts: float, counter_j: float) -> EnergySample:
-    return EnergySample(
-        device="GPU-1",
-        time_s=seconds,
-        power_w=watts,
-        counter_j=counter_j,
-        limit_w=700.0,
-        clock_mhz=1000 + watts,
-        held_down=("power cap",) if watts > 300 else (),
-        utilisation={"sm": watts / 1000},
-    )
+class Planted:
+    """A counter that rises as `joules_at` says, by a clock that the test moves."""
+
+    wrap_j: float | None = None
+
+    def __init__(self, clock: "Clock", joules_at: Callable[[float], float | None], device: str = "package-0") -> None:
+        self.device = device
+        self._clock = clock
+        self._joules_at = joules_at
+
+    def joules(self) -> float | None:
+        return self._joules_at(self._clock.now)
 
 
-def test_power_that_rises_evenly_is_integrated_exactly_at_uneven_times() -> None:
-    """P = 100 + 20 t watts from 0 to 10 s are 2000 J; the counter is planted 5 % above."""
-    samples = [sampled(t, 100 + 20 * t, 7.0 + 1.05 * (100 * t + 10 * t * t)) for t in (0, 0.5, 3, 9.9, 10)]
-    energy = summarise("node1", samples)
-    assert energy.integral_j == pytest.approx(2000)
-    assert energy.counter_j == pytest.approx(2100)
-    assert energy.difference == pytest.approx(2000 / 2100 - 1)
-    assert energy.joules == energy.counter_j
-    assert energy.watts == pytest.approx(210)
-    assert (energy.seconds, energy.samples, energy.limit_w) == (10, 5, 700)
+class Clock:
+    """The time of time.monotonic."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
-def test_clocks_reasons_and_use_are_means_over_samples_and_time() -> None:
-    samples = [sampled(0, 900, 0), sampled(1, 400, 400), sampled(4, 200, 1000)]
-    energy = summarise("node1", samples)
-    assert energy.clock_mhz == pytest.approx(1500)
-    assert energy.held_down == {"power cap": pytest.approx(2 / 3)}
-    assert energy.utilisation == {"sm": pytest.approx((1 * 0.4 + 3 * 0.2) / 4)}  # since the sample before
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock of readings, which nobody makes but the test."""
+    monkeypatch.setattr(energy, "PERIOD_S", 3600.0)
+    moved = Clock()
+    monkeypatch.setattr(energy, "time", moved)
+    return moved
+
+
+def read_at(readings: EnergyReadings, clock: Clock, *times: float) -> None:
+    for moment in times:
+        clock.now = moment
+        readings.read()
+
+
+def test_windows_shorter_than_the_time_between_readings_have_their_energy(clock: Clock) -> None:
+    """A hundred windows of 50 ms, of which none has a reading inside: 30 W throughout."""
+    readings = EnergyReadings([Planted(clock, lambda now: 7 + 30 * now)])
+    read_at(readings, clock, *range(1, 11))
+    (device,) = readings.close("node1", [(begin / 10, begin / 10 + 0.05) for begin in range(100)])
+    assert device.seconds == pytest.approx(5)
+    assert device.counter_j == pytest.approx(150)
+    assert device.watts == pytest.approx(30)
+    assert (device.host, device.device, device.missing) == ("node1", "package-0", ())
+
+
+def test_turns_are_read_at_their_ends_so_that_neighbours_do_not_share(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our turns take 10 W, those of another launch between them 90 W: 50 ms each, with the real period of a second."""
+    own_turns = SimpleNamespace(at_ends=None)
+    monkeypatch.setattr(turns, "_turns", own_turns)
+    spent = [0.0]
+    readings = EnergyReadings([Planted(clock, lambda _: spent[0])])
+    windows = []
+    for _ in range(40):
+        begin = clock.now
+        own_turns.at_ends()
+        clock.now += 0.05
+        spent[0] += 10 * 0.05
+        own_turns.at_ends()
+        windows.append((begin, clock.now))
+        clock.now += 0.05
+        spent[0] += 90 * 0.05
+    (device,) = readings.close("node1", windows)
+    assert device.watts == pytest.approx(10)
+    assert device.seconds == pytest.approx(2)
+    assert own_turns.at_ends is None
+
+
+def test_without_windows_it_is_all_the_time(clock: Clock) -> None:
+    readings = EnergyReadings([Planted(clock, lambda now: 3 * now)])
+    clock.now = 4.0
+    (device,) = readings.close("node1", None)
+    assert (device.counter_j, device.seconds) == (12, 4)
+
+
+def test_windows_before_the_first_reading_do_not_count(clock: Clock) -> None:
+    clock.now = 5.0
+    readings = EnergyReadings([Planted(clock, lambda now: 3 * now)])
+    clock.now = 9.0
+    (device,) = readings.close("node1", [(0.0, 4.0), (4.0, 7.0)])
+    assert (device.counter_j, device.seconds) == (6, 2)
 
 
 @pytest.mark.parametrize(
@@ -57,42 +117,27 @@ def test_clocks_reasons_and_use_are_means_over_samples_and_time() -> None:
         ([98, 3, 98, 3], 100, 105),  # twice
         ([5, 3], None, None),  # a driver that was loaded anew
         ([5], 100, None),
-        ([], None, None),
     ],
 )
 def test_a_counter_may_begin_again(readings: list[float], wrap: float | None, joules: float | None) -> None:
-    assert counted(readings, wrap) == joules
+    counter = SimpleNamespace(device="package-0", wrap_j=wrap)
+    total = energy_of(counter, list(range(len(readings))), readings)
+    assert (total[-1] if len(total) else None) == joules
 
 
-def test_one_sample_has_no_integral() -> None:
-    assert integrated([1.0], [100.0]) is None
-
-
-def test_a_counter_that_fails_in_between_is_not_taken() -> None:
-    samples = [sampled(0, 100, 0), EnergySample(device="GPU-1", time_s=1, power_w=100, missing=("energy",))]
-    energy = summarise("node1", samples)
-    assert (energy.counter_j, energy.integral_j, energy.joules) == (None, 100, 100)
-    assert energy.missing == ("energy",)
-    assert energy.difference is None
-
-
-def test_the_energy_of_windows_is_that_between_their_ends() -> None:
-    """P = 100 + 20 t watts: from 2.5 to 5.5 s 540 J, from 7 to 9 s 520 J; the last window has no two samples."""
-    samples = [sampled(t, 100 + 20 * t, 7.0 + 100 * t + 10 * t * t) for t in range(11)]
-    windows = [(2.5, 5.5), (7.0, 9.0), (9.1, 10.0)]
-    pieces = [samples_within(samples, window) for window in windows]
-    assert [[sample.time_s for sample in piece] for piece in pieces] == [[2.5, 3, 4, 5, 5.5], [7, 8, 9], []]
-    (energy,) = by_device("node1", samples, windows)
-    assert (energy.seconds, energy.samples) == (5.0, 8)
-    assert energy.integral_j == pytest.approx(540 + 520)
-    assert energy.counter_j == pytest.approx(540 + 520, rel=0.01)  # linear between samples, where the truth is curved
-    assert energy.watts == pytest.approx(212, rel=0.01)
-    assert by_device("node1", samples, [(9.1, 10.0)]) == []
+def test_a_counter_that_fails_in_between_is_not_taken(clock: Clock) -> None:
+    whole = Planted(clock, lambda now: 3 * now)
+    failing = Planted(clock, lambda now: None if now == 1 else now, "GPU-1")
+    readings = EnergyReadings([whole, failing])
+    read_at(readings, clock, 1.0, 2.0)
+    processor, gpu = readings.close("node1", None)
+    assert (processor.counter_j, processor.missing) == (6, ())
+    assert (gpu.counter_j, gpu.joules, gpu.missing) == (None, None, ("energy",))
 
 
 @pytest.fixture
 def powercap(tmp_path: Path) -> Path:
-    """Return a folder as Linux has it: a processor, its memory, and a processor that may not be read."""
+    """Return a folder as Linux has it: a processor, its memory, and a processor without a counter to read."""
     for name, text in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "dram"), ("intel-rapl:1", "package-1")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "name").write_text(f"{text}\n")
@@ -103,127 +148,49 @@ def powercap(tmp_path: Path) -> Path:
 
 
 def test_readable_processors_are_found_with_their_counters(powercap: Path) -> None:
-    (package,) = readable_processors(powercap)
-    sample = ProcessorCounters(package).sample(3.0)
-    assert (sample.device, sample.counter_j, sample.power_w) == ("package-0", 2.5, None)
-    assert processor_wrap_j("package-0", powercap) == pytest.approx(262143.32885)
-    assert processor_wrap_j("GPU-1", powercap) is None
+    (counter,) = processor_counters(powercap)
+    assert isinstance(counter, ProcessorCounter)
+    assert (counter.device, counter.joules()) == ("package-0", 2.5)
+    assert counter.wrap_j == pytest.approx(262143.32885)
 
 
 class Nvml:
-    """NVML of a GPU before Hopper, without a counter of energy."""
-
-    NVML_CLOCK_SM = 1
-    NVML_ERROR_NOT_SUPPORTED = 3
+    """NVML of a GPU that has used 1.5 J, or has no counter."""
 
     class NVMLError(Exception):
         pass
 
-    class Support:
-        isSupportedDevice = 0
+    def __init__(self, *, counts: bool) -> None:
+        self._counts = counts
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         return uuid
 
-    def nvmlGpmQueryDeviceSupport(self, handle: str) -> type[Support]:
-        return self.Support
-
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
-        raise self.NVMLError
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
-        return 301_500
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:
-        return 400_000
-
-    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
-        return 1410
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
-        return 0x4 | 0x1
+        if not self._counts:
+            raise self.NVMLError
+        return 1500
 
 
-def test_counters_that_a_gpu_lacks_are_named_and_the_others_read() -> None:
-    counters = GpuCounters(Nvml(), "GPU-1")
-    counters.sample(0.0)
-    sample = counters.sample(1.0)
-    assert sample == EnergySample(
-        device="GPU-1",
-        time_s=1.0,
-        power_w=301.5,
-        limit_w=400.0,
-        clock_mhz=1410,
-        held_down=("power cap",),
-        missing=("utilisation (GPM)", "energy"),
-    )
+def test_a_gpus_counter_is_in_joules_and_may_not_be_there() -> None:
+    assert GpuCounter(Nvml(counts=True), "GPU-1").joules() == 1.5
+    assert GpuCounter(Nvml(counts=False), "GPU-1").joules() is None
 
 
-class HopperNvml(Nvml):
-    """NVML of a GPU with GPM counters but without NVLink, in which a kernel runs half of the time."""
-
-    NVML_SUCCESS = 0
-    NVML_GPM_METRICS_GET_VERSION = 1
-    values: ClassVar[dict[int, float]] = {1: 50.0, 2: 40.0, 5: 20.0, 10: 30.0}
-    samples = 0
-    freed: ClassVar[list[int]] = []
-
-    class Support:
-        isSupportedDevice = 1
-
-    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:
-        return SimpleNamespace(metrics=[SimpleNamespace() for _ in range(8)])
-
-    def nvmlGpmSampleAlloc(self) -> int:
-        self.samples += 1
-        return self.samples
-
-    def nvmlGpmSampleGet(self, handle: str, sample: int) -> None:
-        assert handle == "GPU-1"
-
-    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> SimpleNamespace:
-        assert asked.sample2 == asked.sample1 + 1
-        for metric in asked.metrics[: asked.numMetrics]:
-            metric.nvmlReturn = 0 if metric.metricId in self.values else 3
-            metric.value = self.values.get(metric.metricId)
-        return asked
-
-    def nvmlGpmSampleFree(self, sample: int) -> None:
-        self.freed.append(sample)
+def test_counters_are_read_while_nobody_asks(powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "POWERCAP", powercap)
+    monkeypatch.setattr(energy, "PERIOD_S", 0.01)
+    read: list[float] = []
+    counter = SimpleNamespace(device="package-0", wrap_j=None, joules=lambda: read.append(1.0) or float(len(read)))
+    readings = EnergyReadings([counter])
+    while len(read) < 4:
+        time.sleep(0.001)
+    (device,) = readings.close("node1", None)
+    assert device.samples == len(read)
+    assert device.counter_j == len(read) - 1
 
 
-def test_shares_of_time_are_read_between_two_samples_and_absent_ones_named() -> None:
-    nvml = HopperNvml()
-    counters = GpuCounters(nvml, "GPU-1")
-    for time_s in (0.0, 1.0):
-        sample = counters.sample(time_s)
-    assert sample.utilisation == pytest.approx({"kernels": 0.5, "sm": 0.4, "tensor": 0.2, "dram": 0.3})
-    assert sample.missing == ("energy", "nvlink utilisation (GPM)")
-    assert nvml.freed == [1, 2]  # a sample's memory is NVML's
-
-
-def test_the_sampler_samples_until_its_input_ends(powercap: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from harness.comm import energy_sampler as sampler\n"
-        "sampler.PERIOD_S = 0.05\n"
-        f"packages = sampler.readable_processors(Path({str(powercap)!r}))\n"
-        "sampler.run_sampler([sampler.ProcessorCounters(path) for path in packages], sys.stdin, sys.stdout)"
-    )
-    words = [sys.executable, "-c", program]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin and process.stdout
-    lines = [process.stdout.readline() for _ in range(2)]
-    (powercap / "intel-rapl:0" / "energy_uj").write_text("12500000\n")
-    process.stdin.close()
-    lines += process.stdout.readlines()
-    assert process.wait(10) == 0
-    (energy,) = by_device("node1", [msgspec.json.decode(line, type=EnergySample) for line in lines])
-    assert (energy.device, energy.counter_j, energy.integral_j) == ("package-0", pytest.approx(10), None)
-    assert energy.samples >= 3
-
-
-def test_without_gpus_and_readable_processors_nothing_is_started() -> None:
-    meter = EnergyMeter(World(comm=Alone(), rank=0, size=1), None)
-    measured = meter.stop()
-    if not readable_processors():
+def test_without_gpus_and_readable_processors_nothing_is_read() -> None:
+    measured = EnergyMeter(World(comm=Alone(), rank=0, size=1), None).stop()
+    if not processor_counters():
         assert (measured.devices, measured.notes) == ((), ())
