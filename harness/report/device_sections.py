@@ -7,11 +7,10 @@ from harness.analysis.device_use import DeviceUse, device_uses
 from harness.analysis.energy_use import energy_uses
 from harness.analysis.scaling import PointScaling
 from harness.report.answer import Cell, Section, Table
-from harness.report.energy_tables import energy_table, use_table
+from harness.report.energy_tables import energy_table
 from harness.report.figures import SweepView
 from harness.report.table_cells import NOT_MEASURED, percent_cell
 from harness.schema.record import RunRecord
-from harness.why.device_efficiencies import DeviceEfficiency
 
 _TITLE = "What a device does"
 _RATE = "A rank's device is its GPU, or the cores that it trains on. "
@@ -21,12 +20,6 @@ _FLOPS = (
 )
 _ENERGY = "Energy from before the first epoch to after the last, evaluations included: of a row of all ranks, and the "
 _ENERGY += "mean power of a device."
-_EFFICIENCIES = (
-    "Means over launches of the time in which a kernel ran on a GPU (NVML), over the time from before the first epoch "
-    "to after the last, evaluations included: of all GPUs, of all over the busiest, and of the busiest. Copies count "
-    "as idle, so that communication and orchestration efficiency are known as a product. Device offload efficiency is "
-    "not measured: the times of calls to the GPU's runtime are not known."
-)
 
 
 def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | None) -> list[Section]:
@@ -50,26 +43,8 @@ def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | 
     note += f"{_FLOPS}{_peak_words(runs, list(uses.values()))}" if has_flops else ""
     note += _ENERGY if has_energy else ""
     table = Table(title=_TITLE, headings=headings, rows=rows, left=0, texts=(1,), note=note)
-    counted = energy_uses(runs)
-    counters = [energy_table(counted, view.names), use_table(counted, view.names)]
-    elements = [table, *(counter_table for counter_table in counters if counter_table.rows)]
-    return [Section(title=_TITLE, name="devices", elements=elements)]
-
-
-def device_efficiency_table(points: Sequence[DeviceEfficiency]) -> Table:
-    """Return how far the time of the GPUs is in use: a line for each efficiency, a column for each layout."""
-    rows: list[list[str | Cell]] = [
-        ["GPU parallel efficiency", *(percent_cell(point.parallel, 1) for point in points)],
-        [". GPU load balance", *(percent_cell(point.load_balance, 1) for point in points)],
-        [". communication x orchestration", *(percent_cell(point.busiest, 1) for point in points)],
-    ]
-    return Table(
-        title="Efficiencies of the GPUs",
-        headings=("Efficiency (TALP)", *(units.ranks(point.ranks) for point in points)),
-        rows=rows if points else [],
-        texts=(),
-        note=_EFFICIENCIES,
-    )
+    energy = energy_table(energy_uses(runs), view.names)
+    return [Section(title=_TITLE, name="devices", elements=[table, energy] if energy.rows else [table])]
 
 
 def _row(

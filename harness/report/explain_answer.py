@@ -14,7 +14,6 @@ from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, sweep_sentences
 from harness.report.answer import Answer, Fact, Items, PageFigure, Section, Table
-from harness.report.device_sections import device_efficiency_table
 from harness.report.exports import Exports, Reading, Unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.rank_axes import time_unit
@@ -23,7 +22,6 @@ from harness.report.svg import INK, MUTED, PAPER, draw
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_tables import causes_table, unequal_cores
 from harness.report.sweep_warnings import sweep_warnings
-from harness.why.device_efficiencies import DEVICE_TALP_NAMES, DeviceEfficiency
 from harness.why.efficiencies import TALP_NAMES, TREE, Efficiency, PointEfficiencies
 from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
@@ -62,8 +60,7 @@ def explain_answer(explanation: Explanation, findings: Sequence[Finding], comman
         banners=sweep_warnings(explanation.loaded, explanation.scaling, explanation.detail.launches),
         data={
             "trees": explanation.efficiencies,
-            "devices": explanation.devices,
-            "talp": _talp(explanation.efficiencies, explanation.devices),
+            "talp": _talp(explanation.efficiencies),
             "bills": explanation.overheads,
             "launch_bills": explanation.launch_overheads,
             "last_ranks": explanation.detail.last,
@@ -114,7 +111,7 @@ def _readings(explanation: Explanation) -> list[Reading]:
     return readings
 
 
-def _talp(points: Sequence[PointEfficiencies], devices: Sequence[DeviceEfficiency]) -> dict[str, dict[str, float]]:
+def _talp(points: Sequence[PointEfficiencies]) -> dict[str, dict[str, float]]:
     """Return the efficiencies of every layout by the names that TALP has for them."""
     by_layout: dict[str, dict[str, float]] = {}
     for point in points:
@@ -122,9 +119,6 @@ def _talp(points: Sequence[PointEfficiencies], devices: Sequence[DeviceEfficienc
         for name, efficiency in point.metrics.items():
             if name in TALP_NAMES:
                 named[TALP_NAMES[name]] = efficiency.value
-    for device in devices:
-        for name, talp_name in DEVICE_TALP_NAMES.items():
-            by_layout.setdefault(device.layout, {})[talp_name] = getattr(device, name)
     return by_layout
 
 
@@ -140,7 +134,6 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
             "each multiply up to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The "
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
-        device_efficiency_table(explanation.devices),
         *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
         _over_ranks(
             "Overheads of an epoch over rank counts", explanation.overheads[:-1] and explanation.overheads, "the epoch"

@@ -93,7 +93,7 @@ _SENTENCES = {
     "other instead of in turns",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
-    NoteCode.NOT_COUNTED: "energy and utilisation are not known in full: {reason}",
+    NoteCode.NOT_COUNTED: "energy is not known in full: {reason}",
     NoteCode.LINKS_NOT_KNOWN: "how the ranks' GPUs are joined is not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "

@@ -10,7 +10,6 @@ from harness.base.errors import UserError
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, MessageCost, Probe
 from harness.schema.record import RunRecord
-from harness.why.device_efficiencies import DeviceEfficiency, device_efficiencies
 from harness.why.efficiencies import PointEfficiencies, efficiencies
 from harness.why.launch_detail import Detailed, detailed
 from harness.why.overheads import LAUNCH_CAUSES, PointOverheads, overheads
@@ -20,15 +19,13 @@ from harness.why.overheads import LAUNCH_CAUSES, PointOverheads, overheads
 class Explanation:
     """A sweep with its reasons. `overheads` are of an epoch, `launch_overheads` of a whole launch, by point.
 
-    `devices` are of the layouts whose GPUs' kernels are known. `network` says where the latency and the bandwidth of
-    the allreduce are from, or why there are none.
+    `network` says where the latency and the bandwidth of the allreduce are from, or why there are none.
     """
 
     loaded: Loaded
     scaling: Scaling
     detail: Detailed
     efficiencies: tuple[PointEfficiencies, ...]
-    devices: tuple[DeviceEfficiency, ...]
     overheads: tuple[PointOverheads, ...]
     launch_overheads: tuple[PointOverheads, ...]
     network: str
@@ -64,7 +61,6 @@ def explain_sweep(folder: Path, base: int | None = None) -> Explanation:
         scaling=scaling,
         detail=detail,
         efficiencies=efficiencies(scaling, detail.launches),
-        devices=device_efficiencies(loaded.valid),
         overheads=overheads(scaling, detail.launches),
         launch_overheads=overheads(scaling, detail.launches, LAUNCH_CAUSES),
         network=_network(probe, loaded),
