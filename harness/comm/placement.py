@@ -76,8 +76,8 @@ def occupied_gpus(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
     """
     faults = []
     for rank in ranks:
-        own = {other.pid for other in ranks if other.host == rank.host}
-        others = sorted(set(rank.gpu_processes) - own)
+        rank_pids = {other.pid for other in ranks if other.host == rank.host}
+        others = sorted(set(rank.gpu_processes) - rank_pids)
         if others and rank.pid in rank.gpu_processes:
             named = ", ".join(map(str, others))
             faults.append(

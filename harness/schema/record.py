@@ -1,6 +1,5 @@
 """RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -19,7 +18,8 @@ from harness.schema.gpu_link import GpuLink
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
+from harness.schema.steps_file import check_steps
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 
 class LossReason(StrEnum):
@@ -131,8 +131,7 @@ class RankRecord:
     `peak_gpu_memory_bytes`. `gpu` describes that device and `device` is its UUID, both empty on a processor.
     `queued_share`, `stolen_share` and `preempted` are what others took from it over the timed epochs
     (`harness.base.cpu_contention.Delays`), `throttled_cpus` the CPUs that a quota held back from its cgroup meanwhile.
-    `gpu_processes` are the processes, its own among them, that computed on its device before the epochs or after them
-    and were of no launch of its block.
+    `gpu_processes` computed on its device before or after the epochs, itself among them, and nothing else of its block.
     """
 
     rank: int
@@ -291,10 +290,7 @@ class RunRecord:
 
     @property
     def timed_epochs(self) -> tuple[EpochRecord, ...]:
-        """The epochs whose times count: of a launch that was taken up again, those after the one where it was, if any.
-
-        Earlier attempts may have had other cores, and the epoch where it was taken up is in parts.
-        """
+        """The epochs whose times count; see `timed_epochs`."""
         return timed_epochs(self.epochs, self.segments)
 
     def as_timed(self) -> "RunRecord":
@@ -326,12 +322,10 @@ class RunRecord:
 
 
 def timed_epochs(epochs: tuple[EpochRecord, ...], segments: tuple[Segment, ...]) -> tuple[EpochRecord, ...]:
-    """Return those of a launch's `epochs` whose times count, by its `segments`, as `RunRecord.timed_epochs`."""
+    """Return those of a launch's `epochs` whose times count: all after the one in which its last attempt took it up."""
     first = segments[-1].begin[0] + 1 if segments else 0
     return tuple(epoch for epoch in epochs if epoch.epoch >= first)
 
-
-STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 T = TypeVar("T")
 
@@ -388,7 +382,7 @@ def read_run(folder: Path) -> RunRecord:
     record = decode(read_bytes(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
-    _check_steps(LaunchFolder(folder).steps, record.steps_sha256)
+    check_steps(LaunchFolder(folder).steps, record.steps_sha256)
     ranks = record.losses[-1].ranks if record.losses else record.point.layout.ranks
     if not record.epochs or len(record.ranks) != ranks:
         raise UserError(
@@ -402,21 +396,3 @@ def read_run(folder: Path) -> RunRecord:
                 "delete the folder and run the point again"
             )
     return record
-
-
-def _check_steps(path: Path, sha256: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
-        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
-    try:
-        columns = set(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
-    if missing := STEP_COLUMNS - columns:
-        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
-    if sha256 and hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
-        raise UserError(
-            f"'{path}' is not the table that its {RUN_FILE} names: delete the folder and run the point again"
-        )

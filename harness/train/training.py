@@ -15,7 +15,7 @@ from harness.base.cpu_contention import CpuUsage
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
-from harness.comm.energy import EnergyMeter
+from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpu_links import gather_links
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base import turns
-from harness.comm import energy
-from harness.comm.energy import (
+from harness.comm import energy_counters
+from harness.comm.energy_counters import (
     EnergyMeter,
     EnergyReadings,
     GpuCounter,
@@ -47,9 +47,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock of readings, which nobody makes but the test."""
-    monkeypatch.setattr(energy, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(energy_counters, "PERIOD_S", 3600.0)
     moved = Clock()
-    monkeypatch.setattr(energy, "time", moved)
+    monkeypatch.setattr(energy_counters, "time", moved)
     return moved
 
 
@@ -178,8 +178,8 @@ def test_a_gpus_counter_is_in_joules_and_may_not_be_there() -> None:
 
 
 def test_counters_are_read_while_nobody_asks(powercap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "POWERCAP", powercap)
-    monkeypatch.setattr(energy, "PERIOD_S", 0.01)
+    monkeypatch.setattr(energy_counters, "POWERCAP", powercap)
+    monkeypatch.setattr(energy_counters, "PERIOD_S", 0.01)
     read: list[float] = []
     counter = SimpleNamespace(device="package-0", wrap_j=None, joules=lambda: read.append(1.0) or float(len(read)))
     readings = EnergyReadings([counter])

@@ -133,14 +133,15 @@ class EnergyReadings:
             turns.at_ends = None
         self.read()
         times = self._times
-        kept = [(max(begin, times[0]), min(end, times[-1])) for begin, end in windows or [(times[0], times[-1])]]
-        kept = [(begin, end) for begin, end in kept if begin < end]
-        seconds = sum(end - begin for begin, end in kept)
+        whole = (times[0], times[-1])
+        clipped = [(max(begin, whole[0]), min(end, whole[1])) for begin, end in windows or [whole]]
+        counted = [(begin, end) for begin, end in clipped if begin < end]
+        seconds = sum(end - begin for begin, end in counted)
         devices = []
         for place, counter in enumerate(self._counters):
             readings = [joules for row in self._readings if (joules := row[place]) is not None]
             total = energy_of(counter, times, readings) if len(readings) == len(times) else np.empty(0)
-            joules = float(np.diff(np.interp(kept, times, total)).sum()) if len(total) and kept else None
+            joules = float(np.diff(np.interp(counted, times, total)).sum()) if len(total) and counted else None
             missing = () if len(readings) == len(times) else ("energy",)
             devices.append(
                 DeviceEnergy(
