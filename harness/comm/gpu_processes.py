@@ -39,11 +39,15 @@ def computing_processes(nvml: Any, uuid: str) -> tuple[int, ...]:
 
 
 def _takes_turns(pid: int) -> bool:
-    """Return whether a process other than this one is of its turn block: it waits while this one trains."""
+    """Return whether a process other than this one is of its turn block: it waits while this one trains.
+
+    What one server has forked does not show its environment: it has the same parent.
+    """
     block = os.environ.get(BLOCK)
     if not block or pid == os.getpid():
         return False
     try:
-        return bool(psutil.Process(pid).environ().get(BLOCK) == block)
+        process = psutil.Process(pid)
+        return process.ppid() == os.getppid() or bool(process.environ().get(BLOCK) == block)
     except psutil.Error:  # it has ended, or is another user's
         return False

@@ -1,5 +1,6 @@
 """What makes a launch's times unusable: where its ranks ran, what held them back, and who else used their GPUs."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,10 +203,15 @@ def test_processes_on_a_gpu_are_those_that_its_driver_lists(monkeypatch: pytest.
 
 
 def test_launches_that_take_turns_on_a_gpu_are_not_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {100: {BLOCK: "block-1"}, 101: {BLOCK: "block-2"}, 102: {}}
+    variables = {100: {BLOCK: "block-1"}, 101: {BLOCK: "block-2"}, 102: {}, 103: {}}
+    parents = {100: 1, 101: 1, 102: 1, 103: os.getppid()}  # 103 is forked by the server that has forked this one
+
+    def process(pid: int) -> SimpleNamespace:
+        return SimpleNamespace(environ=lambda: variables[pid], ppid=lambda: parents[pid])
+
     monkeypatch.setenv(BLOCK, "block-1")
-    monkeypatch.setattr(gpu_processes.psutil, "Process", lambda pid: SimpleNamespace(environ=lambda: variables[pid]))
-    assert computing_processes(Nvml(100, 101, 102), "GPU-a") == (101, 102)
+    monkeypatch.setattr(gpu_processes.psutil, "Process", process)
+    assert computing_processes(Nvml(100, 101, 102, 103, os.getpid()), "GPU-a") == (101, 102, os.getpid())
 
 
 def test_a_gpu_that_others_compute_on_is_named_with_its_rank() -> None:
