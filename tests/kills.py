@@ -187,8 +187,8 @@ def differences(disturbed: Path, whole: Path) -> list[str]:
             found.append(f"{column} of the steps differs")
     if not (steps[0]["exit_s"].dropna() > steps[0]["entry_s"].dropna()).all():
         found.append("a call ends before it begins")
-    if bool(pair[0].segments) != any("resumed" in reason for reason in pair[0].invalid):
-        found.append("its times count though it was taken up again, or the other way round")
+    if (not pair[0].timed_epochs) != any("resumed" in reason for reason in pair[0].invalid):
+        found.append("its times count though it has no timed epoch, or the other way round")
     return found
 
 

@@ -62,16 +62,20 @@ def device_uses(
 def joules_per_row(launches: pd.DataFrame, runs: Sequence[RunRecord]) -> "pd.Series[float]":
     """Return the energy of a row of each launch of `launches` (`launch_frames.launch_frame` of `runs`), by its folder.
 
-    Of a launch in turns, whose counters were not read in every turn, it is the mean power times the time as it ran.
+    Of a launch in turns it is the mean power times the time as it ran, and likewise of one that was taken up again,
+    whose counters tell of its last attempt alone.
     """
     by_run = {run.point.folder: run for run in runs}
     values = []
-    for run, rows, epochs, ran_seconds in launches[["run", "rows", "epochs", "ran_seconds"]].itertuples(index=False):
+    columns = ["run", "rows", "epochs", "seconds", "ran_seconds"]
+    for run, rows, epochs, seconds, ran_seconds in launches[columns].itertuples(index=False):
         energy = launch_energy(by_run[run]) if run in by_run else None
         if energy is None:
             values.append(np.nan)
         elif by_run[run].block:
             values.append(energy.joules / energy.seconds * ran_seconds / rows)
+        elif by_run[run].segments:
+            values.append(energy.joules / energy.seconds * seconds / rows)
         else:
             values.append(energy.joules / (rows * epochs))
     return pd.Series(values, index=launches["run"], dtype=float)

@@ -1,6 +1,6 @@
 """What the devices of a sweep's launches used, over layouts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -20,9 +20,7 @@ class DeviceKind(StrEnum):
 class EnergyUse:
     """The devices of one kind in the launches of one layout: means over `launches`; None is what nobody counts.
 
-    `joules` are of all `devices` of a launch in `seconds`, `watts`, `limit_w` and `clock_mhz` of one. `difference` is
-    how far the integral of power is from the counter, relative to it, where that is most. `held_down` is as in
-    `DeviceEnergy`, means over the devices.
+    `joules` are of all `devices` of a launch in `seconds`, `watts` of one.
     """
 
     layout: str
@@ -33,10 +31,6 @@ class EnergyUse:
     seconds: float
     joules: float | None
     watts: float | None
-    limit_w: float | None
-    difference: float | None
-    clock_mhz: float | None
-    held_down: Mapping[str, float]
 
 
 def energy_uses(runs: Sequence[RunRecord]) -> tuple[EnergyUse, ...]:
@@ -57,7 +51,6 @@ def energy_uses(runs: Sequence[RunRecord]) -> tuple[EnergyUse, ...]:
 
 def _use(launches: Sequence[Sequence[DeviceEnergy]], *, layout: str, ranks: int, kind: DeviceKind) -> EnergyUse:
     every = [device for devices in launches for device in devices]
-    differences = [device.difference for device in every if device.difference is not None]
     return EnergyUse(
         layout=layout,
         ranks=ranks,
@@ -67,10 +60,6 @@ def _use(launches: Sequence[Sequence[DeviceEnergy]], *, layout: str, ranks: int,
         seconds=fmean(device.seconds for device in every),
         joules=_mean([_joules(devices) for devices in launches]),
         watts=_mean([device.watts for device in every]),
-        limit_w=_mean([device.limit_w for device in every]),
-        difference=max(differences, key=abs) if differences else None,
-        clock_mhz=_mean([device.clock_mhz for device in every]),
-        held_down=_shares([device.held_down for device in every]),
     )
 
 
@@ -84,12 +73,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the values that there are, None of none."""
     present = [value for value in values if value is not None]
     return fmean(present) if present else None
-
-
-def _shares(devices: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of every reason over all devices; one that lacks it was never held down by it."""
-    totals: dict[str, float] = {}
-    for device in devices:
-        for name, share in device.items():
-            totals[name] = totals.get(name, 0.0) + share
-    return {name: total / len(devices) for name, total in totals.items()}

@@ -52,7 +52,8 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     Columns: run (folder), layout, ranks, repeat, valid, epoch; session_begin and session_end of the launch's session
     (`sessions.sessions`). seconds is the maximum over ranks of the epoch's training time. sync_seconds, its parts
     skew_seconds and wire_seconds, and input_seconds are means over ranks. parted: whether the record has these parts
-    (else all counts as wire, see `sweep_warnings.doubts`). trained_s and rows_seen are totals up to and with this
+    (else all counts as wire, see `sweep_warnings.doubts`). timed: whether the epoch's time is one of the launch's times
+    (`RunRecord.as_timed`). trained_s and rows_seen are totals up to and with this
     epoch. train_loss, test_loss, test_accuracy and test_auc are NaN if not measured.
 
     `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns. It adds three
@@ -111,6 +112,7 @@ def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
         "wire_seconds": sync - skew,
         "input_seconds": times.input.mean(axis=1),
         "parted": times.parted,
+        "timed": np.isin([epoch.epoch for epoch in epochs], [epoch.epoch for epoch in run.as_timed().epochs]),
         "trained_s": seconds.cumsum(),
         "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1),
     }
@@ -128,24 +130,25 @@ def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float6
 def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per launch of `runs` (at least one); `epochs` is the `epoch_frame` of them or of more launches.
 
-    seconds is the median over the launch's epochs of the maximum over ranks; skew_seconds, wire_seconds and
+    seconds is the median over the launch's timed epochs of the maximum over ranks; skew_seconds, wire_seconds and
     input_seconds likewise of the means over ranks. sync_seconds is skew and wire, compute_seconds the rest of `seconds`
     (with all sums where not sums_timed), step_seconds is seconds over steps. within is the relative standard deviation
-    of the epochs (NaN for a single one), trained_s the time of all epochs.
+    of these epochs (NaN for a single one), trained_s the time of all epochs.
 
     One-off times (import_s, load_s, distribute_s, compile_s, evaluate_s) are maxima over ranks; overhead_s is what is
-    left of inside_s, the launch from its import to its end: checks, comparing weights, gathering the record. The test
-    metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it was not finite.
-    For launches that trained in turns, all times of epochs are those of their turns on undisturbed cores. ran_seconds,
-    recorded_seconds and turn_block are those of `epoch_frame`; other launches have NaN, their seconds and None there.
-    disturbed: whether other work met all rounds of its block, but not all of other blocks; its times are then as they
-    ran. `outlier` marks valid launches far from the others of their layout (`outliers`).
+    left of inside_s, all attempts of the launch from its import to its end: checks, comparing weights, gathering the
+    record. The test metrics are those of the last epoch that was evaluated; train_loss is the last epoch's, NaN when it
+    was not finite. For launches that trained in turns, all times of epochs are those of their turns on undisturbed
+    cores. ran_seconds, recorded_seconds and turn_block are those of `epoch_frame`; other launches have NaN, their
+    seconds and None there. disturbed: whether other work met all rounds of its block, but not all of other blocks; its
+    times are then as they ran. `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     groups = epochs.groupby("run", sort=False)
-    timed = groups[["seconds", *PARTS]].median()
+    timed_groups = epochs[epochs["timed"]].groupby("run", sort=False)
+    timed = timed_groups[["seconds", *PARTS]].median()
     timed["sync_seconds"] = timed["skew_seconds"] + timed["wire_seconds"]
     timed["compute_seconds"] = timed["seconds"] - timed["sync_seconds"] - timed["input_seconds"]
-    timed["within"] = groups["seconds"].std(ddof=1) / groups["seconds"].mean()
+    timed["within"] = timed_groups["seconds"].std(ddof=1) / timed_groups["seconds"].mean()
     timed["trained_s"] = groups["seconds"].sum()
     timed["trained_sync_s"] = groups["sync_seconds"].sum()
     timed["trained_input_s"] = groups["input_seconds"].sum()
@@ -165,7 +168,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     frame["ran_seconds"] = np.nan
     frame["turn_block"] = None
     if "turn_block" in epochs:
-        frame["recorded_seconds"] = groups["recorded_seconds"].median()
+        frame["recorded_seconds"] = timed_groups["recorded_seconds"].median()
         for column in ("ran_seconds", "turn_block"):
             frame[column] = epochs.drop_duplicates("run").set_index("run")[column]
     frame["disturbed"] = _disturbed(frame)
@@ -257,6 +260,11 @@ def _slowest_rank_seconds(run: RunRecord, name: str) -> float:
     return max(float(getattr(rank, name)) for rank in run.ranks)
 
 
+def _earlier_s(run: RunRecord) -> float:
+    """Return the seconds of the attempts of a launch before the one that came to its end."""
+    return sum((attempt.ended - attempt.started).total_seconds() for attempt in run.segments[:-1])
+
+
 def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
     layout = run.point.layout
     one_off = {name: _slowest_rank_seconds(run, name) for name in ONE_OFF}
@@ -276,7 +284,7 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "started": run.started,
             "identical_weights": run.weights.identical,
             "sums_timed": run.sums_timed,
-            "inside_s": (run.ended - run.started).total_seconds() - imported,
+            "inside_s": (run.ended - run.started).total_seconds() + _earlier_s(run) - imported,
             "peak_memory_bytes": max(rank.peak_memory_bytes for rank in run.ranks),
         }
         | one_off

@@ -269,7 +269,8 @@ def _read_launch(child: Path, study: Study | None) -> _ReadLaunch | str:
     if study and replace(point.workload, samples=None) != replace(study.sweep.workload, samples=None):
         return f"'{child}' trained another workload than {STUDY_FILE} names: move it to a folder of its own"
     times = epoch_times(run)
-    return _ReadLaunch(run=replace(run, epochs=()), epochs=epoch_columns(run, times), slow=slow_rank(run, times))
+    timed = epoch_times(run.as_timed()) if run.segments else times
+    return _ReadLaunch(run=replace(run, epochs=()), epochs=epoch_columns(run, times), slow=slow_rank(run, timed))
 
 
 def _is_launch(child: Path) -> bool:

@@ -92,7 +92,7 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
     timed = {run.point.folder: _blocks_of(run, blocks) for run in runs}
     if not blocks or not all(timed[run.point.folder] for run in runs if not run.invalid):
         return epochs
-    recorded = epochs.groupby("run", sort=False)["seconds"].median()
+    recorded = epochs[epochs["timed"]].groupby("run", sort=False)["seconds"].median()
     seconds = recorded.to_dict()
     ran_seconds: dict[str, float] = {}
     first_block: dict[str, BlockTimes] = {}

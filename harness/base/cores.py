@@ -1,7 +1,7 @@
 """How many cores and how much memory this process may really use, whatever the machine has."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -15,15 +15,42 @@ def usable_cores(root: Path = _ROOT) -> int:
     `root` is where ``proc`` and ``sys`` are found.
     """
     affinity = os.sched_getaffinity(0)
-    topology = root / "sys/devices/system/cpu"
-    siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in affinity]
     limits = [min(len(affinity), psutil.cpu_count(logical=False) or len(affinity))]
-    if all(siblings):  # hyper-threads of one core count once
-        limits = [len({words[0] for words in siblings})]
+    physical = physical_cores(affinity, root)
+    if physical:  # hyper-threads of one core count once
+        limits = [len(set(physical))]
     quota = cpu_quota(root)
     if quota is not None:
         limits.append(max(1, int(quota)))
     return min(limits)
+
+
+def physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> tuple[int, ...]:
+    """Return for each of `cpus` its physical core, by the lowest number of that core's hardware threads.
+
+    Empty where the system does not say.
+    """
+    topology = root / "sys/devices/system/cpu"
+    siblings = [_words(topology / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus]
+    if not all(siblings):
+        return ()
+    return tuple(min(_numbers(words[0])) for words in siblings)
+
+
+def throttled_s(root: Path = _ROOT) -> tuple[float, ...]:
+    """Return the CPU seconds that quotas have held back so far, of this process's cgroup and each of those around it.
+
+    The kernel adds up the CPUs: two that wait for a second are two seconds. 0 where a cgroup does not count it.
+    """
+    return tuple(_throttled_s(folder / "cpu.stat") for folder in _cgroup_folders(root, "cpu"))
+
+
+def _throttled_s(path: Path) -> float:
+    words = _words(path)
+    counters = dict(zip(words[::2], words[1::2], strict=True))
+    if "throttled_usec" in counters:  # cgroup v2
+        return 1e-6 * int(counters["throttled_usec"])
+    return 1e-9 * int(counters.get("throttled_time", 0))  # cgroup v1
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
@@ -63,8 +90,7 @@ def allowed_cpus(root: Path = _ROOT) -> set[int]:
     for folder in _cgroup_folders(root, "cpuset"):
         words = _words(folder / "cpuset.cpus.effective") or _words(folder / "cpuset.effective_cpus")
         if words:
-            ends = [part.partition("-") for part in words[0].split(",")]  # the kernel's, 0-3,8
-            return {cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)}
+            return _numbers(words[0])
     return set(range(os.cpu_count() or 1))
 
 
@@ -85,6 +111,12 @@ def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
         inner = base / path.strip("/")
         # Inside a container the path may be the host's: the folders that exist here still count.
         yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(base))
+
+
+def _numbers(text: str) -> set[int]:
+    """Return the numbers of a list of the kernel's, such as 0-3,8."""
+    ends = [part.partition("-") for part in text.split(",")]
+    return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
 
 def _words(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from harness.base.cores import allowed_cpus
+from harness.base.cores import allowed_cpus, throttled_s
 from harness.base.errors import UserError
 from harness.base.turns import clock, current_turns
 
@@ -36,6 +36,8 @@ class CpuUsage:
 
     `stolen` are the host's seconds that its hypervisor gave to others, `queued` the seconds that this process's threads
     were ready to run and had no core (Linux's schedstat, 0 elsewhere), `preempted` how often they lost theirs.
+    `throttled` is as in `harness.base.cores.throttled_s`, and `wall` the time of time.monotonic, turns of others
+    included as there.
     """
 
     clock: float
@@ -44,6 +46,8 @@ class CpuUsage:
     stolen: float = 0.0
     queued: float = 0.0
     preempted: int = 0
+    throttled: tuple[float, ...] = ()
+    wall: float = 0.0
 
     @classmethod
     def now(cls) -> "CpuUsage":
@@ -58,6 +62,8 @@ class CpuUsage:
             stolen=sum(getattr(cpu, "steal", 0.0) for cpu in cpus),
             queued=_queued_s(),
             preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            throttled=throttled_s(),
+            wall=time.monotonic(),
         )
 
 
@@ -87,21 +93,25 @@ class Delays:
     """What others took from a rank between two moments, as shares of the time.
 
     `queued`: of its threads' time, ready to run but without a core, be it for each other; `stolen`: of the host's
-    cores, by the hypervisor. `preempted` is a count.
+    cores, by the hypervisor. `preempted` is a count. `throttled` are the CPUs that a quota held back on the average, in
+    the one of the cgroups around the process where that is most.
     """
 
     queued: float
     stolen: float
     preempted: int
+    throttled: float
 
     @classmethod
     def between(cls, begin: CpuUsage, end: CpuUsage, *, threads: int) -> "Delays":
         """Return the delays of a process of `threads` threads."""
         seconds = max(end.clock - begin.clock, 1e-9)
+        throttled = [after - before for before, after in zip(begin.throttled, end.throttled, strict=False)]
         return cls(
             queued=(end.queued - begin.queued) / seconds / threads,
             stolen=(end.stolen - begin.stolen) / seconds / len(_cpu_times()),
             preempted=end.preempted - begin.preempted,
+            throttled=max(throttled, default=0.0) / max(end.wall - begin.wall, 1e-9),
         )
 
 

@@ -142,9 +142,10 @@ class Turns:
     A turn has `first_steps`, trained but not timed as caches are cold (0: three of them, one before three long steps),
     and then those that are timed; it ends at a pass of `step`. Between turns the rank waits in a read of its socket.
     `busy_s` returns the CPU seconds of its host so far; `host_s` are those of its waits. A turn is made on the cores
-    that it names; `windows` has when each began and ended. `core_ns` is called on all ranks as one begins, and returns
-    how far apart their cores are (`harness.comm.core_ping.core_distance`). `synchronise`, where a device works on while
-    the host goes on, waits for what it has to do: no time of a turn ends before that.
+    that it names; `windows` has when each began and ended, and `at_ends` is called at both. `core_ns` is called on all
+    ranks as one begins, and returns how far apart their cores are (`harness.comm.core_ping.core_distance`).
+    `synchronise`, where a device works on while the host goes on, waits for what it has to do: no time of a turn ends
+    before that.
     """
 
     def __init__(self, address: str, rank: int, ranks: int, busy_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -168,6 +169,7 @@ class Turns:
         self._timed: TimedSteps | None = None  # what was timed, where the turn ends before its time
         self._passed = self._asked = 0  # passes before the last boundary, and from there to the next one
         self.windows: list[tuple[float, float]] = []  # of turns, by time.monotonic
+        self.at_ends: Callable[[], None] | None = None
         self._opened = 0.0
         self._marks = [(0, 0)]  # from which pass on steps are timed in which turn, 0 for none
         self._until(1)
@@ -203,7 +205,7 @@ class Turns:
             self._begin = clock()
             return self._until(self._steps, self._turn)
         if self._turn:
-            self.windows.append((self._opened, time.monotonic()))
+            self.windows.append((self._opened, self._end_of_turn()))
             timed = self._timed or self._measure(self._steps)
             self._tell(TurnReport(last=last, timed=timed, core_ns=self._distance, cores=self._cores).line())
         else:
@@ -213,7 +215,7 @@ class Turns:
         if order is None:  # the referee has gone, or its host, and its block with it
             os._exit(1)
         self._turn = order.turn
-        self._opened = time.monotonic()
+        self._opened = self._end_of_turn()
         self._steps = order.steps
         self._begin = None
         self._timed = None
@@ -232,6 +234,12 @@ class Turns:
         with contextlib.suppress(OSError):
             line = self._file.readline()
         return TurnOrder.parse(line.decode())
+
+    def _end_of_turn(self) -> float:
+        """Return the time of time.monotonic, at one of the ends of a turn."""
+        if self.at_ends is not None:
+            self.at_ends()
+        return time.monotonic()
 
     def leave(self) -> None:
         """End the turn's time at the last pass: what follows is no step, such as the evaluation after an epoch."""

@@ -150,7 +150,7 @@ def _times_between_calls(loaded: Loaded, run: RunRecord, every: int) -> Array:
     folder = loaded.folder / run.point.folder
     times = [np.zeros((0, len(run.ranks)))]
     with suppress(UserError):  # its record has what all else rests on
-        for epoch_calls in read_calls(folder, read_run(folder)):
+        for epoch_calls in read_calls(folder, read_run(folder).as_timed()):
             between = epoch_calls.entry[1:] - epoch_calls.exit[:-1]
             times.append(between[np.diff(epoch_calls.step) == every])
     return np.concatenate(times)

@@ -14,6 +14,8 @@ from harness.readers.peers import Peers
 
 PIECE_BYTES = 16 << 20
 """A rank counts the lines of a file in pieces of so many bytes."""
+_NEWLINE = ord("\n")
+_RETURN = ord("\r")
 
 
 class CsvRows:
@@ -36,7 +38,7 @@ class CsvRows:
         pieces = [piece for file, head in self._heads.items() for piece in _pieces(file, head)]
         counts = peers.gather([_lines(*piece) for piece in pieces[peers.rank :: peers.size]])
         self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
-        for number, (file, begin, _) in enumerate(pieces):
+        for number, (file, begin, _, _) in enumerate(pieces):
             self._pieces[file].append((begin, counts[number % peers.size][number // peers.size]))
         self.blocks: tuple[int, ...] = (sum(map(sum, counts)),)
 
@@ -84,30 +86,57 @@ def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
     return label % width
 
 
-def _pieces(path: Path, head: CsvHeader) -> Iterator[tuple[Path, int, int]]:
-    """Yield the file with the offsets, in bytes, at which each piece of its rows begins and ends."""
+def _pieces(path: Path, head: CsvHeader) -> Iterator[tuple[Path, int, int, int]]:
+    """Yield the file, the offsets in bytes at which each piece of its rows begins and ends, and that of all rows."""
     size = path.stat().st_size
     edges = [head.header, *range(head.header + PIECE_BYTES, size, PIECE_BYTES), size]
     for begin, end in itertools.pairwise(edges):
-        yield path, begin, end
+        yield path, begin, end, head.header
 
 
-def _lines(path: Path, begin: int, end: int) -> int:
-    """Return how many lines end between two offsets; the last of a file may have no newline."""
+def _lines(path: Path, begin: int, end: int, first: int) -> int:
+    """Return how many lines of a file's rows, which begin at `first`, end between two offsets.
+
+    Blank lines do not count: the parser skips them. The last line of a file may have no newline.
+    """
     with path.open("rb") as file:
-        file.seek(begin)
-        content = file.read(end - begin)
-        ended = bool(file.read(1)) or content.endswith(b"\n") or not content
-    return content.count(b"\n") + (not ended)
+        before = max(first, begin - 2)
+        file.seek(before)
+        content = np.frombuffer(file.read(end - before), np.uint8)
+        is_file_end = not file.read(1)
+    ends = np.flatnonzero(content == _NEWLINE)
+    begins = np.concatenate([[0], ends + 1])
+    if is_file_end and begins[-1] < len(content):
+        ends = np.append(ends, len(content))
+    begins = begins[: len(ends)]
+    lengths = ends - begins
+    # The line that `before` cuts is two bytes long or more, unless it begins there.
+    is_row = (lengths > 1) | ((lengths == 1) & (content[np.minimum(begins, len(content) - 1)] != _RETURN))
+    return int(np.count_nonzero(is_row & (ends >= begin - before)))
 
 
 def _offset(content: mmap.mmap, pieces: Sequence[tuple[int, int]], row: int) -> int:
     """Return where row `row` of a file begins, its end after the last row; `pieces` are offsets and their lines."""
+    first = pieces[0][0]
     for begin, lines in pieces:
         if row <= lines:  # the newline before the row is in this piece
-            place = begin
-            for _ in range(row):
-                place = content.find(b"\n", place) + 1 or len(content)
-            return place
+            return _after_rows(content, begin, row, first)
         row -= lines
     raise AssertionError("the file has fewer rows")
+
+
+def _after_rows(content: mmap.mmap, begin: int, rows: int, first: int) -> int:
+    """Return where the line begins that comes after so many `rows` that end from `begin` on; no row is before `first`.
+
+    Blank lines are passed by.
+    """
+    place = begin
+    while rows:
+        newline = content.find(b"\n", place)
+        if newline < 0:
+            return len(content)
+        line_end = content[max(first, newline - 2) : newline]
+        is_blank = line_end in (b"", b"\r") or line_end.endswith((b"\n", b"\n\r"))
+        rows -= not is_blank
+        place = newline + 1
+    return place

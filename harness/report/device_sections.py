@@ -7,7 +7,7 @@ from harness.analysis.device_use import DeviceUse, device_uses
 from harness.analysis.energy_use import energy_uses
 from harness.analysis.scaling import PointScaling
 from harness.report.answer import Cell, Section, Table
-from harness.report.energy_tables import clock_table, energy_table
+from harness.report.energy_tables import energy_table
 from harness.report.figures import SweepView
 from harness.report.table_cells import NOT_MEASURED, percent_cell
 from harness.schema.record import RunRecord
@@ -43,10 +43,8 @@ def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | 
     note += f"{_FLOPS}{_peak_words(runs, list(uses.values()))}" if has_flops else ""
     note += _ENERGY if has_energy else ""
     table = Table(title=_TITLE, headings=headings, rows=rows, left=0, texts=(1,), note=note)
-    counted = energy_uses(runs)
-    counters = [energy_table(counted, view.names), clock_table(counted, view.names)]
-    elements = [table, *(counter_table for counter_table in counters if counter_table.rows)]
-    return [Section(title=_TITLE, name="devices", elements=elements)]
+    energy = energy_table(energy_uses(runs), view.names)
+    return [Section(title=_TITLE, name="devices", elements=[table, energy] if energy.rows else [table])]
 
 
 def _row(

@@ -19,10 +19,29 @@ from harness.base.files import read_bytes, resource
 from harness.base.provenance import package_version
 from harness.schema.workload import Workload
 
-_READERS = frozenset(
-    {"analysis", "bench", "bundle", "claims", "doctor", "prediction", "probe", "regression", "report", "why"}
+_BESIDE_RANKS = frozenset(
+    {
+        "analysis",
+        "bench",
+        "bundle",
+        "claims",
+        "cli",
+        "doctor",
+        "prediction",
+        "probe",
+        "regression",
+        "report",
+        "sweep",
+        "why",
+    }
 )
-"""Rooms that a launch never enters: they read what it wrote, or launch it in another way. A new room counts."""
+"""Rooms that change no number of a launch. A new room counts.
+
+They read what launches wrote, or launch something else; `cli` makes a command's words into the values that a point
+has, which are a part of its key; `sweep` plans, submits and watches jobs.
+"""
+_STARTS_RANKS = frozenset({"block_program.py", "device_memory.py", "launch_command.py", "referee.py", "turn_block.py"})
+"""The modules of `sweep` that count all the same: they bind ranks to cores, and say which steps are timed, and when."""
 _SOURCES = (".py", ".cc", ".h")
 _read = functools.partial(read_bytes, fix="what it holds decides what is trained")
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "mpi4py")
@@ -63,12 +82,21 @@ def check_source(workload: Workload, code: str) -> None:
 
 @functools.cache
 def harness_identity() -> str:
-    """Return twelve digits of the harness's own source: every file that can have to do with a launch."""
+    """Return twelve digits of the harness's own source: every file that can change a number of a launch.
+
+    These are the rooms that ranks run, the modules that start them, and the templates of job scripts.
+    """
     package = Path(__file__).parent.parent
     templates = resource("jobs/templates")
     files = [path for path in package.rglob("*") if path.suffix in _SOURCES]
-    counted = [path for path in files if path.relative_to(package).parts[0] not in _READERS]
+    counted = [path for path in files if _changes_numbers(path.relative_to(package).parts)]
     return _digest([*_hashes(package, counted), *_hashes(templates, templates.iterdir())])
+
+
+def _changes_numbers(place: tuple[str, ...]) -> bool:
+    """Return whether a file of the package, at `place` in it, can change what a launch measures."""
+    room = place[0]
+    return room not in _BESIDE_RANKS or (room == "sweep" and place[1] in _STARTS_RANKS)
 
 
 def user_files(workload: Workload) -> Iterator[tuple[Path, list[Path]]]:

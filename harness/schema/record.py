@@ -1,6 +1,6 @@
 """RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,8 @@ from harness.schema.energy import DeviceEnergy
 from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import STEP_COLUMNS, LaunchFolder, SweepFolder
+from harness.schema.steps_file import check_steps
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 
 
 class LossReason(StrEnum):
@@ -132,7 +133,8 @@ class RankRecord:
     what the peak was expected to be: of the process, or on a GPU of the device, whose own peak is
     `peak_gpu_memory_bytes`. `gpu` describes that device and `device` is its UUID, both empty on a processor.
     `queued_share`, `stolen_share` and `preempted` are what others took from it over the timed epochs
-    (`harness.base.cpu_contention.Delays`).
+    (`harness.base.cpu_contention.Delays`), `throttled_cpus` the CPUs that a quota held back from its cgroup meanwhile.
+    `gpu_processes` computed on its device before or after the epochs, itself among them, and nothing else of its block.
     """
 
     rank: int
@@ -161,6 +163,8 @@ class RankRecord:
     queued_share: float = 0.0
     stolen_share: float = 0.0
     preempted: int = 0
+    throttled_cpus: float = 0.0
+    gpu_processes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,6 +247,7 @@ class RunRecord:
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
     forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
+    `steps_sha256` is the hash of the launch's table of steps, empty in records that lack it.
     """
 
     schema: int
@@ -268,6 +273,7 @@ class RunRecord:
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
+    steps_sha256: str = ""
 
     def __post_init__(self) -> None:
         check_text("block", self.block, optional=True)  # of its file's name
@@ -290,6 +296,16 @@ class RunRecord:
         return next((note for note in self.notes if isinstance(note, Note) and note.code == code), None)
 
     @property
+    def timed_epochs(self) -> tuple[EpochRecord, ...]:
+        """The epochs whose times count; see `timed_epochs`."""
+        return timed_epochs(self.epochs, self.segments)
+
+    def as_timed(self) -> "RunRecord":
+        """Return the launch with the epochs alone whose times count; as it is where none do."""
+        timed = self.timed_epochs
+        return replace(self, epochs=timed) if self.segments and timed else self
+
+    @property
     def moved(self) -> bool:
         """Whether the ranks' cores were nearer at one end than at the other: in a core, under a cache, or far apart."""
         return bool(self.core_ns) and max(self.core_ns) > _MOVED * min(self.core_ns) > 0
@@ -301,8 +317,8 @@ class RunRecord:
 
     @property
     def epoch_s(self) -> float:
-        """The launch's time as reports have it: the median over its epochs of the slowest rank's seconds."""
-        return median(max(epoch.seconds) for epoch in self.epochs)
+        """The launch's time as reports have it: the median over its timed epochs of the slowest rank's seconds."""
+        return median(max(epoch.seconds) for epoch in self.as_timed().epochs)
 
     @property
     def wall_seconds(self) -> float:
@@ -310,6 +326,12 @@ class RunRecord:
         trained_s = sum(max(epoch.seconds) for epoch in self.epochs)
         seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
         return seconds + max(rank.import_s for rank in self.ranks)
+
+
+def timed_epochs(epochs: tuple[EpochRecord, ...], segments: tuple[Segment, ...]) -> tuple[EpochRecord, ...]:
+    """Return those of a launch's `epochs` whose times count: all after the one in which its last attempt took it up."""
+    first = segments[-1].begin[0] + 1 if segments else 0
+    return tuple(epoch for epoch in epochs if epoch.epoch >= first)
 
 
 T = TypeVar("T")
@@ -358,7 +380,7 @@ def read_accounts(files: SweepFolder) -> tuple[Account, ...]:
 def read_run(folder: Path) -> RunRecord:
     """Read the record of the launch in `folder`, if it is whole: this is what "done" means, everywhere.
 
-    A whole record has times of every rank in every epoch, and a table of steps beside it.
+    A whole record has times of every rank in every epoch, and beside it the table of steps that it was written with.
 
     Raises:
         UserError: the record or its table is missing, damaged or of another schema version.
@@ -367,7 +389,7 @@ def read_run(folder: Path) -> RunRecord:
     record = decode(read_bytes(path), RunRecord, path)
     if record.schema != SCHEMA:
         raise UserError(f"'{path}' has schema {record.schema}, this harness reads {SCHEMA}: run the point again")
-    _check_steps(LaunchFolder(folder).steps)
+    check_steps(LaunchFolder(folder).steps, record.steps_sha256)
     ranks = record.losses[-1].ranks if record.losses else record.point.layout.ranks
     if not record.epochs or len(record.ranks) != ranks:
         raise UserError(
@@ -381,17 +403,3 @@ def read_run(folder: Path) -> RunRecord:
                 "delete the folder and run the point again"
             )
     return record
-
-
-def _check_steps(path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
-        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
-    try:
-        columns = set(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
-    if missing := STEP_COLUMNS - columns:
-        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")

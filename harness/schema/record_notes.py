@@ -91,7 +91,7 @@ _SENTENCES = {
     "other instead of in turns",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
-    NoteCode.NOT_COUNTED: "energy and clocks are not known in full: {reason}",
+    NoteCode.NOT_COUNTED: "energy is not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "
     "whatever else it computes of a batch is of rank 0's",

@@ -9,7 +9,6 @@ from harness.base.removal import make_place, remove_empty_folder, remove_file, r
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.parquet"
-STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 STUDY_FILE = "sweep.json"
 CHECKPOINT_SUFFIX = ".ckpt"
 ATTEMPTS_FILE = "attempts.json"  # beside the checkpoints: what every attempt at the launch has trained

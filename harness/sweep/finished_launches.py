@@ -29,7 +29,7 @@ class Survey:
         """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
 
         A point that was asked to oversubscribe is never valid for timing, and not missing for that; nor is one that
-        was taken up from a checkpoint, which was too long to begin again.
+        was taken up from a checkpoint too late to be timed, as it would be again.
         """
         return tuple(point for point in points if self._is_missing(point, invalid_too=invalid_too))
 
@@ -37,7 +37,8 @@ class Survey:
         record = self.records.get(point.folder)
         if record is None:
             return True
-        return invalid_too and bool(record.invalid) and not record.segments and not point.oversubscribe
+        never_valid = point.oversubscribe or not record.timed_epochs
+        return invalid_too and bool(record.invalid) and not never_valid
 
     def durations(self) -> dict[Layout, list[float]]:
         """Return the seconds that finished launches took, with the start of TensorFlow, by layout."""

@@ -144,7 +144,7 @@ class Survivor:
             self.replica = replica = self._prepare(world)
             watch.opened(replica.reduction)
             watch.start()
-            start = TrainingStart.now(world)
+            start = TrainingStart.now(world, replica.gpu)
             workload = self.point.workload
             records = self.finished.records
             while len(records) < workload.epochs and not time_is_up(records, workload.seconds):

@@ -1,12 +1,13 @@
 """The record of a launch on rank 0, from what every rank knows when training has ended."""
 
+import hashlib
 import math
 import os
 import platform
 import resource
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, 
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import APART, BLOCK
+from harness.comm.gpu_processes import processes_beside
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes
 from harness.comm.harness_variables import launcher_words, scheduler_name
 from harness.comm.host_clock import HostClock
-from harness.comm.placement import RankPlace, misplacements, shared_gpus
+from harness.comm.placement import RankPlace, misplacements, occupied_gpus, shared_gpus, throttled_hosts
 from harness.comm.reduction import Reduction
 from harness.comm.world import needs_sync
 from harness.schema.energy import DeviceEnergy
@@ -42,6 +44,7 @@ from harness.schema.record import (
     Stretch,
     WeightsRecord,
     encode,
+    timed_epochs,
 )
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import LaunchFolder
@@ -50,7 +53,7 @@ from harness.train.step_table import Columns, on_one_clock, with_parts
 
 
 def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
-    """Write run.json and steps.parquet into `folder`.
+    """Write run.json and steps.parquet into `folder`; the record has the table's hash.
 
     Columns of steps.parquet, one row for each step of each rank:
 
@@ -77,8 +80,10 @@ def write_run(folder: Path, record: RunRecord, steps: list[Columns]) -> None:
         columns[name] = np.concatenate([part[name] for part in steps])
     table = pa.table(columns)
     with folder_atomic(folder, "record") as staging:
-        pq.write_table(table, LaunchFolder(staging).steps, compression="zstd")
-        LaunchFolder(staging).record.write_bytes(encode(record))
+        files = LaunchFolder(staging)
+        pq.write_table(table, files.steps, compression="zstd")
+        sha256 = hashlib.sha256(files.steps.read_bytes()).hexdigest()
+        files.record.write_bytes(encode(replace(record, steps_sha256=sha256)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,9 +221,12 @@ def _validity(
     # A batch system placed the ranks where there is one: a node is a node, and not a core of one machine.
     by_nodes = scheduler_name() != "local"
     invalid, met = disturbances(outcome.replica.point.layout, places, ranks, loads, failures, by_nodes=by_nodes)
-    attempts = len(outcome.segments)
-    if attempts:
-        return (f"it was stopped and resumed from a checkpoint: {attempts} attempts",), met
+    if not timed_epochs(outcome.epochs, outcome.segments):
+        reason = (
+            "it was resumed from a checkpoint in its last epoch, and no whole epoch after that is timed: give it more "
+            "time (WALLTIME) or more epochs"
+        )
+        return (*invalid, reason), met
     return invalid, met
 
 
@@ -244,6 +252,8 @@ def rank_record(
         queued_share=delays.queued,
         stolen_share=delays.stolen,
         preempted=delays.preempted,
+        throttled_cpus=delays.throttled,
+        gpu_processes=tuple(sorted({*place.gpu_processes, *processes_beside(gpu)})),
         **fields,
     )
 
@@ -259,11 +269,12 @@ def disturbances(
 ) -> tuple[tuple[str, ...], tuple[Note, ...]]:
     """Return why times are not valid, and notes: ranks that failed or were misplaced, else what other work there was.
 
-    `places` with each host's cores. Other work does not make a launch in turns invalid: the turns that it met are left
-    out of all that is compared.
+    `places` with each host's cores. Misplaced are also ranks that a CPU quota held back, or whose GPU others use. Other
+    work does not make a launch in turns invalid: the turns that it met are left out of all that is compared.
     """
-    misplaced = failures + misplacements(layout, [place for place, _ in places], by_nodes=by_nodes)
-    misplaced += shared_gpus(ranks)
+    rank_places = [place for place, _ in places]
+    misplaced = failures + misplacements(layout, rank_places, by_nodes=by_nodes)
+    misplaced += shared_gpus(ranks) + occupied_gpus(ranks) + throttled_hosts(layout, rank_places, ranks)
     if misplaced:
         return misplaced, ()
     host_ranks = Counter(place.host for place, _ in places)

@@ -15,7 +15,7 @@ from harness.base.cpu_contention import CpuUsage
 from harness.base.scratch import keep_generated_files
 from harness.base.turns import clock, current_turns
 from harness.comm.core_ping import core_distance
-from harness.comm.energy_meter import EnergyMeter
+from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
@@ -50,9 +50,9 @@ class TrainingStart:
     usage: CpuUsage
 
     @classmethod
-    def now(cls, world: World) -> "TrainingStart":
-        """Return what there is to see now; on all ranks together."""
-        place = observe()
+    def now(cls, world: World, gpu: Gpu | None) -> "TrainingStart":
+        """Return what there is to see now of a rank that trains on `gpu`; on all ranks together."""
+        place = observe(gpu)
         hosts = world.comm.allgather(place.host)
         offset = read_offset(world, hosts)
         core_ns = core_distance(world)
@@ -138,7 +138,7 @@ def _train_replica(
     if turns:
         turns.wait()
     meter = EnergyMeter(world, replica.gpu)
-    start = TrainingStart.now(world)
+    start = TrainingStart.now(world, replica.gpu)
     with checkpointing.stoppable():
         evaluate_s = _train_epochs(replica, checkpointing, progress, report)
         if turns:

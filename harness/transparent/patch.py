@@ -90,10 +90,10 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """Note that one of the modules starts to load."""
         self._depth += 1
 
-    def left(self) -> None:
-        """Note that one of them has loaded; after the outermost, act once and go."""
+    def left(self, *, loaded: bool = True) -> None:
+        """Note that one of them has loaded, or has failed to; after the outermost that has, act once and go."""
         self._depth -= 1
-        if self._depth == 0 and self in sys.meta_path:
+        if loaded and self._depth == 0 and self in sys.meta_path:
             sys.meta_path.remove(self)
             self._action()
 
@@ -108,7 +108,11 @@ class _NotifyingLoader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._hook.entered()
-        self._loader.exec_module(module)
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            self._hook.left(loaded=False)
+            raise
         self._hook.left()
 
     def __getattr__(self, name: str) -> object:

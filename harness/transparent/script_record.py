@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,7 @@ from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm.core_ping import core_distance
-from harness.comm.energy_meter import EnergyMeter, MeasuredEnergy
+from harness.comm.energy_counters import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
 from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
@@ -154,17 +154,20 @@ class FitObservations:
         epoch_clock = EpochClock(lambda: runtime.collectives.reductions)
         callbacks = call.arguments.get("callbacks")
         call.arguments["callbacks"] = [epoch_clock, *(keras.tree.flatten(callbacks) if callbacks else [])]
-        self.awaiting = True
-        self.fitting = True
-        history = original(*call.args, **call.kwargs)
-        self.fitting = False
-        self.epochs += epoch_clock.epochs
-        model = call.arguments["self"]
-        weights = [variable.numpy() for variable in model.trainable_variables]
+        self.awaiting = self.fitting = True
+        try:
+            return original(*call.args, **call.kwargs)
+        finally:  # a script may end a training by an exception of its own, and go on
+            self.awaiting = self.fitting = False
+            self.epochs += epoch_clock.epochs
+            model = call.arguments["self"]
+            self._note_weights(model.trainable_variables)
+            runtime.variables.remember(model.weights)
+
+    def _note_weights(self, variables: Iterable[Any]) -> None:
+        weights = [np.asarray(variable.numpy()) for variable in variables]
         self.sizes = (sum(weight.size for weight in weights), sum(weight.nbytes for weight in weights))
         self.length = math.hypot(*(float(np.linalg.norm(weight.astype(np.float64))) for weight in weights))
-        runtime.variables.remember(model.weights)
-        return history
 
     def measure_loop(self, runtime: Runtime, point: Point, factor: int) -> None:
         """Have the steps that the script has made outside of `fit` be its epochs; all ranks together.
@@ -186,9 +189,7 @@ class FitObservations:
         self.batch = point.workload.batch_per_rank or point.workload.global_batch or 0
         steps = self.epochs[-1].steps if self.epochs else 0
         self.rows = self.batch * steps * (1 if runtime.own_rows.present else factor)
-        values = [np.asarray(variable.numpy()) for variable in runtime.variables.trained]
-        self.sizes = (sum(value.size for value in values), sum(value.nbytes for value in values))
-        self.length = math.hypot(*(float(np.linalg.norm(value.astype(np.float64))) for value in values))
+        self._note_weights(runtime.variables.trained)
 
     def _adapter(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         adapter = original(*args, **kwargs)
@@ -279,7 +280,7 @@ def _windows(timed: Sequence[ScriptEpoch]) -> list[tuple[float, float]]:
 
 def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]) -> _Launch | None:
     """Measure clocks, loads and distances of cores, and gather what all ranks have seen; None above rank 0."""
-    place = observe()
+    place = observe(seen.gpu)
     usage = (timed[0].begin, timed[-1].end)
     places = world.comm.allgather((place, psutil.cpu_count() or 1))
     hosts = [placement.host for placement, _ in places]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current_turns
-from harness.comm.energy_meter import EnergyMeter
+from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import HangWatch
 from harness.comm.hang_page import END

@@ -267,7 +267,7 @@ def _case(loaded: Loaded, run: RunRecord, base: RunRecord | None) -> Case | None
     """Return the launch with its epochs and calls; None where its files are gone, no calls where unreadable."""
     folder = loaded.folder / run.point.folder
     try:
-        record = read_run(folder)
+        record = read_run(folder).as_timed()
     except UserError:
         return None
     calls: tuple[Calls, ...] = ()

@@ -50,7 +50,7 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
     last: dict[str, list[tuple[LastRank, ...]]] = {}
     for launch in with_launch_parts(launches[launches["valid"]]).to_dict("records"):
         row: dict[str, Any] = {str(name): value for name, value in launch.items()}
-        run = read_run(folder / row["run"])
+        run = read_run(folder / row["run"]).as_timed()
         epochs = read_calls(folder / row["run"], run)
         for record, calls in zip(run.epochs, epochs, strict=True):
             if max(record.sync_seconds) > 0 and (not len(calls.entry) or not record.skew_seconds):

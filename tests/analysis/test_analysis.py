@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame
 from harness.report.sweep_warnings import doubts
-from harness.schema.record import RunRecord
+from harness.schema.record import RunRecord, Segment
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
 from tests.labs.code_sentences import worded
 from tests.labs.factories import (
@@ -86,6 +87,18 @@ def test_epochs_accumulate_time_and_samples() -> None:
     frame = epoch_frame([make_run(make_point(2), seconds=[[1.0, 3.0], [5.0, 2.0]])])
     assert list(frame["trained_s"]) == [3.0, 8.0]
     assert list(frame["rows_seen"]) == [6400, 12800]
+
+
+def test_a_resumed_launch_has_the_time_of_its_timed_epochs() -> None:
+    run = make_run(make_point(1), seconds=[[9.0], [7.0], [2.0], [4.0]])
+    hour = timedelta(hours=1)
+    first = Segment(started=run.started - 2 * hour, ended=run.started - hour, begin=(0, 0), end=(1, 9), ranks=1)
+    last = replace(first, started=run.started, ended=run.ended, begin=(1, 9), end=(4, 0))
+    whole = launch_frame([run]).iloc[0]
+    launch = launch_frame([replace(run, segments=(first, last))]).iloc[0]
+    assert (whole["seconds"], launch["seconds"]) == (5.5, 3.0)
+    assert launch["trained_s"] == whole["trained_s"] == 22.0
+    assert launch["inside_s"] == pytest.approx(whole["inside_s"] + 3600)
 
 
 def test_rows_of_a_dropped_batch_are_not_counted() -> None:

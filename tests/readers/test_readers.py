@@ -57,15 +57,20 @@ def covered(found, part, x):
     piece=st.integers(1, 64),
     header=st.booleans(),
     newline=st.booleans(),
+    end=st.sampled_from(["\n", "\r\n"]),
+    blanks=st.lists(st.integers(0, 3), min_size=24, max_size=24),
 )
-def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece, header, newline):
+def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece, header, newline, end, blanks):
     folder = tmp_path_factory.mktemp("csv")
     x, y = numbered(sum(sizes))
     edges = np.cumsum([0, *sizes])
     for number in range(len(sizes)):
         lines = [f"{label},{','.join(map(str, row))}" for row, label in zip(x, y, strict=True)]
-        text = "\n".join([*(["label,a,b,c"] if header else []), *lines[edges[number] : edges[number + 1]]])
-        (folder / f"{number}.csv").write_text(text + "\n" * newline)
+        rows = lines[edges[number] : edges[number + 1]]
+        # Blank lines after each row, and none, one or several newlines at the end.
+        spaced = "".join(row + end * (1 + blank) for row, blank in zip(rows, blanks, strict=False))
+        text = f"label,a,b,c{end}" * header + (spaced if newline else spaced.rstrip("\r\n"))
+        (folder / f"{number}.csv").write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_source, "PIECE_BYTES", piece)
 
@@ -78,6 +83,15 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
     assert {rows for rows, _ in found} == {sum(sizes)}
     np.testing.assert_array_equal(np.concatenate([part for _, (part, _) in found]), x)
     np.testing.assert_array_equal(np.concatenate([labels for _, (_, labels) in found]), y)
+
+
+def test_blank_lines_are_no_rows_of_any_part(tmp_path):
+    x, _ = numbered(100)
+    rows = [f"{row % 2},{','.join(map(str, values))}" for row, values in enumerate(x)]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n" * 13)
+    (parts,) = read_all(1, name="csv", train_file=tmp_path / "data.csv", valid_pct=0.1)
+    np.testing.assert_array_equal(parts[TRAIN].data, x[:90])
+    np.testing.assert_array_equal(parts[VALIDATION].data, x[90:])
 
 
 def test_csv_parts_are_held_out_of_all_rows_and_classes_agree(tmp_path):

@@ -81,7 +81,18 @@ def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("edited", "counts"),
-    [("train/step.py", True), ("comm/new.cc", True), ("report/svg.py", False), ("why/new.py", False)],
+    [
+        ("train/step.py", True),
+        ("comm/new.cc", True),
+        ("transparent/start.py", True),
+        ("sweep/referee.py", True),  # it says which steps are timed
+        ("sweep/launch_command.py", True),  # it binds ranks to cores
+        ("sweep/slurm_answers.py", False),
+        ("sweep/schedulers/slurm.py", False),
+        ("cli/command_sweep.py", False),
+        ("report/svg.py", False),
+        ("why/new.py", False),
+    ],
 )
 def test_the_harness_itself_counts_where_a_launch_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, counts: bool

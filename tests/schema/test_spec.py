@@ -1,8 +1,12 @@
 """The vocabulary: counts, sync policies, presets, points and records survive the way to JSON and back."""
 
 import dataclasses
+import hashlib
 import re
+from statistics import median
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +17,12 @@ from harness.schema.layout import Layout
 from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.presets import JUPITER, PRESETS, resolve
-from harness.schema.record import RunRecord, decode, encode, read_run
+from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Sweep
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
 from harness.schema.sync_policies import Weights
-from tests.labs.factories import make_launch
+from harness.sweep.finished_launches import survey
+from tests.labs.factories import make_launch, write_run
 from tests.labs.refusals import refused
 
 
@@ -224,6 +230,58 @@ def test_a_record_of_another_schema_is_refused(tmp_path):
     (tmp_path / "run.json").write_bytes(encode(dataclasses.replace(make_launch(2, 0, 1.5), schema=99)))
     with refused("schema.record.read_run", "99"):
         read_run(tmp_path)
+
+
+def test_a_table_of_steps_of_another_launch_is_noticed(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    folder = write_run(tmp_path, run)
+    steps = folder / STEPS_FILE
+    (folder / RUN_FILE).write_bytes(
+        encode(dataclasses.replace(run, steps_sha256=hashlib.sha256(steps.read_bytes()).hexdigest()))
+    )
+    assert read_run(folder).point == run.point
+    table = pq.read_table(steps)
+    pq.write_table(table.append_column("other", pa.array([], pa.int32())), steps)
+    with pytest.raises(UserError, match=STEPS_FILE):
+        read_run(folder)
+    sweep_survey = survey(SweepFolder(tmp_path), [run.point])
+    assert not sweep_survey.records
+    assert STEPS_FILE in sweep_survey.damaged[run.point.folder]
+
+
+def test_records_without_the_hash_of_their_steps_are_read(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    assert read_run(write_run(tmp_path, run)) == run
+
+
+def resumed(run, *, epoch, steps):
+    """Return `run` as one that was taken up again so many steps into an epoch."""
+    first = Segment(
+        started=run.started, ended=run.started, begin=(0, 0), end=(epoch, steps), ranks=2, stopped="SIGTERM"
+    )
+    last = dataclasses.replace(first, ended=run.ended, begin=(epoch, steps), end=(len(run.epochs), 0), stopped="")
+    return dataclasses.replace(run, segments=(first, last))
+
+
+@pytest.mark.parametrize(("epoch", "steps", "timed"), [(0, 7, [1, 2]), (1, 0, [2]), (2, 7, [])])
+def test_a_resumed_launch_is_timed_after_the_epoch_where_it_was_taken_up(epoch, steps, timed):
+    run = resumed(make_launch(2, 0, 1.5), epoch=epoch, steps=steps)
+    assert [record.epoch for record in run.timed_epochs] == timed
+    assert [record.epoch for record in run.as_timed().epochs] == (timed or [0, 1, 2])
+    assert run.epoch_s == pytest.approx(median(max(record.seconds) for record in run.as_timed().epochs))
+    whole = make_launch(2, 0, 1.5)
+    assert whole.timed_epochs == whole.epochs
+    assert whole.as_timed() is whole
+
+
+@pytest.mark.parametrize(
+    ("epoch", "invalid", "is_missing"), [(0, (), False), (0, ("busy",), True), (2, ("late",), False)]
+)
+def test_a_resumed_launch_is_measured_again_only_where_that_helps(tmp_path, epoch, invalid, is_missing):
+    run = dataclasses.replace(resumed(make_launch(2, 0, 1.5), epoch=epoch, steps=7), invalid=invalid)
+    write_run(tmp_path, run)
+    found = survey(SweepFolder(tmp_path), [run.point])
+    assert bool(found.missing([run.point])) == is_missing
 
 
 def test_a_record_with_a_wrong_type_names_the_field(tmp_path):

@@ -1,12 +1,13 @@
 """Where the script is, and which part of a traceback is its own."""
 
 import runpy
+import sys
 import traceback
 
 import pytest
 
 from harness.base.errors import UserError
-from harness.transparent.patch import OwnRows, is_script, with_script_traceback
+from harness.transparent.patch import ImportHook, OwnRows, is_script, with_script_traceback
 from harness.transparent.run_settings import RunSettings
 
 
@@ -37,3 +38,22 @@ def test_rows_of_a_ranks_own_have_a_batch_of_its_own():
     with pytest.raises(UserError):
         OwnRows(RunSettings(batch="global"))._init(lambda *words: made.append(words), "data")
     assert len(made) == 1
+
+
+def test_an_import_that_fails_once_and_is_tried_again_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "sometimes_there.py").write_text(
+        "import os\nif 'WORKS' not in os.environ:\n    raise ImportError('not yet')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("WORKS", raising=False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    acted = []
+    ImportHook(lambda: acted.append(True), ("sometimes_there",)).install()
+    with pytest.raises(ImportError):
+        import sometimes_there
+    assert not acted
+    monkeypatch.setenv("WORKS", "1")
+    import sometimes_there  # noqa: F401
+
+    assert acted == [True]
+    monkeypatch.delitem(sys.modules, "sometimes_there")

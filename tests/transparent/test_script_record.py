@@ -83,3 +83,29 @@ def test_an_epochs_record_has_every_ranks_times_and_the_callbacks_numbers():
 def test_steps_have_times_of_calls_where_each_made_one(calls):
     columns = _columns(1, 2, script_epoch(calls=calls))
     assert len(columns["step"]) == 3
+
+
+def test_the_epochs_before_an_exception_are_those_of_a_fit_that_ended_early():
+    runtime = alike_runtime()
+    remembered = []
+    runtime.variables.remember = remembered.append
+    measured = FitObservations()
+    model = SimpleNamespace(
+        trainable_variables=[SimpleNamespace(numpy=lambda: np.full(4, 2.0, np.float32))], weights=[]
+    )
+
+    def fit(self, x, y, callbacks=None):
+        (watch,) = callbacks
+        for epoch in range(3):
+            watch.on_epoch_begin(epoch)
+            watch.on_train_batch_end(4)
+            if epoch == 2:
+                raise KeyboardInterrupt
+            watch.on_epoch_end(epoch, {"loss": 1.0})
+
+    with pytest.raises(KeyboardInterrupt):
+        measured._fit(runtime, fit, model, None, None)
+    assert [epoch.steps for epoch in measured.epochs] == [5, 5]
+    assert not measured.fitting and not measured.awaiting
+    assert (measured.sizes, measured.length) == ((4, 16), 4.0)
+    assert remembered == [[]]

@@ -14,11 +14,13 @@ from harness.cli import main
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import sweep_folders
 from tests.labs.whole_job import ROOT, UNSAVED, harness
+from tests.mpi.launch import PROGRAMS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 smoke = pytest.mark.smoke
 
-SCRIPT = ROOT / "tests" / "scripts" / "fit_arrays.py"
+SCRIPTS = ROOT / "tests" / "scripts"
+SCRIPT = SCRIPTS / "fit_arrays.py"
 DAMAGES = ("cut", "empty", "folder", "gone", "noise")
 
 
@@ -59,12 +61,23 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
 
 
 @smoke
-def test_a_users_script_trains_on_two_ranks(tmp_path: Path) -> None:
-    finished = harness(tmp_path, "run", "--json", "-n", 2, SCRIPT, python=sys.executable)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((SCRIPT,), id="fit"),
+        pytest.param(("--witness", "off", SCRIPTS / "tape_loop.py"), id="own loop"),
+        pytest.param((PROGRAMS / "horovod_session.py", "found.json", 4), id="Horovod"),
+        pytest.param(("--witness", "off", SCRIPTS / "session_lenet.py"), id="TensorFlow 1"),
+    ],
+)
+def test_a_users_script_trains_on_two_ranks(tmp_path: Path, words: tuple[object, ...]) -> None:
+    """Modules are named by text on the way to a rank, which only a start of ranks follows: by each way of training."""
+    finished = harness(tmp_path, "run", "--json", "-n", 2, *words, python=sys.executable)
     assert finished.returncode == 0, finished.stderr
     assert "sha256" in finished.stderr
     told = json.loads(finished.stdout)
-    assert (told["ranks"], told["exit_code"]) == (2, 0) and told["answer"].startswith("fit_arrays.py on 2 ranks ended")
+    assert (told["ranks"], told["exit_code"]) == (2, 0)
+    assert "on 2 ranks ended" in told["answer"]
 
 
 def test_a_rank_that_is_killed_is_told_behind_what_mpirun_says(tmp_path: Path) -> None:
