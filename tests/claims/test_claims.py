@@ -9,11 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import datasets
-from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
+from harness.claims.claim_evidence import ClaimEvidence, gather
 from harness.claims.claim_rules import RULES
 from harness.claims.claim_studies import StudyPlanner
 from harness.claims.claim_verdict import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
@@ -22,12 +20,10 @@ from harness.report.answer import Cell
 from harness.report.claims_answer import claims_answer, ledger_row, published_words
 from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, Rule, read_published
-from harness.schema.layout import Layout
-from harness.schema.point import Point
 from harness.schema.record import RunRecord
-from harness.schema.workload import Workload
+from tests.labs.claim_sweeps import before, exchanging, lasting, losing, scoring, sweep, weights
 from tests.labs.code_sentences import worded
-from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
+from tests.labs.factories import make_turn_block, write_run
 from tests.labs.page_text import Text
 from tests.labs.refusals import refused
 
@@ -97,45 +93,6 @@ def test_a_damaged_ledger_is_one_sentence(tmp_path: Path) -> None:
         read_published(path)
     with refused("base.files.read_bytes"):
         read_published(tmp_path / "absent.toml")
-
-
-def sweep(
-    epoch_s: dict[int, float],
-    *,
-    launches: int = 6,
-    change: Callable[[RunRecord], RunRecord] = lambda run: run,
-    scaling: str = "strong",
-    kind: str = "real",
-    rows: int | None = None,
-    layout: dict[str, int] | None = None,
-    **settings: Any,
-) -> ClaimEvidence:
-    """Return a made-up sweep: `epoch_s` seconds of an epoch at each rank count, launches up to 5 % slower."""
-    usual = {"dataset": "mnist", "model": "dnn", "sync": "weights:epoch", "batch_per_rank": 64, "epochs": 3}
-    if "global_batch" in settings:
-        usual.pop("batch_per_rank")
-    workload = Workload(**(usual | settings))
-    info = datasets.dataset_info(workload.dataset)
-    data = make_data(rows=rows or info.train_rows, name=info.name, kind=kind, features=info.features)
-    runs = []
-    for number, (ranks, second) in enumerate(epoch_s.items()):
-        for repeat in range(launches):
-            place = Layout(nodes=ranks, **(layout or {}))
-            point = Point(workload=workload, layout=place, repeat=repeat, scaling=scaling)
-            drift = 1 + (repeat + 2 * number) % launches / 100  # not alike, or no ratio would spread
-            times = [[second * drift] * ranks] * workload.epochs
-            runs.append(change(make_run(point, seconds=times, rows=data.train_rows, data=data)))
-    loaded = Loaded(
-        folder=Path("results/made-up"),
-        study=None,
-        runs=tuple(runs),
-        epochs=epoch_frame(runs),
-        slow=(),
-        damaged=(),
-        failures=(),
-    )
-    (found,) = evidence_of(loaded)
-    return found
 
 
 def ledger(rule: str, experiment: str = "") -> Claim:
@@ -322,10 +279,6 @@ def test_modest_is_less_than_the_dnn() -> None:
     assert outcome(asked, sweep({4: 80.0, 64: 40.0}, sync="none", **cnn)) == UNKNOWN
 
 
-def weights(parameters: int) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, weights=replace(run.weights, parameters=parameters))
-
-
 def test_larger_architectures_are_wider_networks_on_the_same_rows() -> None:
     asked = ledger("larger-network-gains-as-much")
     own = sweep({1: 2.0, 2: 1.2})
@@ -336,17 +289,6 @@ def test_larger_architectures_are_wider_networks_on_the_same_rows() -> None:
     assert outcome(asked, own) == UNKNOWN
     assert outcome(asked, own, sweep({1: 8.0, 2: 4.4}, model="mine:narrow", change=weights(1_000))) == UNKNOWN
     assert outcome(asked, sweep({1: 2.0, 2: 1.2}, sync="none")) == UNKNOWN
-
-
-def before(**seconds: float) -> Callable[[RunRecord], RunRecord]:
-    """Change what a launch does before it trains, in seconds."""
-
-    def change(run: RunRecord) -> RunRecord:
-        drift = 1 + run.point.repeat / 1000
-        parts = {name: value * drift for name, value in seconds.items()}
-        return replace(run, ranks=tuple(replace(rank, import_s=2.0, **parts) for rank in run.ranks))
-
-    return change
 
 
 def test_more_epochs_gain_more_where_an_epoch_gains_more_than_what_comes_before() -> None:
@@ -380,18 +322,6 @@ def test_reading_by_rank_0_is_minor_beside_the_training() -> None:
     assert outcome(asked, sweep(SCALES, distribution="scatter", rows=320)) == UNKNOWN
 
 
-def exchanging(wire: dict[int, float]) -> Callable[[RunRecord], RunRecord]:
-    """Change the seconds that an epoch's exchange takes on each rank count; the rest of the epoch computes."""
-
-    def change(run: RunRecord) -> RunRecord:
-        ranks = run.point.layout.ranks
-        took = wire.get(ranks, 0.0) * (1 + run.point.repeat / 1000)
-        epochs = tuple(replace(e, sync_seconds=(took,) * ranks, skew_seconds=(0.0,) * ranks) for e in run.epochs)
-        return replace(run, epochs=epochs)
-
-    return change
-
-
 def test_the_exchange_is_the_same_for_all_rank_counts_and_the_work_is_not() -> None:
     asked = ledger("computation-falls-and-exchange-does-not")
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, change=exchanging({2: 0.02, 4: 0.021}))) == CONFIRMED
@@ -401,10 +331,6 @@ def test_the_exchange_is_the_same_for_all_rank_counts_and_the_work_is_not() -> N
     assert outcome(asked, sweep({1: 8.0, 2: 4.0})) == UNKNOWN  # one rank exchanges nothing
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, sync="gradients")) == UNKNOWN
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, sync="none")) == UNKNOWN
-
-
-def scoring(accuracy: float) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, epochs=tuple(replace(e, test_accuracy=accuracy) for e in run.epochs))
 
 
 def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
@@ -421,10 +347,6 @@ def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
     assert outcome(asked) == UNKNOWN
 
 
-def lasting(epochs: dict[int, int]) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, epochs=run.epochs[: epochs[run.point.layout.ranks]])
-
-
 def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
     asked = ledger("rows-in-equal-time", "mnist-cnn")
     cnn = {"model": "cnn", "epochs": 20, "seconds": 60.0}
@@ -436,13 +358,6 @@ def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
     assert not any("equal" in said for said in judge_claim(asked, [fixed], pd.DataFrame()).differences)
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, launches=3, model="cnn")) == UNKNOWN
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, model="cnn", sync="none")) == UNKNOWN
-
-
-def losing(loss: dict[int, float]) -> Callable[[RunRecord], RunRecord]:
-    def change(run: RunRecord) -> RunRecord:
-        return replace(run, epochs=tuple(replace(e, train_loss=loss[run.point.layout.ranks]) for e in run.epochs))
-
-    return change
 
 
 def test_averaging_weights_is_equivalent_only_with_equal_losses() -> None:
