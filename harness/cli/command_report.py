@@ -10,8 +10,7 @@ from harness.cli.common_options import base_option, beyond_network_option, conte
 from harness.cli.format_options import format_options
 from harness.cli.network import find_network
 from harness.cli.sweep_argument import find_sweep
-from harness.report.answer import Answer, plain
-from harness.report.exports import joined
+from harness.report.answer import Answer, CaseSuite, plain
 
 
 @click.command(name="report")
@@ -35,5 +34,6 @@ def report_command(
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
         click.echo(f"{plain(warnings + answer.sentence)}\n{answer.page}\n")
     pages = [answer.page for answer in answers]
-    exports = joined([answer.exports for answer in answers])
-    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0, exports=exports)
+    cases = [case for answer in answers for case in answer.suite.cases]
+    suite = CaseSuite(name=", ".join(dict.fromkeys(answer.suite.name for answer in answers)), cases=cases)
+    return replace(answers[-1], data={**answers[-1].data, "pages": pages}, code=0, suite=suite)
