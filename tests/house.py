@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parent.parent
-FUNCTION_LINES = 50
-MODULE_LINES = 400
+FUNCTION_LINES = 60
+MODULE_LINES = 800
 # Words that do not say what a variable holds.
 _EMPTY = "one found own other each known said told its it there kept given made shown"
 EMPTY_NAMES = frozenset(_EMPTY.split(" "))

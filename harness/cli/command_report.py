@@ -6,9 +6,8 @@ import click
 
 from harness.base.command_context import Context
 from harness.cli.answer_output import answering
-from harness.cli.common_options import base_option, beyond_network_option, context_options, style_option
+from harness.cli.common_options import base_option, context_options, network_option, style_option
 from harness.cli.format_options import format_options
-from harness.cli.network import find_network
 from harness.cli.sweep_argument import find_sweep
 from harness.report.answer import Answer, CaseSuite, plain
 
@@ -19,16 +18,17 @@ from harness.report.answer import Answer, CaseSuite, plain
 @context_options("results", "reports")
 @base_option
 @style_option
-@beyond_network_option
+@network_option
 @answering
 def report_command(
     sweep: tuple[str, ...], context: Context, base: int | None, style: str, network: str | None
 ) -> Answer:
     """Draw the report of each SWEEP from its records, of the newest if none is named."""
+    from harness.prediction.network_cost import read_links
     from harness.report.sweep_answer import report_sweep
 
     folders = [find_sweep(name, context.results) for name in sweep or (None,)]
-    links = find_network(network, context.results) if network else None
+    links = read_links(network) if network else None
     answers = [report_sweep(folder, context.reports, base=base, style=style, network=links) for folder in folders]
     for answer in answers[:-1]:
         warnings = "".join(f"{banner.kind}: {banner.text}\n" for banner in answer.banners)
