@@ -18,7 +18,7 @@ from harness.report.answer import Answer
 
 if TYPE_CHECKING:
     from harness.claims.claim_studies import ClaimStudy
-    from harness.claims.judging_sweep import Judgement
+    from harness.claims.judgement import Judgement
 
 
 @click.command(name="claims")

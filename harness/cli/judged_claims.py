@@ -16,7 +16,7 @@ from harness.schema.sweep_folder import sweep_folders
 if TYPE_CHECKING:
     from harness.claims.claim_evidence import ClaimEvidence
     from harness.claims.claim_studies import ClaimStudy
-    from harness.claims.judging_sweep import Judgement
+    from harness.claims.judgement import Judgement
     from harness.report.experiment_results import PaperStudy
 
 SERVERS = "parameter-server"  # the bench's contender
@@ -38,7 +38,7 @@ def judge_all_claims(context: Context) -> JudgedClaims:
 
     from harness.bench.bench_record import RECORD, paired_rates, read_bench
     from harness.claims.claim_evidence import gather
-    from harness.claims.judging_sweep import judge_claim
+    from harness.claims.judgement import judge_claim
 
     published = read_published(resource(CLAIMS_FILE))
     evidence = gather(sweep_folders(context.results))

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from harness.analysis import units
 from harness.analysis.accuracy_times import SLACK
-from harness.claims.claim_verdict import ERRATUM
-from harness.claims.judging_sweep import Judgement
+from harness.claims.judgement import ERRATUM, Judgement
 from harness.report.answer import Banner, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_figure import experiment_figure
 from harness.report.experiment_results import PaperExperiment, cuts, printed_speedups

@@ -1,4 +1,4 @@
-"""The verdict on every claim by planted records, word for word, as the functions of the former rules gave it.
+"""The verdict on every claim by planted records, word for word, as a function for each of the former rules gave it.
 
 The records are made up here; `tests/data/claim-verdicts.json` has what is said of them.
 """
@@ -14,7 +14,7 @@ import pytest
 
 from harness.base.files import resource
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.judging_sweep import Judgement, judge_claim
+from harness.claims.judgement import Judgement, judge_claim
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.record import RunRecord
 from tests.labs.claim_sweeps import before, exchanging, lasting, losing, scoring, sweep, weights
