@@ -13,7 +13,7 @@ from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.judgement import CONFIRMED, REFUTED, Judgement
 from harness.claims.paper_experiments import PRESET
-from harness.schema.claim import EXPERIMENTS, Claim, Metric
+from harness.schema.claim import EXPERIMENTS, Claim, ClaimMetric
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import RunRecord
@@ -99,13 +99,13 @@ class StudyPlanner:
         workload = resolve(dataset="mnist", model="dnn", preset=PRESET, epochs=4)
         averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
         metrics = [
-            Metric.START,
-            Metric.READING,
-            Metric.LARGER,
+            ClaimMetric.START,
+            ClaimMetric.READING,
+            ClaimMetric.LARGER,
         ]
         counts = [1, 2]
         if self._cores >= 4:
-            metrics.append(Metric.EXCHANGE)
+            metrics.append(ClaimMetric.EXCHANGE)
             counts.append(4)
         # The wider network has twice the blocks: it is slower on near cores than on far ones.
         wide = self._sweep(replace(workload, model=WIDE, epochs=1), (1, 2), 2 * FEWEST_LAUNCHES)
@@ -123,14 +123,14 @@ class StudyPlanner:
             ),
             ClaimStudy(
                 title="adult-dnn",
-                claims=(self._by_metric[Metric.LOSS],),
+                claims=(self._by_metric[ClaimMetric.LOSS],),
                 minutes=_MINUTES["adult-dnn"],
                 lacks=self._lacks_core,
                 sweeps=(self._sweep(averaged, (1, 2)),),
             ),
             ClaimStudy(
                 title="parameter servers",
-                claims=(self._by_metric[Metric.SERVERS],),
+                claims=(self._by_metric[ClaimMetric.SERVERS],),
                 minutes=_MINUTES["parameter servers"],
                 lacks=self._lacks_core,
             ),
@@ -175,7 +175,7 @@ class StudyPlanner:
         is_real = datasets.locate(workload, self._data_dir).kind == "real"
         return ClaimStudy(
             title="accuracy",
-            claims=(self._by_metric[Metric.ACCURACY],),
+            claims=(self._by_metric[ClaimMetric.ACCURACY],),
             minutes=_MINUTES["accuracy"],
             lacks="" if is_real else "the real rows (DATA_DIR=folder)",
             sweeps=(self._sweep(workload, (min(2, self._cores),)),),

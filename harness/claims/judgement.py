@@ -14,7 +14,7 @@ from harness.analysis.sweep_choice import standing
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.claims.claim_match import ClaimMatch, compare_with_claim, is_about
 from harness.claims.measures import METRICS, Measured, Statement, exactly, measured_on, rate_of_parameter_servers
-from harness.schema.claim import Claim, Metric, Relation
+from harness.schema.claim import Claim, ClaimMetric, Relation
 
 CONFIRMED = "confirmed"
 REFUTED = "refuted"
@@ -64,7 +64,7 @@ def judge_claim(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataF
     """
     if claim.erratum:
         return Judgement(claim=claim, finding=ClaimFinding(outcome=ERRATUM, reason=claim.erratum))
-    if claim.metric == Metric.SERVERS:
+    if claim.metric == ClaimMetric.SERVERS:
         return Judgement(claim=claim, finding=judge(claim, rate_of_parameter_servers(claim, rates)))
     about = [sweep for sweep in evidence if is_about(claim, sweep)]
     candidates = [_JudgingSweep(sweep=sweep, match=compare_with_claim(claim, sweep)) for sweep in about]
@@ -174,7 +174,7 @@ def _lack_of_counts(claim: Claim, best: ClaimEvidence) -> ClaimFinding | None:
     if claim.base:
         lacking = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
         missing = f"launches on {lacking} {claim.units}" if lacking else ""
-    elif len(best.counts) == 1 and claim.metric != Metric.ACCURACY:
+    elif len(best.counts) == 1 and claim.metric != ClaimMetric.ACCURACY:
         missing = "several rank counts"
     if not missing:
         return None

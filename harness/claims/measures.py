@@ -1,4 +1,4 @@
-"""What is measured for a claim: a function for each `Metric`, of the sweeps that ask the claim's question, best first.
+"""What is measured for a claim: a function for each `ClaimMetric`, of the sweeps that ask its question.
 
 A `Measured` is intervals beside what the claim sets them against, in words too; `judgement` alone says what follows.
 """
@@ -25,7 +25,7 @@ from harness.analysis.confidence_intervals import (
 )
 from harness.analysis.scaling import scale
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.schema.claim import Claim, Metric
+from harness.schema.claim import Claim, ClaimMetric
 from harness.schema.option import is_own_code
 from harness.schema.sync_policies import find_policy
 
@@ -449,17 +449,17 @@ def rate_of_parameter_servers(claim: Claim, rates: pd.DataFrame) -> list[Measure
     return [Measured(statements=_statements(intervals, claim.limit), reason=reason)]
 
 
-METRICS: Mapping[Metric, Callable[[Claim, Sequence[ClaimEvidence]], list[Measured]]] = {
-    Metric.SPEEDUP: speedup,
-    Metric.ROWS: rows_in_equal_time,
-    Metric.STEPS: speedup_of_each_step,
-    Metric.SLOPE: speedup_and_slope,
-    Metric.BESIDE: speedup_beside_another,
-    Metric.LARGER: speedup_of_larger_networks,
-    Metric.ACCURACY: launches_that_reach_an_accuracy,
-    Metric.START: epoch_beside_start,
-    Metric.READING: extra_reading_of_training,
-    Metric.EXCHANGE: computation_and_exchange,
-    Metric.LOSS: loss_difference,
+METRICS: Mapping[ClaimMetric, Callable[[Claim, Sequence[ClaimEvidence]], list[Measured]]] = {
+    ClaimMetric.SPEEDUP: speedup,
+    ClaimMetric.ROWS: rows_in_equal_time,
+    ClaimMetric.STEPS: speedup_of_each_step,
+    ClaimMetric.SLOPE: speedup_and_slope,
+    ClaimMetric.BESIDE: speedup_beside_another,
+    ClaimMetric.LARGER: speedup_of_larger_networks,
+    ClaimMetric.ACCURACY: launches_that_reach_an_accuracy,
+    ClaimMetric.START: epoch_beside_start,
+    ClaimMetric.READING: extra_reading_of_training,
+    ClaimMetric.EXCHANGE: computation_and_exchange,
+    ClaimMetric.LOSS: loss_difference,
 }
-"""All metrics but `Metric.SERVERS`, which a bench measures. Each returns the ways in which the claim may hold."""
+"""All metrics but `ClaimMetric.SERVERS`, which a bench measures. Each returns the ways in which the claim may hold."""

@@ -30,7 +30,7 @@ class Paper:
     note: str = ""
 
 
-class Metric(StrEnum):
+class ClaimMetric(StrEnum):
     """What is measured for a claim: ``metric`` in results/published.toml. `claims.measures` has the functions."""
 
     SPEEDUP = "speedup"
@@ -73,7 +73,7 @@ class Claim:
     figure: str
     kind: str
     text: str
-    metric: Metric = Metric.SPEEDUP
+    metric: ClaimMetric = ClaimMetric.SPEEDUP
     relation: Relation = Relation.ABOUT
     limit: float = 1.0
     experiment: str = ""
@@ -92,7 +92,7 @@ class Claim:
     @property
     def quantity(self) -> str:
         """What `value` is: ``speedup`` or ``accuracy`` (a fraction)."""
-        return "accuracy" if self.metric == Metric.ACCURACY else "speedup"
+        return "accuracy" if self.metric == ClaimMetric.ACCURACY else "speedup"
 
     @property
     def efficiency(self) -> float | None:

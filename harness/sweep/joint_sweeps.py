@@ -81,13 +81,13 @@ class JoinedSweeps:
     def survey(self) -> Survey:
         """Share out what has ended, and read what is known of all launches."""
         self.share_out()
-        known = Survey(records={}, failures={}, damaged={})
+        surveyed = Survey(records={}, failures={}, damaged={})
         for command in self._commands:
             part = command.survey()
-            known.records.update(part.records)
-            known.failures.update(part.failures)
-            known.damaged.update(part.damaged)
-        return known
+            surveyed.records.update(part.records)
+            surveyed.failures.update(part.failures)
+            surveyed.damaged.update(part.damaged)
+        return surveyed
 
     def share_out(self) -> None:
         """Move the launches that have ended to their own sweeps' folders, with a copy of their rounds."""

@@ -64,17 +64,17 @@ class WantedLaunches:
     submission: Submission
     scheduler: Scheduler
 
-    def plan(self, known: Survey, carried: Sequence[Running] = (), *, invalid_too: bool = True) -> SweepPlan:
-        """Return what is to be done, by what is `known` of the points and by the launches in the queue."""
-        missing = known.missing(self.points, invalid_too=invalid_too)
+    def plan(self, surveyed: Survey, carried: Sequence[Running] = (), *, invalid_too: bool = True) -> SweepPlan:
+        """Return what is to be done, by what is `surveyed` of the points and by the launches in the queue."""
+        missing = surveyed.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
-        jobs, notes = self._jobs([point for point in missing if point.folder not in queued], known)
+        jobs, notes = self._jobs([point for point in missing if point.folder not in queued], surveyed)
         return SweepPlan(
             folder=self.folder,
             points=self.points,
             missing=missing,
             skipped=self.skipped,
-            survey=known,
+            survey=surveyed,
             jobs=jobs,
             carried=tuple(carried),
             notes=notes,
@@ -105,13 +105,13 @@ class WantedLaunches:
                 sentences.append(f"runs again: {plan.survey.damaged[point.folder]}")
         return sentences
 
-    def once_more(self, plan: SweepPlan, known: Survey) -> tuple[SweepPlan, str]:
+    def once_more(self, plan: SweepPlan, surveyed: Survey) -> tuple[SweepPlan, str]:
         """Return the plan of what `plan` launched without valid times or was killed from outside, and a sentence of it.
 
-        Of nothing where that was most of the sweep, or a launch failed by itself. `known` is the survey after `plan`.
+        Of nothing where that was most of the sweep, or a launch failed by itself. `surveyed` is read after `plan`.
         """
-        missing = known.missing(plan.missing)
-        codes = [known.failures[point.folder].exit_code for point in missing if point.folder in known.failures]
+        missing = surveyed.missing(plan.missing)
+        codes = [surveyed.failures[point.folder].exit_code for point in missing if point.folder in surveyed.failures]
         if any(code <= _SIGNAL for code in codes):
             missing = ()
         sentence = ""
@@ -123,8 +123,8 @@ class WantedLaunches:
                 missing = ()
             else:
                 sentence += ", launched once more"
-        jobs, notes = self._jobs(missing, known)
-        return replace(plan, missing=missing, survey=known, jobs=jobs, carried=(), notes=notes), sentence
+        jobs, notes = self._jobs(missing, surveyed)
+        return replace(plan, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
     def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
         """Run the plan's jobs, and return what became of them."""
@@ -154,12 +154,12 @@ class WantedLaunches:
                 raise
         return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
 
-    def _jobs(self, missing: Sequence[Point], known: Survey) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+    def _jobs(self, missing: Sequence[Point], surveyed: Survey) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks."""
         shape = self.submission.request.shape
         if shape != "block":
             return plan_jobs(missing, shape), ()
-        peaks = (rank.peak_memory_bytes for record in known.records.values() for rank in record.ranks)
+        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=self._free_bytes(), nodes=self.scheduler.survives_client
         )
@@ -167,7 +167,7 @@ class WantedLaunches:
         return plans, tuple(notes)
 
     def _free_bytes(self) -> float:
-        """Return the memory for the launches of a turn block: of this machine, or of a node where that is known."""
+        """Return the memory for the launches of a turn block: of this machine, or of a node where that is surveyed."""
         if not self.scheduler.survives_client:
             return memory_limit()
         limit = self.scheduler.limit()

@@ -17,7 +17,7 @@ from harness.claims.judgement import CONFIRMED, ERRATUM, REFUTED, UNKNOWN, judge
 from harness.report.answer import Cell
 from harness.report.claims_answer import claims_answer, ledger_row, published_words
 from harness.report.html_pages import write_page
-from harness.schema.claim import CLAIMS_FILE, Claim, Metric, read_published
+from harness.schema.claim import CLAIMS_FILE, Claim, ClaimMetric, read_published
 from harness.schema.record import RunRecord
 from tests.labs.claim_sweeps import before, exchanging, lasting, losing, scoring, sweep, weights
 from tests.labs.code_sentences import worded
@@ -63,7 +63,7 @@ def test_the_ledger_holds_every_claim_of_paper_a() -> None:
     assert {c.figure for c in found if c.kind == "chart"} == {"3", "4", "6"}  # no numbers: none are invented
     assert [round(100 * c.efficiency) for c in found if c.efficiency and not c.erratum] == [36, 48, 84, 65]
     assert [c.value for c in found if c.erratum] == [2.97]
-    assert {c.metric for c in LEDGER.claims} == set(Metric)
+    assert {c.metric for c in LEDGER.claims} == set(ClaimMetric)
 
 
 def test_the_ledger_holds_every_number_of_paper_b() -> None:
