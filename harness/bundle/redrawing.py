@@ -14,7 +14,7 @@ from harness.base.files import folder_atomic, resource
 from harness.bundle.archive import files_in, unpacked
 from harness.bundle.manifest import RECORDS, REPORTS, open_bundle
 from harness.claims.claim_evidence import gather
-from harness.claims.judging_sweep import judge_claim
+from harness.claims.judgement import judge_claim
 from harness.report.claims_answer import FOLDER as CLAIMS_FOLDER
 from harness.report.claims_answer import claims_answer
 from harness.report.experiment_results import find_studies, read_experiments

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from harness.analysis import units
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
-from harness.schema.claim import EXPERIMENTS, Claim, Rule
+from harness.schema.claim import EXPERIMENTS, Claim, ClaimMetric
 from harness.schema.option import is_own_code
 from harness.schema.sync_policies import Gradients, NoSync, Weights, known_policy
 from harness.schema.workload import IMAGENET, image_size
@@ -67,9 +67,9 @@ def _other_question(claim: Claim, evidence: ClaimEvidence) -> list[str]:
         reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")
     if evidence.scaling != "strong":
         reasons.append("under weak scaling the rows grow with the ranks, and the claim is of equal rows")
-    if is_own_code(workload.model) and claim.rule != Rule.LARGER_NETWORK_GAINS_AS_MUCH:
+    if is_own_code(workload.model) and claim.metric != ClaimMetric.LARGER:
         reasons.append(f"MODEL={workload.model} is another network")
-    if claim.rule == Rule.ACCURACY_IN_TIME and not evidence.real:
+    if claim.metric == ClaimMetric.ACCURACY and not evidence.real:
         reasons.append("it trained on synthetic rows")
     if claim.units == "cores" and evidence.threads > 1:
         reasons.append(f"each of its ranks has {evidence.threads} cores")
@@ -99,6 +99,6 @@ def _other_conditions(claim: Claim, evidence: ClaimEvidence) -> list[str]:
         differences.append(f"{units.plural(workload.batch(1), 'image')} a rank and step, the paper states none")
     if workload.precision != "float32":
         differences.append(f"computed in {workload.precision}")
-    if claim.rule == Rule.ROWS_IN_EQUAL_TIME and workload.seconds is None:
+    if claim.metric == ClaimMetric.ROWS and workload.seconds is None:
         differences.append("timed over equal rows, not trained for a fixed time")
     return differences

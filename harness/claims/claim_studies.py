@@ -1,6 +1,6 @@
 """What can judge the claims on a machine, in the order in which it is worth running, and how long that takes.
 
-Sizes are the least from which the claim's rule has an interval, which claims do not name.
+Sizes are the least from which the claim's metric has an interval, which claims do not name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,9 @@ from pathlib import Path
 from harness import datasets
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
-from harness.claims.claim_verdict import CONFIRMED, REFUTED
-from harness.claims.judging_sweep import Judgement
+from harness.claims.judgement import CONFIRMED, REFUTED, Judgement
 from harness.claims.paper_experiments import PRESET
-from harness.schema.claim import EXPERIMENTS, Claim, Rule
+from harness.schema.claim import EXPERIMENTS, Claim, ClaimMetric
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import RunRecord
@@ -84,7 +83,7 @@ class StudyPlanner:
         self._claims = claims
         self._cores = cores
         self._data_dir = data_dir
-        self._by_rule = {claim.rule: claim for claim in claims if not claim.base}
+        self._by_metric = {claim.metric: claim for claim in claims if not claim.base}
         self._lacks_core = "a second core" if cores < 2 else ""
 
     def studies(self) -> tuple[ClaimStudy, ...]:
@@ -99,21 +98,21 @@ class StudyPlanner:
         """Return the studies of what the papers say in words."""
         workload = resolve(dataset="mnist", model="dnn", preset=PRESET, epochs=4)
         averaged = resolve(dataset="adult", model="dnn", preset=PRESET, epochs=3, global_batch=20)
-        rules = [
-            Rule.MORE_EPOCHS_GAIN_MORE,
-            Rule.READING_BY_ONE_RANK_IS_MINOR,
-            Rule.LARGER_NETWORK_GAINS_AS_MUCH,
+        metrics = [
+            ClaimMetric.START,
+            ClaimMetric.READING,
+            ClaimMetric.LARGER,
         ]
         counts = [1, 2]
         if self._cores >= 4:
-            rules.append(Rule.COMPUTATION_FALLS_AND_EXCHANGE_DOES_NOT)
+            metrics.append(ClaimMetric.EXCHANGE)
             counts.append(4)
         # The wider network has twice the blocks: it is slower on near cores than on far ones.
         wide = self._sweep(replace(workload, model=WIDE, epochs=1), (1, 2), 2 * FEWEST_LAUNCHES)
         return (
             ClaimStudy(
                 title="mnist-dnn",
-                claims=tuple(self._by_rule[rule] for rule in rules),
+                claims=tuple(self._by_metric[metric] for metric in metrics),
                 minutes=_MINUTES["mnist-dnn"],
                 lacks=self._lacks_core,
                 sweeps=(
@@ -124,14 +123,14 @@ class StudyPlanner:
             ),
             ClaimStudy(
                 title="adult-dnn",
-                claims=(self._by_rule[Rule.SAME_LOSS_WITH_SAME_BATCHES],),
+                claims=(self._by_metric[ClaimMetric.LOSS],),
                 minutes=_MINUTES["adult-dnn"],
                 lacks=self._lacks_core,
                 sweeps=(self._sweep(averaged, (1, 2)),),
             ),
             ClaimStudy(
                 title="parameter servers",
-                claims=(self._by_rule[Rule.PARAMETER_SERVERS_ARE_SLOWER],),
+                claims=(self._by_metric[ClaimMetric.SERVERS],),
                 minutes=_MINUTES["parameter servers"],
                 lacks=self._lacks_core,
             ),
@@ -176,7 +175,7 @@ class StudyPlanner:
         is_real = datasets.locate(workload, self._data_dir).kind == "real"
         return ClaimStudy(
             title="accuracy",
-            claims=(self._by_rule[Rule.ACCURACY_IN_TIME],),
+            claims=(self._by_metric[ClaimMetric.ACCURACY],),
             minutes=_MINUTES["accuracy"],
             lacks="" if is_real else "the real rows (DATA_DIR=folder)",
             sweeps=(self._sweep(workload, (min(2, self._cores),)),),

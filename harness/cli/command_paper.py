@@ -14,9 +14,9 @@ from harness.base.cores import usable_cores
 from harness.base.errors import RunError, unknown
 from harness.base.files import resource
 from harness.cli.answer_output import answering
+from harness.cli.command_claims import judge_all_claims, judged_answer
 from harness.cli.common_options import GroupedCommand, context_options, given_command, names_in
 from harness.cli.first_use import fetch_small_set
-from harness.cli.judged_claims import judge_all_claims, judged_answer
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.terminal import echo
 from harness.cli.training_options import build_layouts, layout_options

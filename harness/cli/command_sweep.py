@@ -12,7 +12,6 @@ from harness.cli.common_options import GroupedCommand, context_options, refuse_b
 from harness.cli.first_use import fetch_for
 from harness.cli.format_options import format_options
 from harness.cli.launch_options import approval, batch_options, build_submission
-from harness.cli.network import find_network
 from harness.cli.repeats_until_narrow import until_narrow
 from harness.cli.terminal import echo
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
@@ -58,12 +57,13 @@ def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
+    from harness.prediction.network_cost import read_links
     from harness.sweep.execute import write_scripts
 
     workload = build_workload(options)
     submission, reason = build_submission(options)
     sweep, refused = _build(workload, submission, context, options)
-    network = find_network(options["network"], context.results) if options["network"] else None
+    network = read_links(options["network"]) if options["network"] else None
     if submission.scheduler != "local" or options["scheduler"] != "auto":
         echo(reason)
     for sentence in refused:

@@ -105,9 +105,6 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
 
 
 network_option = click.option(
-    "--network", help="ALPHA,BETA or a probe.json, for predictions [default: this machine's newest probe]."
-)
-beyond_network_option = click.option(
     "--network", help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json."
 )
 # An option whose help names its default.

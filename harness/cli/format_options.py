@@ -17,7 +17,7 @@ from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
-    from harness.report.formats.format import Format
+    from harness.report.formats import Format
 
 format_options: Callable[[Any], Any] = with_options(
     click.option(
@@ -25,8 +25,7 @@ format_options: Callable[[Any], Any] = with_options(
         "formats",
         multiple=True,
         metavar="NAME",
-        help="Write the answer for another tool too: bencher, caraml, extrap, github-action-benchmark, junit, markdown "
-        "or openmetrics, as far as it fits; repeatable.",
+        help="Write the answer for another tool too: junit or markdown, as far as it fits; repeatable.",
     ),
     click.option(
         "--output",

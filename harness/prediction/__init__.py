@@ -1,1 +1,1 @@
-"""Predictions from measured bases and measured links, and their check in a simulator."""
+"""What more ranks than were launched would take, from measured launches and measured or stated links."""

@@ -1,66 +1,55 @@
-"""What a prediction rests on: launches of one workload on the fewest ranks, and how ranks differ from each other."""
+"""What a prediction rests on: the sums of one workload, how ranks differ, and the wait for the slowest of many."""
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from harness.analysis.comparison import base_layout
-from harness.analysis.confidence_intervals import median_interval
-from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.sync_calls import read_calls
 from harness.base.errors import UserError
-from harness.prediction.epoch_counts import predictable_policy
-from harness.prediction.network_cost import Levels, allreduce_seconds, calls
+from harness.prediction.network_cost import Link, allreduce_seconds, calls
 from harness.schema.record import RunRecord, read_run
-from harness.schema.sync_policies import PowerSGD, Shape
+from harness.schema.sync_policies import FORMS, Shape, SyncPolicy, known_policy
 from harness.schema.workload import Workload
 
 Array = NDArray[np.float64]
 _MOST_JITTER = 20_000
+_KNOTS = 160
+_DRAWS = 4000
+_MOST_BLOCKS = 64  # whose mean is drawn; that of more varies as theirs, over the root of how many times more there are
 _MOST_RUNS = 24  # whose steps are read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredBase:
-    """What was measured on few ranks: a step's computation, and what else its prediction needs.
+    """What launches of one workload say of its sums, and of how ranks differ.
 
-    `compute_s` is of one step on `ranks` ranks without synchronisation, `low_s` and `high_s` the ends of its interval
-    (or of the measured range). `rows` are an epoch's (strong scaling) or a rank's (weak). `bytes` are the trained
-    weights', `tensors` each one's and `shapes` its shape where they are known. `jitter` are compute times over their
-    rank's mean, in order of time, each of `every` steps, without what slows all ranks at once. `imbalance` are the
-    ranks' means over the mean of all ranks; if empty, no rank is slower than another. `source` says where all that
-    comes from.
+    `bytes` are the trained weights', `tensors` each one's and `shapes` its shape where they are known. `jitter` are
+    compute times over their rank's mean, in order of time, each of `every` steps, without what slows all ranks at once.
+    `imbalance` are the ranks' means over the mean of all ranks; if empty, no rank is slower than another.
     """
 
     workload: Workload
-    scaling: str
-    ranks: int
-    rows: int
     bytes: int
-    compute_s: float
-    low_s: float
-    high_s: float
     jitter: tuple[float, ...] = ()
     every: int = 1
     imbalance: tuple[float, ...] = ()
     tensors: tuple[int, ...] = ()
     shapes: tuple[Shape, ...] = ()
-    source: str = ""
 
-    def sums(self, counts: Array, levels: Levels) -> Array:
+    def sums(self, counts: Array, link: Link) -> Array:
         """Return the seconds of the allreduces of one synchronisation, as they travel, over each count of ranks.
 
         Between hosts of one rank each large tensors have one each. Where no shapes are known it is one sum of all.
         """
         seconds = np.zeros_like(counts)
         for tensors in self._sums_of_tensors():
-            sizes = calls(tensors) if levels.ranks_per_node == 1 else (sum(tensors),)
-            for size in sizes:
-                seconds = seconds + allreduce_seconds(counts, size, levels)
+            for size in calls(tensors):
+                seconds = seconds + allreduce_seconds(counts, size, link)
         return seconds
 
     def _sums_of_tensors(self) -> list[list[float]]:
@@ -75,51 +64,37 @@ class MeasuredBase:
         return sums
 
 
+def predictable_policy(sync: str) -> SyncPolicy:
+    """Return the policy that `sync` names.
+
+    Raises:
+        UserError: it is the user's own code, which nothing that reads records imports.
+    """
+    policy = known_policy(sync)
+    if policy is None:
+        raise UserError(f"SYNC={sync} is not predicted, the policy is the user's own code: use one of {FORMS}")
+    return policy
+
+
 def measured_base(loaded: Loaded) -> MeasuredBase:
-    """Return the base that the valid launches of a sweep give: those on the fewest ranks.
+    """Return what the valid launches of a sweep say, with the weights of those on the fewest ranks.
 
     Raises:
         UserError: their sync policy is the user's own code.
     """
     fewest = base_layout(run.point.layout for run in loaded.valid).ranks
-    runs = [run for run in loaded.valid if run.point.layout.ranks == fewest]
-    frame = launch_frame(runs, loaded.epochs)
-    compute = (frame["seconds"] - frame["sync_seconds"]) / frame["steps"]  # input too: a rank has to do it
-    exact = median_interval(compute)
-    run = runs[0]
-    scaling = run.point.scaling
-    rows = int(frame["all_rows"].iloc[0])
+    run = next(run for run in loaded.valid if run.point.layout.ranks == fewest)
     every = predictable_policy(run.point.workload.sync).period or 1
     jitter, imbalance = _unevenness(loaded, every)
     return MeasuredBase(
         workload=run.point.workload,
-        scaling=scaling,
-        ranks=fewest,
-        rows=rows if scaling == "strong" else rows // fewest,
         bytes=run.weights.bytes,
         tensors=run.weights.tensors,
         shapes=run.weights.shapes,
-        compute_s=float(compute.median()),
-        low_s=exact.low if exact else float(compute.min()),
-        high_s=exact.high if exact else float(compute.max()),
         jitter=jitter,
         every=every,
         imbalance=imbalance,
-        source=f"{len(runs)} launches on {fewest} rank{'s' if fewest > 1 else ''} of {loaded.folder.name}"
-        + ("" if exact else ", range of the launches for want of an interval"),
     )
-
-
-def under(base: MeasuredBase, sync: str) -> MeasuredBase:
-    """Return `base` as if it had been trained under the policy `sync`: its computation is taken to be the same.
-
-    Raises:
-        UserError: the policy is none, is the user's own code, or sums parts of weights whose shapes are unknown.
-    """
-    if isinstance(predictable_policy(sync), PowerSGD) and not base.shapes:
-        raise UserError(f"SYNC={sync} cannot be predicted from records without the weights' shapes: sweep again")
-    source = f"{base.source}, which had SYNC={base.workload.sync}"
-    return replace(base, workload=replace(base.workload, sync=sync), source=source)
 
 
 def _unevenness(loaded: Loaded, every: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -164,3 +139,58 @@ def own_times(times: Array) -> Array:
     ranks = times.shape[1]
     differences: Array = 1 + (times - times.mean(axis=1, keepdims=True)) * np.sqrt(ranks / (ranks - 1))
     return differences
+
+
+def measured_factor(times: ArrayLike, ranks: ArrayLike) -> Array:
+    """Return E[max over p ranks] over the mean of measured compute `times`, for each count p of `ranks`.
+
+    The p ranks draw from the measured distribution independently of each other: order statistic i of n has the
+    weight (i/n)^p - ((i-1)/n)^p. For p beyond n that is the largest measured time, so a lower bound. Many counts are
+    interpolated between knots that are even in the logarithm.
+    """
+    values = np.sort(np.asarray(times, dtype=float))
+    relative = values / values.mean()
+    levels = np.arange(len(relative) + 1) / len(relative)
+    counts = np.asarray(ranks, dtype=float)
+    knots = np.unique(counts)
+    if len(knots) > _KNOTS:
+        knots = np.unique(np.concatenate([knots[:16], np.geomspace(knots[0], knots[-1], _KNOTS)]))
+    factors = np.array([float(np.diff(levels**p) @ relative) for p in knots])
+    result: Array = np.interp(np.log(counts), np.log(knots), factors)
+    return result
+
+
+def slowest(base: MeasuredBase, counts: Array, between: Array) -> Array:
+    """Return the slowest rank's computation over the mean rank's at each count, `between` steps apart (float64)."""
+    lasting = measured_factor(base.imbalance, counts) if base.imbalance else np.ones_like(counts)
+    if not base.jitter:
+        return lasting
+    factor = lasting.copy()
+    means_of = np.maximum(1, np.round(between / base.every))
+    for steps in np.unique(means_of[np.isfinite(means_of)]):  # without synchronisation only what lasts is waited for
+        places = means_of == steps
+        factor[places] *= measured_factor(block_means(base.jitter, int(steps)), counts[places])
+    return factor
+
+
+def block_means(times: ArrayLike, steps: int) -> Array:
+    """Return drawn means over `steps` steps, float64 [draws], from the `times` of single steps in their order.
+
+    A moving-block bootstrap (Kuensch, Annals of Statistics 17, 1989): slow steps come together, so that means vary
+    more than single steps over a root. A block is four times as long as the autocorrelation is beyond noise, a tenth
+    of the `times` at most.
+    """
+    values = np.asarray(times, dtype=float)
+    rest = values - values.mean()
+    size = len(values)
+    products = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * size)) ** 2)[:size]
+    related = products > 2 / np.sqrt(size) * products[0]
+    lasts = size if related.all() else int(np.argmin(related))
+    block = min(steps, max(1, min(4 * lasts, size // 10)))
+    sums = np.concatenate([[0.0], values.cumsum()])
+    means: Array = (sums[block:] - sums[:-block]) / block
+    blocks = min(_MOST_BLOCKS, -(-steps // block))
+    if blocks > 1:
+        drawn = np.random.default_rng(0).choice(means, (_DRAWS, blocks)).mean(axis=1)
+        means = drawn.mean() + (drawn - drawn.mean()) * np.sqrt(blocks * block / steps)
+    return means

@@ -8,7 +8,7 @@ power of two are handled as MPICH and Open MPI do (section 4.5).
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from harness.probe.probe_store import read_probe
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCost, Probe
 
 Array = NDArray[np.float64]
-BEST = "best"
 OVERHEAD = (0.75, 1.5)  # what an allreduce takes over its closed form: sums overlap, libraries are not that good
 _SMALL = 2**14  # bytes of a tensor that is packed with its like (kSmall in comm/native/messages.cc)
 _LONG = 2**17  # bytes of a message: an allreduce of twice as many, and more, is two exchanges on 2 ranks of Open MPI
@@ -49,30 +48,17 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Levels:
-    """The links between ranks, inside a node of `ranks_per_node` ranks and between nodes.
-
-    Sums go by `algorithm`, one of `ALGORITHMS`; by default by the cheapest for each count.
-    """
-
-    network: Link
-    node: Link | None = None
-    ranks_per_node: int = 1
-    algorithm: str = BEST
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Uncertain:
-    """Link costs with the low and the high end of their intervals."""
+    """The cost of a link with the low and the high end of its intervals."""
 
-    value: Levels
-    low: Levels
-    high: Levels
+    value: Link
+    low: Link
+    high: Link
 
     @classmethod
-    def exact(cls, levels: Levels) -> "Uncertain":
-        """Return `levels` without an interval."""
-        return cls(value=levels, low=levels, high=levels)
+    def exact(cls, link: Link) -> "Uncertain":
+        """Return `link` without an interval."""
+        return cls(value=link, low=link, high=link)
 
 
 def ring(ranks: Array, size: float, link: Link) -> Array:
@@ -107,26 +93,16 @@ def _surplus(ranks: Array, size: float, link: Link) -> Array:
     return cost
 
 
-ALGORITHMS: Mapping[str, Callable[[Array, float, Link], Array]] = {
-    "ring": ring,
-    "rabenseifner": rabenseifner,
-    "recursive-doubling": recursive_doubling,
-}
-
-
-def allreduce_seconds(ranks: ArrayLike, size: float, levels: Levels) -> Array:
+def allreduce_seconds(ranks: ArrayLike, size: float, link: Link) -> Array:
     """Return the seconds of an allreduce of `size` bytes over each count of `ranks`, float64 like `ranks`.
 
-    With several ranks on a node: all of a node reduce and broadcast among themselves, which costs them an allreduce,
-    and one rank of each node takes part between nodes.
+    One rank on each node, by the cheapest algorithm for each count.
     """
     counts = np.asarray(ranks, dtype=float)
-    nodes = np.ceil(counts / levels.ranks_per_node)
-    cost = _flat(levels.algorithm, nodes, size, levels.network)
-    if levels.ranks_per_node > 1:
-        inside = np.minimum(counts, levels.ranks_per_node)
-        cost = cost + _flat(levels.algorithm, inside, size, levels.node or levels.network)
-    return cost
+    halving = np.minimum(rabenseifner(counts, size, link), recursive_doubling(counts, size, link))
+    # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever messages cost.
+    least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link)), halving)
+    return least
 
 
 def calls(tensors: Sequence[float]) -> tuple[float, ...]:
@@ -135,37 +111,26 @@ def calls(tensors: Sequence[float]) -> tuple[float, ...]:
     return (*(size for size in tensors if size >= _SMALL), *([small] if small else []))
 
 
-def _flat(algorithm: str, counts: Array, size: float, link: Link) -> Array:
-    if algorithm != BEST:
-        return ALGORITHMS[algorithm](counts, size, link)
-    halving = np.minimum(rabenseifner(counts, size, link), recursive_doubling(counts, size, link))
-    # At powers of two the ring has as many bytes in more messages: no library takes it there, whatever messages cost.
-    least: Array = np.where(_power(counts) < counts, np.minimum(halving, ring(counts, size, link)), halving)
-    return least
+def read_links(text: str) -> tuple[Uncertain, str]:
+    """Return the link between nodes that the user's `text` describes, and one sentence about it.
 
-
-def read_links(text: str, node: str | None, ranks_per_node: int) -> tuple[Uncertain, str]:
-    """Return the levels that the user's texts describe, and one sentence about them.
-
-    `text` is ``ALPHA,BETA`` (seconds, seconds per byte) or a probe.json; `node` the same pair for inside a node.
+    `text` is ``ALPHA,BETA`` (seconds, seconds per byte) or a probe.json.
 
     Raises:
         UserError: the text is neither, a cost is negative, or the probe cannot be read or lacks the costs.
     """
     if _PAIR.fullmatch(text.strip()):
-        between = _given_link("NETWORK", text)
-        inside = _given_link("NODE", node) if node else None
-        levels = Levels(network=between, node=inside, ranks_per_node=ranks_per_node)
-        words = f"alpha {between.alpha_s * 1e6:g} µs and {_rate(between.beta_s_per_byte)}, as given" + _LEFT_OUT
-        return Uncertain.exact(levels), words
+        link = _given_link(text)
+        words = f"alpha {link.alpha_s * 1e6:g} µs and {_rate(link.beta_s_per_byte)}, as given" + _LEFT_OUT
+        return Uncertain.exact(link), words
     path = Path(text)
     if not path.is_file():
         raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
-    return probe_links(read_probe(path), ranks_per_node)
+    return probe_links(read_probe(path))
 
 
-def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
-    """Return the levels that `probe` measured from point to point, and one sentence.
+def probe_links(probe: Probe) -> tuple[Uncertain, str]:
+    """Return the link that `probe` measured from point to point, and one sentence.
 
     Where the probe saw one host only, a link between two of its ranks stands for every link, and the sentence says so.
 
@@ -176,26 +141,17 @@ def probe_links(probe: Probe, ranks_per_node: int) -> tuple[Uncertain, str]:
     if probe.invalid:
         raise UserError(f"the {name} is invalid ({probe.invalid[0]}): run `harness probe` again")
     costs = probe.by_setting[0]
-    node = costs.find(POINT_TO_POINT, NODE)
     between = costs.find(POINT_TO_POINT, NETWORK)
-    outer = between or node
-    if outer is None:
+    cost = between or costs.find(POINT_TO_POINT, NODE)
+    if cost is None:
         raise UserError(f"the {name} has no point-to-point cost: run `harness probe` again on 2 ranks or more")
     where = "between hosts" if between else "inside one host, which stands for the network too"
-    if not node:
-        where += ", which stands for inside a host too"
-    bends = {cost.level: _bends(cost, costs.find(ALLREDUCE, cost.level)) for cost in (node, between) if cost}
-    value, low, high = (
-        Levels(
-            network=_link_at(outer, bends[outer.level], end),
-            node=_link_at(node, bends[NODE], end) if node else None,
-            ranks_per_node=ranks_per_node,
-        )
-        for end in ("value", "low", "high")
-    )
-    words = f"alpha {outer.alpha_s.value * 1e6:.3g} µs and {_rate(outer.beta_s_per_byte.value)}, probed {where}"
+    allreduce = costs.find(ALLREDUCE, cost.level)
+    bends = _bends(cost, allreduce)
+    words = f"alpha {cost.alpha_s.value * 1e6:.3g} µs and {_rate(cost.beta_s_per_byte.value)}, probed {where}"
     both_ways = "; long messages both ways at once, and their additions, as in the probed allreduce"
-    words += both_ways if costs.find(ALLREDUCE, outer.level) else _LEFT_OUT
+    words += both_ways if allreduce else _LEFT_OUT
+    value, low, high = (_link_at(cost, bends, end) for end in ("value", "low", "high"))
     return Uncertain(value=value, low=low, high=high), words
 
 
@@ -231,14 +187,14 @@ def _link_at(cost: MessageCost, bends: tuple[tuple[float, float], ...], end: str
     return Link(alpha_s=ends[0], beta_s_per_byte=ends[1], bends=bends)
 
 
-def _given_link(field: str, text: str) -> Link:
+def _given_link(text: str) -> Link:
     match = _PAIR.fullmatch(text.strip())
     try:
         alpha, beta = (float(match[1]), float(match[2])) if match else (-1.0, -1.0)
     except ValueError:
         alpha = beta = -1.0
     if not (alpha >= 0 and beta >= 0):
-        raise UserError(f"{field}={text} is not ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10")
+        raise UserError(f"NETWORK={text} is not ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10")
     return Link(alpha_s=alpha, beta_s_per_byte=beta)
 
 

@@ -6,11 +6,11 @@ Nothing here draws or imports what draws: commands that only print stay quick.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.base.printable import printable
-from harness.report.exports import Exports
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,6 +148,38 @@ class Section:
     elements: Sequence[Element]
 
 
+class CaseOutcome(StrEnum):
+    """What became of a test."""
+
+    PASSED = "passed"
+    FAILED = "failed"  # what was tested is not so, or a launch failed
+    ERROR = "error"  # it could not be read
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseResult:
+    """One test: `name` in a `group`, how long it took in seconds, and the `reason` for an outcome other than passed.
+
+    `output` is what else was said.
+    """
+
+    group: str
+    name: str
+    outcome: CaseOutcome
+    seconds: float = 0.0
+    reason: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseSuite:
+    """Tests together; `name` is that of the sweep or the check."""
+
+    name: str = ""
+    cases: Sequence[CaseResult] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a command has found.
@@ -159,8 +191,8 @@ class Answer:
     A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
     lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
     commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
-    Files of its figures name the `command`. `page` is where it was written. Formats of other tools
-    (`harness.report.formats`) are written from `exports`.
+    Files of its figures name the `command`. `page` is where it was written. `suite` has tests
+    for JUnit's report.
 
     `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
     """
@@ -188,7 +220,7 @@ class Answer:
     sides: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     page: Path | None = None
-    exports: Exports = field(default_factory=Exports)
+    suite: CaseSuite = field(default_factory=CaseSuite)
 
     @property
     def figures(self) -> list[PageFigure]:

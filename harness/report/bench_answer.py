@@ -15,7 +15,6 @@ from harness.bench.bench_record import (
 )
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, LEARNING_RATE
 from harness.report.answer import Answer, Banner, Cell, Fact, Items, Section, Table, document, facts
-from harness.report.exports import Exports, Reading, Unit
 from harness.report.run_words import commit_words, core_hours, machine_words
 from harness.schema.record import encode
 
@@ -71,28 +70,8 @@ def bench_answer(record: BenchRecord) -> Answer:
         title="The harness and its alternatives",
         when=record.started,
         machine=machine_words(record.machine),
-        exports=Exports(name="bench", readings=_readings(lines)),
     )
     return replace(answer, files={RECORD: encode(record).decode(), TEXT: document(answer)})
-
-
-def _readings(lines: Sequence[WorkloadRow]) -> list[Reading]:
-    """Return every ratio of rows per second."""
-    readings = []
-    for line in lines:
-        for contender, ratios in line.ratios.items():
-            for reference, ratio in ratios.items():
-                reading = Reading(
-                    subject=f"{line.workload}, {contender}",
-                    quantity=f"speed over {reference}",
-                    unit=Unit.RATIO,
-                    value=ratio.ratio,
-                    interval=ratio.interval,
-                    smaller_is_better=False,
-                    labels={"workload": line.workload, "contender": contender, "over": ratio.bottom},
-                )
-                readings.append(reading)
-    return readings
 
 
 def _headline_ratios(lines: Sequence[WorkloadRow]) -> list[tuple[str, ContenderRatio]]:

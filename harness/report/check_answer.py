@@ -14,8 +14,7 @@ from harness.regression.checks import (
     ComparedRow,
 )
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Fact, Section, Table
-from harness.report.exports import CaseOutcome, CaseResult, Exports, Reading, Unit
+from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, Fact, Section, Table
 from harness.report.measurement_words import (
     NOT_MEASURED,
     change_words,
@@ -80,7 +79,7 @@ def check_answer(check: Check, command: str) -> Answer:
         title=f"{subject} against {reference.label}",
         when=current.newest,
         machine=machine_words(current.machine),
-        exports=_exports(check),
+        suite=_suite(check),
     )
 
 
@@ -166,19 +165,15 @@ def _notes(check: Check) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _exports(check: Check) -> Exports:
-    """Return a test and a slowdown for each row that decides."""
+def _suite(check: Check) -> CaseSuite:
+    """Return a test for each row that decides."""
     workload = check.current.workload.name
     cases = [_case(row, workload) for row in check.deciding]
     for layout in check.unmeasured:
         cases.append(
             CaseResult(group=workload, name=str(layout), outcome=CaseOutcome.SKIPPED, reason="not measured now")
         )
-    return Exports(
-        name=f"harness check against {check.reference.label}",
-        readings=[_slowdown(row, check) for row in check.deciding],
-        cases=cases,
-    )
+    return CaseSuite(name=f"harness check against {check.reference.label}", cases=cases)
 
 
 def _case(row: ComparedRow, workload: str) -> CaseResult:
@@ -191,23 +186,4 @@ def _case(row: ComparedRow, workload: str) -> CaseResult:
         outcome=outcome,
         reason="" if outcome == CaseOutcome.PASSED else f"{row.verdict}: {text}",
         output=text,
-    )
-
-
-def _slowdown(row: ComparedRow, check: Check) -> Reading:
-    workload = check.current.workload.name
-    return Reading(
-        subject=f"{workload} {place(row)}",
-        quantity=f"slowdown of {row.quantity}",
-        unit=Unit.RATIO,
-        value=row.slowdown,
-        interval=row.interval,
-        smaller_is_better=True,
-        labels={
-            "workload": workload,
-            "layout": str(row.layout or "all"),
-            "against": check.reference.label,
-            "verdict": row.verdict,
-        },
-        when=check.current.newest if check.current.launches else None,
     )

@@ -10,12 +10,16 @@ from harness.analysis.sweep_choice import RULE
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.claims.claim_match import compare_with_claim, is_about
 from harness.claims.claim_studies import ClaimStudy
-from harness.claims.claim_verdict import CONFIRMED, ERRATUM, NEAR, REFUTED, UNKNOWN, count_ratio
-from harness.claims.judging_sweep import Judgement
+from harness.claims.judgement import CONFIRMED, ERRATUM, REFUTED, UNKNOWN, Judgement
+from harness.claims.measures import NEAR, count_ratio
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
-from harness.report.experiment_results import PaperExperiment
+from harness.report.experiment_results import (
+    PaperExperiment,
+    experiment_banners,
+    experiment_sections,
+    experiments_headline,
+)
 from harness.report.html_pages import PAGE, relative_link
-from harness.report.paper_sections import experiment_banners, experiment_sections, experiments_headline
 from harness.report.run_words import machine_words
 from harness.report.sweep_facts import machine_facts, place_facts
 from harness.schema.claim import Claim, Published

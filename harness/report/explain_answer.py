@@ -14,7 +14,6 @@ from harness.analysis.scaling import PointScaling
 from harness.base.own_matplotlib import Axes
 from harness.report import captions, sweep_sentences
 from harness.report.answer import Answer, Fact, Items, PageFigure, Section, Table
-from harness.report.exports import Exports, Reading, Unit
 from harness.report.figures.breakdown import EPOCH
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import machine_words
@@ -88,27 +87,7 @@ def explain_answer(explanation: Explanation, findings: Sequence[Finding], comman
         title=f"{subject}: why it does not scale",
         when=max(run.started for run in runs),
         machine=machine_words(runs[0].provenance.machine),
-        exports=Exports(name=folder, readings=_readings(explanation)),
     )
-
-
-def _readings(explanation: Explanation) -> list[Reading]:
-    """Return every efficiency of every point."""
-    workload = explanation.loaded.valid[0].point.workload.name
-    readings = []
-    for point in explanation.efficiencies:
-        for name, efficiency in point.metrics.items():
-            reading = Reading(
-                subject=f"{workload}, {point.layout}",
-                quantity=name,
-                unit=Unit.RATIO,
-                value=efficiency.value,
-                interval=efficiency.interval,
-                smaller_is_better=False,
-                labels={"workload": workload, "layout": point.layout, "ranks": str(point.ranks)},
-            )
-            readings.append(reading)
-    return readings
 
 
 def _talp(points: Sequence[PointEfficiencies]) -> dict[str, dict[str, float]]:

@@ -7,13 +7,11 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import median_interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.cost_samples import TIME
 from harness.regression.history import CostSeries, History
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
-from harness.report.exports import Exports, Reading, Unit
 from harness.report.measurement_words import measurement_warnings
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import days, machine_words
@@ -137,36 +135,7 @@ def history_answer(history: History) -> Answer:
         title=f"History of {subject}",
         when=max(starts),
         machine=machine,
-        exports=Exports(name=f"history of {workload.name}", readings=_readings(history)),
     )
-
-
-def _readings(history: History) -> list[Reading]:
-    """Return the median of every state in each series, with the time of its last launch."""
-    workload = history.states[0].workload.name
-    readings = []
-    for series in history.series:
-        states = np.array(series.states)
-        for number in dict.fromkeys(series.states):
-            labels = {
-                "workload": workload,
-                "layout": str(series.layout or "all"),
-                "commit": history.names[number],
-                "machine": history.states[number].machine.fingerprint,
-            }
-            values = series.values[states == number]
-            reading = Reading(
-                subject=f"{workload}, {_series_name(series)}",
-                quantity=series.quantity,
-                unit=Unit.SECONDS if series.quantity == TIME else Unit.RATIO,
-                value=float(np.median(values)),
-                interval=median_interval(values),
-                smaller_is_better=series.quantity == TIME,
-                labels=labels,
-                when=history.states[number].newest,
-            )
-            readings.append(reading)
-    return readings
 
 
 def history_sentence(history: History) -> str:

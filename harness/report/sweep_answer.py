@@ -22,9 +22,9 @@ from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, Section, Table
 from harness.report.csv_text import csv_text
+from harness.report.formats import launches_as_tests
 from harness.report.html_pages import SCREEN, relative_link, write_page
 from harness.report.run_words import data_words, machine_words
-from harness.report.sweep_exports import sweep_exports
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_sections import condition_sections, measured_sections
 from harness.report.sweep_tables import terminal_table
@@ -158,7 +158,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
         files={} if launches is None else {LAUNCHES: launches_csv(loaded, launches)},
-        exports=sweep_exports(loaded, launches, scaling),
+        suite=launches_as_tests(loaded),
     )
 
 

@@ -15,7 +15,6 @@ from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.own_rates import own_rates_sections
-from harness.report.predict_answer import extrapolation_table
 from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
 from harness.why.known_causes import diagnose_sweep
@@ -31,7 +30,7 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     """Return what was measured: scaling, prediction, time, learning."""
     figures = draw_figures(view)
     scaling = [_scaling_table(view), *figures["scaling"]]
-    predicted = [extrapolation_table(series, view.names) for series in view.extrapolations]
+    predicted = [sweep_tables.extrapolation_table(series, view.names) for series in view.extrapolations]
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
     if view.runs[0].point.workload.script:
         tables.append(learning_tables.epochs_table(view.curves, view.names))

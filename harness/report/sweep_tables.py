@@ -273,3 +273,44 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of `frame`, by column."""
     return [dict(zip(map(str, row), row.values(), strict=True)) for row in frame.to_dict("records")]
+
+
+def extrapolation_table(series: Extrapolation, names: Mapping[str, str]) -> Table:
+    """Return a predicted series: speedup with its band, and the parts of a step."""
+    rows: list[tuple[str | Cell, ...]] = []
+    for point in series.points:
+        efficiency = Cell(
+            text=units.percent(point.efficiency),
+            note=units.percent_span(point.efficiency_interval),
+            value=point.efficiency,
+            computed=True,
+        )
+        rows.append(
+            (
+                str(point.ranks),
+                names[point.layout],
+                predicted_cell(point),
+                efficiency,
+                seconds_cell(point.seconds, point.seconds_interval, computed=True),
+                seconds_cell(point.compute_s, computed=True),
+                seconds_cell(point.straggler_s, computed=True),
+                seconds_cell(point.allreduce_s, computed=True),
+            )
+        )
+    return Table(
+        title=f"Predicted {series.where}, not measured",
+        headings=(
+            "Ranks",
+            "Layout",
+            "Predicted\nspeedup",
+            "Predicted\nefficiency",
+            "Predicted\nepoch time",
+            "Computation\nof a step",
+            "Wait for the\nslowest",
+            "Allreduce",
+        ),
+        rows=rows,
+        left=0,
+        texts=(1,),
+        note=" ".join(series.rests),
+    )

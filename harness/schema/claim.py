@@ -30,41 +30,52 @@ class Paper:
     note: str = ""
 
 
-class Rule(StrEnum):
-    """How a claim is judged: ``rule`` in results/published.toml. `claims.claim_rules` has the functions."""
+class ClaimMetric(StrEnum):
+    """What is measured for a claim: ``metric`` in results/published.toml. `claims.measures` has the functions."""
 
     SPEEDUP = "speedup"
-    ROWS_IN_EQUAL_TIME = "rows-in-equal-time"
-    EVERY_STEP_GAINS = "every-step-gains"
-    CURVE_FLATTENS = "curve-flattens"
-    GAINS_LESS_THAN = "gains-less-than"
-    LARGER_NETWORK_GAINS_AS_MUCH = "larger-network-gains-as-much"
-    ACCURACY_IN_TIME = "accuracy-in-time"
-    MORE_EPOCHS_GAIN_MORE = "more-epochs-gain-more"
-    READING_BY_ONE_RANK_IS_MINOR = "reading-by-one-rank-is-minor"
-    COMPUTATION_FALLS_AND_EXCHANGE_DOES_NOT = "computation-falls-and-exchange-does-not"
-    SAME_LOSS_WITH_SAME_BATCHES = "same-loss-with-same-batches"
-    PARAMETER_SERVERS_ARE_SLOWER = "parameter-servers-are-slower"
+    ROWS = "rows-in-equal-time"
+    STEPS = "speedup-of-each-step"
+    SLOPE = "speedup-and-slope"
+    BESIDE = "speedup-beside-another"
+    LARGER = "speedup-of-larger-networks"
+    ACCURACY = "launches-that-reach-an-accuracy"
+    START = "speedup-of-an-epoch-beside-the-start"
+    READING = "extra-reading-of-training"
+    EXCHANGE = "computation-and-exchange"
+    LOSS = "loss-difference"
+    SERVERS = "rate-of-parameter-servers"
+
+
+class Relation(StrEnum):
+    """How what is measured is compared: ``relation`` in results/published.toml."""
+
+    ABOUT = "about"
+    ABOVE = "above"
+    BELOW = "below"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
     """What a paper says about one experiment, all of it for equal rows at every rank count (strong scaling).
 
-    `rule` is how it is judged. `value` is claimed at `count` units over `base` units;
-    a base and count of 0 mean that the text names none. `kind` is ``stated`` (printed as a number, or said in words)
-    or ``chart`` (a chart only: `value` was read off it within `reading`, or is None where nothing could be read).
-    `figure` is empty for what stands in the text only, `experiment` for what is said of all of them; `against` is
-    another one that it is compared with. `at` is the count at which a curve is said to bend, `seconds` the time that
-    is part of the claim. `rows` are the training rows where they are not the data set's own. `sync` is the
-    algorithm, the paper's where it is left empty. `erratum` says what cannot be right; such a claim is never judged.
+    It is judged by its `metric`, which has the `relation` to the printed `value` (about) or to a `limit` (above,
+    below), at `count` units over `base` units; a base and count of 0 mean that the text names none. `kind` is
+    ``stated`` (printed as a number, or said in words) or ``chart`` (a chart only: `value` was read off it within
+    `reading`, or is None where nothing could be read). `figure` is empty for what stands in the text only, `experiment`
+    for what is said of all of them; `against` is another one that it is compared with. `at` is the count at which a
+    curve is said to bend, `seconds` the time that is part of the claim. `rows` are the training rows where they are not
+    the data set's own. `sync` is the algorithm, the paper's where it is left empty. `erratum` says what cannot be
+    right; such a claim is never judged.
     """
 
     paper: str
     figure: str
     kind: str
     text: str
-    rule: Rule = Rule.SPEEDUP
+    metric: ClaimMetric = ClaimMetric.SPEEDUP
+    relation: Relation = Relation.ABOUT
+    limit: float = 1.0
     experiment: str = ""
     against: str = ""
     units: str = "cores"
@@ -81,7 +92,7 @@ class Claim:
     @property
     def quantity(self) -> str:
         """What `value` is: ``speedup`` or ``accuracy`` (a fraction)."""
-        return "accuracy" if self.rule == Rule.ACCURACY_IN_TIME else "speedup"
+        return "accuracy" if self.metric == ClaimMetric.ACCURACY else "speedup"
 
     @property
     def efficiency(self) -> float | None:

@@ -1,6 +1,6 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.base.command_context import Context
@@ -22,7 +22,7 @@ from harness.sweep.progress import Pace, display, say
 from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
-from harness.sweep.unsettled_launches import read_running
+from harness.sweep.unsettled_launches import Running, read_running
 from harness.sweep.usage_accounts import ask_accounts
 
 _LOCAL = Submission()
@@ -46,7 +46,7 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
             queued += identify(scheduler, files, tuple(running for running in left if running not in queued))
-        plan = command.plan(queued, invalid_too=True)
+        plan = _told_plan(command, queued, invalid_too=True)
         prepare_data(plan, context.data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
         if not queued and not files.has_records:
@@ -91,7 +91,7 @@ def run_sweep(
         tidy(files, carried)
         if carried:
             carried = command.take_in(carried)
-        plan = command.plan(carried, invalid_too=invalid_too)
+        plan = _told_plan(command, carried, invalid_too=invalid_too)
         if scheduler.survives_client and plan.jobs:
             cost = command.cost(plan)
             if approve is not None:
@@ -105,6 +105,14 @@ def run_sweep(
     return files.path
 
 
+def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too: bool) -> SweepPlan:
+    """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
+    plan = command.wanted.plan(command.survey(), queued, invalid_too=invalid_too)
+    for sentence in command.wanted.describe(plan):
+        say(sentence)
+    return plan
+
+
 def _launch_all(
     command: SweepCommand, plan: SweepPlan, *, timed: bool, enough: Callable[[Path], int] | None
 ) -> LaunchTally:
@@ -112,17 +120,23 @@ def _launch_all(
 
     Return what became of the last launches.
     """
-    tally = command.launch(plan, timed=timed)
+    wanted = command.wanted
+    tally = wanted.launch(plan, timed=timed)
     if command.scheduler.survives_client or tally.busy:
         return tally
-    again = command.once_more(plan)
+    again, sentence = wanted.once_more(plan, command.survey())
+    for line in filter(None, (sentence, *again.notes)):
+        say(line)
     if again.missing:
-        tally = command.launch(again, timed=timed)
+        tally = wanted.launch(again, timed=timed)
     while enough is not None and not tally.failed and not tally.busy:
         repeats = enough(command.folder)
         if repeats <= command.sweep.repeats:
             break
-        tally = command.launch(command.widen(repeats), timed=False)  # the first ones have waited
+        wider = command.widen(repeats)
+        for note in wider.notes:
+            say(note)
+        tally = command.wanted.launch(wider, timed=False)  # the first ones have waited
     return tally
 
 

@@ -21,17 +21,15 @@ from harness.sweep.finished_launches import set_aside
 from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
 from harness.sweep.job_script import write_job
 from harness.sweep.job_state import State
-from harness.sweep.job_submission import asked_of, submit_job
+from harness.sweep.job_submission import submit_job
 from harness.sweep.outcome import FirstSeen, LaunchOutcome, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
 from harness.sweep.queue_room import QueueRoom
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_errors import (
-    OF_EVERY_LAYOUT,
     NotQueued,
     QueueFull,
-    Reason,
     SubmissionRefused,
     UnreadableAnswer,
 )
@@ -257,7 +255,7 @@ class Launches:
         if not jobs and error.certain:
             raise error
         if not jobs:  # nothing of this sweep can be what is too much
-            self._refuse(plan, SubmissionRefused(error.text, reason=Reason.POLICY))
+            self._refuse(plan, SubmissionRefused(error.text))
             return True
         self._say(f"the queue takes no more for now: {error.text}")
         self._room.is_full(jobs, certain=error.certain)
@@ -265,21 +263,15 @@ class Launches:
 
     def _refuse(self, plan: JobPlan, error: SubmissionRefused) -> None:
         """Tell what the scheduler refuses, keep it as a failure, and let the other layouts go on."""
-        every = error.reason in OF_EVERY_LAYOUT
-        layouts = {point.layout for waiting in self._waiting for point in waiting.points} if every else {plan.layout}
-        asked = asked_of(error.reason, plan, self.scheduler)
-        reason = f"{self.scheduler.title or self.scheduler.name} refuses it ({error.reason}): {error}"
-        reason += f" ({asked})" if asked else ""
-        if self._refused is None:
-            self._refused = SubmissionRefused(error.text + (f" ({asked})" if asked else ""), reason=error.reason)
-        points = self._take_out(layouts)
+        reason = f"{self.scheduler.title or self.scheduler.name} refuses it: {error}"
+        self._refused = self._refused or error
+        points = self._take_out({plan.layout})
         for point in points:
             failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
             write_failure(self._files, failure)
         self.failed += len(points)
         self.progress.dropped(len(points))
-        named = "any layout" if every else str(plan.layout)
-        self._say(f"not submitted, {len(points)} of the launches, {named}: {reason}")
+        self._say(f"not submitted, {len(points)} of the launches, {plan.layout}: {reason}")
 
     def _poll(self) -> bool:
         """Ask for the states of all jobs, settle what has ended and return whether anything changed."""

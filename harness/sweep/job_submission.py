@@ -16,16 +16,16 @@ from harness.base.errors import UserError
 from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import time_limit
-from harness.sweep.job_plan import QUEUE_NAME, JobPlan
+from harness.sweep.job_plan import QUEUE_NAME
 from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.submission_errors import NotQueued, Reason, SubmissionRefused, SubmissionUnknown
+from harness.sweep.submission_errors import NotQueued, SubmissionRefused, SubmissionUnknown
 from harness.sweep.unsettled_launches import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
 # taken in, and its clients have given up by then.
 _ARRIVAL_S = 30.0
+_ANSWERED_S = 5.0  # the same where the scheduler has answered with a sentence of its own: most likely a refusal
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
 _PAUSE_S = 2.0  # between two looks at the queue
 
@@ -64,10 +64,10 @@ def submit_job(
             return scheduler.submit(job)
     except SubmissionUnknown as error:
         say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, files, launches, _ARRIVAL_S)
+        jobs = _look(scheduler, files, launches, _ARRIVAL_S if error.lost else min(_ANSWERED_S, _ARRIVAL_S))
         if job.name not in jobs:
             if not error.lost:
-                raise SubmissionRefused(error.text, reason=Reason.OTHER) from error
+                raise SubmissionRefused(error.text) from error
             raise NotQueued(f"job {job.name} was not queued: {error}") from error
         number = jobs[job.name]
         say(f"job {job.name} was queued all the same, as {number}")
@@ -225,31 +225,3 @@ def _wait_for_submissions(files: SweepFolder) -> bool:
                 time.sleep(0.1)
     finally:
         os.close(handle)
-
-
-def asked_of(reason: Reason, plan: JobPlan, scheduler: Scheduler) -> str:
-    """Return what the job of `plan` asks for, of that which was refused, and what is allowed where that is known."""
-    request = scheduler.request
-    limit = scheduler.limit()
-    layout = plan.layout
-    gpus = layout.gpus_per_rank * layout.ranks_per_node
-    asked: dict[Reason, tuple[str, object]] = {
-        Reason.TIME_LIMIT: (f"WALLTIME={time_limit(plan, request, limit)}", limit and limit.walltime),
-        Reason.NODES: (f"{layout.nodes} nodes", limit and limit.nodes),
-        Reason.CORES: (f"{layout.ranks_per_node * layout.threads} cores a node", limit and limit.cores_per_node),
-        Reason.GPUS: (f"{gpus} GPUs a node", limit and limit.gpus_per_node),
-        Reason.MEMORY: (f"MEMORY={request.memory}" if request.memory else "", limit and limit.memory_mb),
-        Reason.ACCOUNT: (f"ACCOUNT={request.account}", None),
-        Reason.PARTITION: (f"PARTITION={request.partition}", None),
-        Reason.QOS: (f"QOS={request.qos}", None),
-        Reason.RESERVATION: (f"RESERVATION={request.reservation}", None),
-        Reason.FEATURE: (f"CONSTRAINT={request.constraint}", None),
-        Reason.DEPENDENCY: (f"AFTER={request.after}", None),
-    }
-    text, allowed = asked.get(reason, ("", None))
-    if not text:
-        return ""
-    unit = " MB a node" if reason is Reason.MEMORY else ""
-    verb = "allows" if reason is Reason.TIME_LIMIT else "has"
-    where = f", partition {limit.name} {verb} {allowed}{unit}" if limit is not None and allowed else ""
-    return f"asked for is {text}{where}"

@@ -1,7 +1,7 @@
 """Several sweeps launched as one: each repeat of all of them in one turn block."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -10,11 +10,11 @@ from harness.base.processes import interruptible
 from harness.base.record_words import below
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_folder import make_results
+from harness.schema.sweep_folder import SweepFolder, make_results
 from harness.sweep.data_announcement import announce_data
 from harness.sweep.finished_launches import Survey, set_aside
 from harness.sweep.leftovers import carry_over
-from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
+from harness.sweep.planned_launches import SweepCommand, WantedLaunches
 from harness.sweep.prepared_data import prepare_data
 from harness.sweep.progress import say
 from harness.sweep.submission_settings import Submission
@@ -37,54 +37,64 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     together = JoinedSweeps(commands, context.results / _TOGETHER)
     announce_data(sweeps, context.data_dir)
     make_results(context.results)
+    wanted = together.wanted
     with contextlib.ExitStack() as stack:
-        for command in (together, *commands):
-            stack.enter_context(hold_sweep(command.files))
+        for files in (together.files, *(command.files for command in commands)):
+            stack.enter_context(hold_sweep(files))
         stack.enter_context(interruptible())
-        carry_over(together.scheduler, together.files, say)
+        carry_over(wanted.scheduler, together.files, say)
         stack.callback(together.share_out)  # also of what ended before an interruption
-        plan = together.plan(invalid_too=True)
+        plan = wanted.plan(together.survey())
+        for sentence in wanted.describe(plan):
+            say(sentence)
         prepare_data(plan, context.data_dir)
-        together.note()
-        together.launch(plan, timed=True)
-        together.launch(together.once_more(plan), timed=True)
-        return len(together.survey(together.points).missing(together.points))
+        for command in commands:
+            command.note()
+        wanted.launch(plan, timed=True)
+        again, sentence = wanted.once_more(plan, together.survey())
+        for line in filter(None, (sentence, *again.notes)):
+            say(line)
+        wanted.launch(again, timed=True)
+        return len(together.survey().missing(wanted.points))
 
 
-class JoinedSweeps(PlannedLaunches):
+class JoinedSweeps:
     """The launches of several sweeps, which take turns in a folder below `folder`."""
 
     def __init__(self, commands: Sequence[SweepCommand], folder: Path) -> None:
         self._commands = commands
         first = commands[0]
-        self.submission = first.submission
-        self.scheduler = first.scheduler
-        self.folder = below(folder, first.sweep.name)
-        self.name = ", ".join(command.name for command in commands)
-        self.skipped = tuple(dict.fromkeys(skipped for command in commands for skipped in command.skipped))
-        points = (point for command in commands for point in command.points)
-        self.points = tuple(sorted(points, key=lambda point: point.repeat))
+        parts = [command.wanted for command in commands]
+        points = (point for part in parts for point in part.points)
+        self.wanted = WantedLaunches(
+            name=", ".join(part.name for part in parts),
+            folder=below(folder, first.sweep.name),
+            points=tuple(sorted(points, key=lambda point: point.repeat)),
+            skipped=tuple(dict.fromkeys(skipped for part in parts for skipped in part.skipped)),
+            submission=first.submission,
+            scheduler=first.scheduler,
+        )
 
-    def note(self) -> None:
-        """Write down what is asked for, and how it is launched."""
-        for command in self._commands:
-            command.note()
+    @property
+    def files(self) -> SweepFolder:
+        """The files that the sweeps share while they are launched."""
+        return SweepFolder(self.wanted.folder)
 
-    def survey(self, points: Iterable[Point]) -> Survey:
-        """Share out what has ended, and read what is known of `points`."""
+    def survey(self) -> Survey:
+        """Share out what has ended, and read what is known of all launches."""
         self.share_out()
-        result = Survey(records={}, failures={}, damaged={})
+        surveyed = Survey(records={}, failures={}, damaged={})
         for command in self._commands:
-            part = command.survey(points)
-            result.records.update(part.records)
-            result.failures.update(part.failures)
-            result.damaged.update(part.damaged)
-        return result
+            part = command.survey()
+            surveyed.records.update(part.records)
+            surveyed.failures.update(part.failures)
+            surveyed.damaged.update(part.damaged)
+        return surveyed
 
     def share_out(self) -> None:
         """Move the launches that have ended to their own sweeps' folders, with a copy of their rounds."""
         for command in self._commands:
-            for point in command.points:
+            for point in command.wanted.points:
                 self._move_launch(command, point)
             self._copy_turns(command)
 
@@ -109,9 +119,9 @@ class JoinedSweeps(PlannedLaunches):
         import pandas as pd
 
         home = command.files
-        members = {point.folder for point in command.points}
+        members = {point.folder for point in command.wanted.points}
         first = self._commands[0]
-        lent = {point.folder for point in first.points if point.layout not in command.sweep.layouts}
+        lent = {point.folder for point in first.wanted.points if point.layout not in command.sweep.layouts}
         for file in self.files.rounds.glob("*.parquet"):
             turns = pd.read_parquet(file)
             if turns["launch"].isin(members).any():

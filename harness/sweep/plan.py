@@ -1,4 +1,4 @@
-"""What a sweep launches: layouts from lists of counts, their order, and how long the rest will take. Pure."""
+"""What a sweep launches: layouts from lists of counts, their order, and how long the rest will take."""
 
 import itertools
 import random

@@ -1,11 +1,9 @@
 """What one command has to do with a sweep: what it asks for, what is missing of it, and the launches of that."""
 
-import abc
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from harness.base.command_context import Context
 from harness.base.cores import memory_limit
@@ -33,7 +31,8 @@ _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small networ
 class SweepPlan:
     """What a command will do: every runnable point in launch order, those that are missing, what is skipped.
 
-    `jobs` are those of the missing points that are not in the queue already; those are `carried`.
+    `jobs` are those of the missing points that are not in the queue already; those are `carried`. `notes` say what the
+    memory does not allow of turn blocks.
     """
 
     folder: Path
@@ -43,6 +42,7 @@ class SweepPlan:
     survey: Survey
     jobs: tuple[JobPlan, ...]
     carried: tuple[Running, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +54,9 @@ class LaunchTally:
     busy: str = ""
 
 
-class PlannedLaunches(abc.ABC):
-    """Points in launch order with the folder and the scheduler of their launches, and what is missing of them."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WantedLaunches:
+    """Points in launch order, with the folder and the scheduler of their launches; `name` is what people are told."""
 
     name: str
     folder: Path
@@ -64,63 +65,67 @@ class PlannedLaunches(abc.ABC):
     submission: Submission
     scheduler: Scheduler
 
-    @property
-    def files(self) -> SweepFolder:
-        """The files of the launches."""
-        return SweepFolder(self.folder)
+    def plan(self, surveyed: Survey, carried: Sequence[Running] = (), *, invalid_too: bool = True) -> SweepPlan:
+        """Return what is to be done, by what is `surveyed` of the points and by the launches in the queue."""
+        missing = surveyed.missing(self.points, invalid_too=invalid_too)
+        queued = {running.point.folder for running in carried}
+        jobs, notes = self._jobs([point for point in missing if point.folder not in queued], surveyed)
+        return SweepPlan(
+            folder=self.folder,
+            points=self.points,
+            missing=missing,
+            skipped=self.skipped,
+            survey=surveyed,
+            jobs=jobs,
+            carried=tuple(carried),
+            notes=notes,
+        )
 
-    @abc.abstractmethod
-    def note(self) -> None:
-        """Write down what is asked for, and how it is launched."""
-
-    @abc.abstractmethod
-    def survey(self, points: Iterable[Point]) -> Survey:
-        """Read what is known of `points`."""
-
-    def plan(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
-        """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
-        plan = self._compare(carried, invalid_too=invalid_too)
+    def describe(self, plan: SweepPlan) -> list[str]:
+        """Return what `plan` does, in sentences: what is done, what runs and runs again, and what does not run."""
         done = len(plan.points) - len(plan.missing)
-        say(f"{self.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-        others = other_code(self.files, plan.points[0].code)
+        sentences = [*plan.notes]
+        sentences.append(f"{self.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
+        others = other_code(SweepFolder(self.folder), plan.points[0].code)
         if others:
-            say(
+            sentences.append(
                 f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count"
             )
         if plan.carried:
-            say(f"{len(plan.carried)} of them are in the queue already")
-        for skipped in plan.skipped:
-            say(f"not run: {skipped.layout}: {skipped.reason}")
+            sentences.append(f"{len(plan.carried)} of them are in the queue already")
+        sentences += [f"not run: {skipped.layout}: {skipped.reason}" for skipped in plan.skipped]
         if plan.skipped:
-            say("the report predicts what is not run, or says why it cannot")
+            sentences.append("the report predicts what is not run, or says why it cannot")
         records = plan.survey.records
         invalid = [records[point.folder] for point in plan.missing if point.folder in records]
         if invalid:
             text = f"runs again: {len(invalid)} of them, whose times are not valid"
-            say(f"{text}; the first: {invalid[0].invalid[0]}")
+            sentences.append(f"{text}; the first: {invalid[0].invalid[0]}")
         for point in plan.missing:
             if point.folder in plan.survey.damaged:
-                say(f"runs again: {plan.survey.damaged[point.folder]}")
-        return plan
+                sentences.append(f"runs again: {plan.survey.damaged[point.folder]}")
+        return sentences
 
-    def once_more(self, plan: SweepPlan) -> SweepPlan:
-        """Return the plan of what `plan` launched without valid times, or was killed from outside.
+    def once_more(self, plan: SweepPlan, surveyed: Survey) -> tuple[SweepPlan, str]:
+        """Return the plan of what `plan` launched without valid times or was killed from outside, and a sentence of it.
 
-        Of nothing where that was most of the sweep, or a launch failed by itself.
+        Of nothing where that was most of the sweep, or a launch failed by itself. `surveyed` is read after `plan`.
         """
-        result = self.survey(plan.points)
-        missing = result.missing(plan.missing)
-        codes = [result.failures[point.folder].exit_code for point in missing if point.folder in result.failures]
+        missing = surveyed.missing(plan.missing)
+        codes = [surveyed.failures[point.folder].exit_code for point in missing if point.folder in surveyed.failures]
         if any(code <= _SIGNAL for code in codes):
             missing = ()
+        sentence = ""
         if missing:
             cause = "killed or without valid times" if codes else "without valid times"
-            text = f"{cause}: {len(missing)} of {len(plan.missing)} launches"
+            sentence = f"{cause}: {len(missing)} of {len(plan.missing)} launches"
             if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
-                text += "; that is most of the sweep, so none runs again: repeat the command on a quiet machine"
+                sentence += "; that is most of the sweep, so none runs again: repeat the command on a quiet machine"
                 missing = ()
-            say(text + (", launched once more" if missing else ""))
-        return replace(plan, missing=missing, survey=result, jobs=self._jobs(missing, result), carried=())
+            else:
+                sentence += ", launched once more"
+        jobs, notes = self._jobs(missing, surveyed)
+        return replace(plan, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
     def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
         """Run the plan's jobs, and return what became of them."""
@@ -128,7 +133,10 @@ class PlannedLaunches(abc.ABC):
         if not total:
             return LaunchTally()
         with display(total) as progress:
-            launches = self._launches(
+            launches = Launches(
+                scheduler=self.scheduler,
+                submission=self.submission,
+                folder=self.folder,
                 pace=Pace(plan.points, plan.survey.records.values()),
                 progress=progress,
                 plans=plan.jobs,
@@ -147,46 +155,27 @@ class PlannedLaunches(abc.ABC):
                 raise
         return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
 
-    def _launches(self, **asked: Any) -> Launches:
-        return Launches(scheduler=self.scheduler, submission=self.submission, folder=self.folder, **asked)
-
-    def _compare(self, carried: Sequence[Running] = (), *, invalid_too: bool) -> SweepPlan:
-        result = self.survey(self.points)
-        missing = result.missing(self.points, invalid_too=invalid_too)
-        queued = {running.point.folder for running in carried}
-        return SweepPlan(
-            folder=self.folder,
-            points=self.points,
-            missing=missing,
-            skipped=self.skipped,
-            survey=result,
-            jobs=self._jobs([point for point in missing if point.folder not in queued], result),
-            carried=tuple(carried),
-        )
-
-    def _jobs(self, missing: Sequence[Point], result: Survey) -> tuple[JobPlan, ...]:
-        """Return the jobs for the `missing` points, having said what memory does not allow of turn blocks."""
+    def _jobs(self, missing: Sequence[Point], surveyed: Survey) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+        """Return the jobs for the `missing` points, and what memory does not allow of turn blocks."""
         shape = self.submission.request.shape
         if shape != "block":
-            return plan_jobs(missing, shape)
-        peaks = (rank.peak_memory_bytes for record in result.records.values() for rank in record.ranks)
+            return plan_jobs(missing, shape), ()
+        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=self._free_bytes(), nodes=self.scheduler.survives_client
         )
         plans, notes = plan_turn_blocks(missing, self.points, memory)
-        for note in notes:
-            say(note)
-        return plans
+        return plans, tuple(notes)
 
     def _free_bytes(self) -> float:
-        """Return the memory for the launches of a turn block: of this machine, or of a node where that is known."""
+        """Return the memory for the launches of a turn block: of this machine, or of a node where that is surveyed."""
         if not self.scheduler.survives_client:
             return memory_limit()
         limit = self.scheduler.limit()
         return limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf
 
 
-class SweepCommand(PlannedLaunches):
+class SweepCommand:
     """What one command has to do with one sweep: that of the code as it is now, and the layouts that can run.
 
     Raises:
@@ -198,7 +187,6 @@ class SweepCommand(PlannedLaunches):
         self.submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
         self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
         self.folder = below(context.results, self.sweep.name)
-        self.name = f"sweep {self.sweep.name}"
         self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
         if not self.runnable:
             first = self.skipped[0]
@@ -206,21 +194,44 @@ class SweepCommand(PlannedLaunches):
             if not self.scheduler.survives_client:
                 fix += ", or set OVERSUBSCRIBE=1 to run for function only"
             raise UserError(f"no layout can run: {first.layout}: {first.reason}; {fix}")
-        self.points = launch_order(self.sweep, self.runnable)
+
+    @property
+    def files(self) -> SweepFolder:
+        """The files of the sweep."""
+        return SweepFolder(self.folder)
+
+    @property
+    def wanted(self) -> WantedLaunches:
+        """What is launched of the sweep."""
+        return WantedLaunches(
+            name=f"sweep {self.sweep.name}",
+            folder=self.folder,
+            points=launch_order(self.sweep, self.runnable),
+            skipped=self.skipped,
+            submission=self.submission,
+            scheduler=self.scheduler,
+        )
 
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
         write_study(self.files, self.sweep, self.skipped)
         write_submission(self.files, self.submission)
 
-    def survey(self, points: Iterable[Point]) -> Survey:
-        """Read what is known of `points`."""
-        return survey(self.files, points)
+    def survey(self) -> Survey:
+        """Read what is known of the sweep's launches."""
+        return survey(self.files, self.wanted.points)
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
         with display(len(carried)) as progress:
-            launches = self._launches(pace=Pace(self.points), progress=progress, carried=carried)
+            launches = Launches(
+                scheduler=self.scheduler,
+                submission=self.submission,
+                folder=self.folder,
+                pace=Pace(self.wanted.points),
+                progress=progress,
+                carried=carried,
+            )
             launches.take_in()
         return launches.going
 
@@ -237,6 +248,5 @@ class SweepCommand(PlannedLaunches):
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
         self.sweep = replace(self.sweep, repeats=repeats)
-        self.points = launch_order(self.sweep, self.runnable)
         self.note()
-        return self._compare(invalid_too=False)
+        return self.wanted.plan(self.survey(), invalid_too=False)

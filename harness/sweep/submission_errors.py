@@ -1,74 +1,15 @@
 """How a submission ends that gives no job: it is refused, it has to wait, or its outcome is not known.
 
-A scheduler's module has the table of its texts (`Phrase`); `submission_error` looks an answer up in it, once, and the
-rest of the program decides by types and reasons.
+Two things decide what is done next: the answer was lost, or the queue is full. Each scheduler's module has the few
+phrases that tell them (`RetryPhrases`). Anything else is the scheduler's own sentence, which is shown.
 """
 
-import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply
-
-
-class Reason(enum.StrEnum):
-    """Why a scheduler takes no job like this one."""
-
-    TIME_LIMIT = "time limit"
-    ACCOUNT = "account"
-    PARTITION = "partition"
-    QOS = "quality of service"
-    RESERVATION = "reservation"
-    NODES = "node count"
-    CORES = "core count"
-    MEMORY = "memory"
-    GPUS = "GPUs"
-    FEATURE = "node feature"
-    RESOURCES = "resources of a node"
-    ARRAY = "job array"
-    DEPENDENCY = "dependency"
-    PERMISSION = "permission"
-    CLOSED = "submissions are closed"
-    SCRIPT = "script"
-    POLICY = "policy"
-    OTHER = "reason of its own"
-
-
-FIX = {
-    Reason.TIME_LIMIT: "ask for a shorter WALLTIME, or for a PARTITION or QOS that allows it",
-    Reason.ACCOUNT: "set ACCOUNT to one of yours",
-    Reason.PARTITION: "set PARTITION to one that is open to you",
-    Reason.QOS: "set QOS to one of yours",
-    Reason.RESERVATION: "set RESERVATION to one that is open to you, or leave it out",
-    Reason.NODES: "ask for fewer NODES",
-    Reason.CORES: "ask for fewer RANKS_PER_NODE or THREADS",
-    Reason.MEMORY: "set MEMORY to less",
-    Reason.GPUS: "ask for fewer GPUS a node, or for a PARTITION that has them",
-    Reason.FEATURE: "change CONSTRAINT",
-    Reason.RESOURCES: "ask for less (NODES, RANKS_PER_NODE, THREADS, GPUS, MEMORY), or for another PARTITION",
-    Reason.ARRAY: "leave ARRAY=1 out, or ask for fewer REPEATS",
-    Reason.DEPENDENCY: "change AFTER",
-    Reason.PERMISSION: "ask the site to let you submit jobs there",
-    Reason.CLOSED: "try again when the site takes jobs",
-    Reason.SCRIPT: "look at TEMPLATE, EXTRA and the paths",
-    Reason.POLICY: "ask for less (NODES, WALLTIME), or submit when your other jobs have ended",
-    Reason.OTHER: "change what it names",
-}
-# These are not about the size of a job: what is refused for them is refused for every layout.
-OF_EVERY_LAYOUT = frozenset(
-    (
-        Reason.ACCOUNT,
-        Reason.PARTITION,
-        Reason.QOS,
-        Reason.RESERVATION,
-        Reason.FEATURE,
-        Reason.DEPENDENCY,
-        Reason.PERMISSION,
-        Reason.CLOSED,
-    )
-)
 
 
 class QueueFull(UserError):
@@ -86,14 +27,13 @@ class QueueFull(UserError):
 class SubmissionRefused(UserError):
     """The scheduler will not take such a job, however often it is submitted. `text` holds its own words."""
 
-    def __init__(self, text: str, *, reason: Reason) -> None:
-        super().__init__(f"{text}; {FIX[reason]}")
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text}; change what it names")
         self.text = text
-        self.reason = reason
 
 
 class SubmissionUnknown(UserError):
-    """Whether the scheduler has the job is not known. With `lost` its answer was lost, else it was not understood."""
+    """Whether the scheduler has the job is not known. With `lost` its answer was lost, else it named no job."""
 
     def __init__(self, text: str, *, lost: bool) -> None:
         super().__init__(text)
@@ -109,48 +49,43 @@ class UnreadableAnswer(UserError):
     """A scheduler has answered, and the answer cannot be read."""
 
 
-class Outcome(enum.Enum):
-    """What a text of a scheduler means for a submission that is no refusal."""
-
-    FULL = enum.auto()
-    FULL_OR_REFUSED = enum.auto()
-    LOST = enum.auto()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Phrase:
-    """A regular expression for what a scheduler prints, what it means, and the versions that print it."""
+class RetryPhrases:
+    """Regular expressions for what a scheduler prints, looked up in this order.
 
-    pattern: str
-    means: Reason | Outcome
-    versions: str
+    `lost`: its answer did not arrive, or it had none. `full`: it takes no more jobs of this user for now.
+    `full_or_too_large`: its words stand for a job that is too large as well. The exit codes with either meaning are in
+    `full_codes` and `full_or_too_large_codes`.
+    """
+
+    lost: Sequence[str]
+    full: Sequence[str]
+    full_or_too_large: Sequence[str] = ()
+    full_codes: Sequence[int] = ()
+    full_or_too_large_codes: Sequence[int] = ()
 
 
-def phrases(versions: str, means: Reason | Outcome, *patterns: str) -> tuple[Phrase, ...]:
-    """Return table lines of one meaning."""
-    return tuple(Phrase(pattern=pattern, means=means, versions=versions) for pattern in patterns)
-
-
-def submission_error(
-    program: str, reply: Reply, table: Sequence[Phrase], codes: Mapping[int, Reason | Outcome] | None = None
-) -> UserError:
+def submission_error(program: str, reply: Reply, phrases: RetryPhrases) -> UserError:
     """Return the error that `reply` of a submission command stands for.
 
-    The first line of `table` that fits decides, else the exit code by `codes`; what neither knows is a
-    `SubmissionUnknown`, as is a command that was ended without an answer.
+    What is neither lost nor a full queue is a `SubmissionUnknown` that is not lost: the job is looked for before the
+    scheduler's sentence is taken for a refusal, so that no job is ever submitted twice.
     """
-    text = f"{program} says: {message(reply)}"
     if reply.code is None:
         return SubmissionUnknown(reply.err, lost=True)
+    text = f"{program} says: {message(reply)}"
     printed = f"{reply.err}\n{reply.out}"
-    means = next((phrase.means for phrase in table if re.search(phrase.pattern, printed, re.IGNORECASE)), None)
-    if means is None and codes is not None:
-        means = codes.get(reply.code)
-    if isinstance(means, Reason):
-        return SubmissionRefused(text, reason=means)
-    if means in (Outcome.FULL, Outcome.FULL_OR_REFUSED):
-        return QueueFull(text, certain=means is Outcome.FULL)
-    return SubmissionUnknown(text, lost=means is Outcome.LOST)
+    if _has(printed, phrases.lost):
+        return SubmissionUnknown(text, lost=True)
+    if _has(printed, phrases.full) or reply.code in phrases.full_codes:
+        return QueueFull(text, certain=True)
+    if _has(printed, phrases.full_or_too_large) or reply.code in phrases.full_or_too_large_codes:
+        return QueueFull(text, certain=False)
+    return SubmissionUnknown(text, lost=False)
+
+
+def _has(printed: str, patterns: Sequence[str]) -> bool:
+    return any(re.search(pattern, printed, re.IGNORECASE | re.DOTALL) for pattern in patterns)
 
 
 def message(reply: Reply) -> str:

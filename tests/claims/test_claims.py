@@ -9,25 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import datasets
-from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError
 from harness.base.files import resource
-from harness.claims.claim_evidence import ClaimEvidence, evidence_of, gather
-from harness.claims.claim_rules import RULES
+from harness.claims.claim_evidence import ClaimEvidence, gather
 from harness.claims.claim_studies import StudyPlanner
-from harness.claims.claim_verdict import CONFIRMED, ERRATUM, REFUTED, UNKNOWN
-from harness.claims.judging_sweep import judge_claim
+from harness.claims.judgement import CONFIRMED, ERRATUM, REFUTED, UNKNOWN, judge_claim
 from harness.report.answer import Cell
 from harness.report.claims_answer import claims_answer, ledger_row, published_words
 from harness.report.html_pages import write_page
-from harness.schema.claim import CLAIMS_FILE, Claim, Rule, read_published
-from harness.schema.layout import Layout
-from harness.schema.point import Point
+from harness.schema.claim import CLAIMS_FILE, Claim, ClaimMetric, read_published
 from harness.schema.record import RunRecord
-from harness.schema.workload import Workload
+from tests.labs.claim_sweeps import before, exchanging, lasting, losing, scoring, sweep, weights
 from tests.labs.code_sentences import worded
-from tests.labs.factories import epoch_frame, make_data, make_run, make_turn_block, write_run
+from tests.labs.factories import make_turn_block, write_run
 from tests.labs.page_text import Text
 from tests.labs.refusals import refused
 
@@ -37,21 +31,21 @@ LEDGER = read_published(resource(CLAIMS_FILE))
 FIGURES = [
     ("mnist-dnn", "speedup", 1, 32, 11.6),
     ("mnist-cnn", "rows-in-equal-time", 16, 64, 1.92),
-    ("adult-dnn", "every-step-gains", 5, 40, None),
-    ("acoustic-dnn", "curve-flattens", 1, 40, None),
+    ("adult-dnn", "speedup-of-each-step", 5, 40, None),
+    ("acoustic-dnn", "speedup-and-slope", 1, 40, None),
     ("cifar10-dnn", "speedup", 16, 64, 3.37),
     ("cifar10-dnn", "speedup", 16, 16, 2.97),
-    ("cifar10-dnn", "accuracy-in-time", 0, 0, 0.55),
-    ("cifar10-cnn", "gains-less-than", 4, 64, None),
+    ("cifar10-dnn", "launches-that-reach-an-accuracy", 0, 0, 0.55),
+    ("cifar10-cnn", "speedup-beside-another", 4, 64, None),
     ("higgs-dnn", "speedup", 20, 80, 2.6),
 ]
 TEXTS = [
-    "larger-network-gains-as-much",
-    "more-epochs-gain-more",
-    "reading-by-one-rank-is-minor",
-    "computation-falls-and-exchange-does-not",
-    "same-loss-with-same-batches",
-    "parameter-servers-are-slower",
+    "speedup-of-larger-networks",
+    "speedup-of-an-epoch-beside-the-start",
+    "extra-reading-of-training",
+    "computation-and-exchange",
+    "loss-difference",
+    "rate-of-parameter-servers",
 ]
 PAPER_B = {
     "AlexNet": ([1.94, 3.40, 6.32, 10.9], [1.37, 1.93]),
@@ -63,13 +57,13 @@ PAPER_B = {
 
 def test_the_ledger_holds_every_claim_of_paper_a() -> None:
     found = LEDGER.of("A")
-    assert [(c.experiment, c.rule, c.base, c.count, c.value) for c in found[: len(FIGURES)]] == FIGURES
-    assert [c.rule for c in found[len(FIGURES) :]] == TEXTS
+    assert [(c.experiment, c.metric, c.base, c.count, c.value) for c in found[: len(FIGURES)]] == FIGURES
+    assert [c.metric for c in found[len(FIGURES) :]] == TEXTS
     assert [c.figure for c in found[: len(FIGURES)]] == ["1", "2", "3", "4", "5", "5", "5", "6", ""]
     assert {c.figure for c in found if c.kind == "chart"} == {"3", "4", "6"}  # no numbers: none are invented
     assert [round(100 * c.efficiency) for c in found if c.efficiency and not c.erratum] == [36, 48, 84, 65]
     assert [c.value for c in found if c.erratum] == [2.97]
-    assert {c.rule for c in LEDGER.claims} == set(Rule)
+    assert {c.metric for c in LEDGER.claims} == set(ClaimMetric)
 
 
 def test_the_ledger_holds_every_number_of_paper_b() -> None:
@@ -99,48 +93,9 @@ def test_a_damaged_ledger_is_one_sentence(tmp_path: Path) -> None:
         read_published(tmp_path / "absent.toml")
 
 
-def sweep(
-    epoch_s: dict[int, float],
-    *,
-    launches: int = 6,
-    change: Callable[[RunRecord], RunRecord] = lambda run: run,
-    scaling: str = "strong",
-    kind: str = "real",
-    rows: int | None = None,
-    layout: dict[str, int] | None = None,
-    **settings: Any,
-) -> ClaimEvidence:
-    """Return a made-up sweep: `epoch_s` seconds of an epoch at each rank count, launches up to 5 % slower."""
-    usual = {"dataset": "mnist", "model": "dnn", "sync": "weights:epoch", "batch_per_rank": 64, "epochs": 3}
-    if "global_batch" in settings:
-        usual.pop("batch_per_rank")
-    workload = Workload(**(usual | settings))
-    info = datasets.dataset_info(workload.dataset)
-    data = make_data(rows=rows or info.train_rows, name=info.name, kind=kind, features=info.features)
-    runs = []
-    for number, (ranks, second) in enumerate(epoch_s.items()):
-        for repeat in range(launches):
-            place = Layout(nodes=ranks, **(layout or {}))
-            point = Point(workload=workload, layout=place, repeat=repeat, scaling=scaling)
-            drift = 1 + (repeat + 2 * number) % launches / 100  # not alike, or no ratio would spread
-            times = [[second * drift] * ranks] * workload.epochs
-            runs.append(change(make_run(point, seconds=times, rows=data.train_rows, data=data)))
-    loaded = Loaded(
-        folder=Path("results/made-up"),
-        study=None,
-        runs=tuple(runs),
-        epochs=epoch_frame(runs),
-        slow=(),
-        damaged=(),
-        failures=(),
-    )
-    (found,) = evidence_of(loaded)
-    return found
-
-
-def ledger(rule: str, experiment: str = "") -> Claim:
-    """Return the one claim of paper A with this rule, about this experiment."""
-    (found,) = [c for c in LEDGER.of("A", experiment) if c.rule == rule and not c.erratum]
+def ledger(metric: str, experiment: str = "") -> Claim:
+    """Return the one claim of paper A with this metric, about this experiment."""
+    (found,) = [c for c in LEDGER.of("A", experiment) if c.metric == metric and not c.erratum]
     return found
 
 
@@ -220,7 +175,7 @@ def test_false_verdicts_are_rare_and_true_ones_are_not(
         own = random.normal(0, noise / np.sqrt(2) if turns else noise, len(ranks)) + random.normal(0, 0.1, 9)[repeats]
         seconds = np.where(ranks == 1, 2.0, 2.0 / true) * np.exp(own)
         other = in_turns(found, seconds) if turns else replace(found, launches=found.launches.assign(seconds=seconds))
-        outcomes.append(RULES[Rule.SPEEDUP](claim(1.9), [other]).outcome)
+        outcomes.append(outcome(claim(1.9), other))
     assert confirmed[0] <= outcomes.count(CONFIRMED) / 100 <= confirmed[1]
     assert refuted[0] <= outcomes.count(REFUTED) / 100 <= refuted[1]
 
@@ -233,8 +188,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rounds_of_turns_are_of_epochs_and_of_nothing_else() -> None:
     own = sweep(SCALES, change=before(compile_s=1.0))
     turns = in_turns(own, own.launches["seconds"].to_numpy())
-    said = judge_claim(ledger("more-epochs-gain-more"), [turns], pd.DataFrame()).finding.reason
-    part = worded(said, "claims.study_rules.more_epochs_gain_more").partition("before it ")[2]
+    said = judge_claim(ledger("speedup-of-an-epoch-beside-the-start"), [turns], pd.DataFrame()).finding.reason
+    part = worded(said, "claims.measures.epoch_beside_start").partition("before it ")[2]
     assert part.startswith("1.00")  # it was the epoch's ratio, for rounds have no other
 
 
@@ -289,7 +244,7 @@ def test_without_a_valid_launch_nothing_is_measured_and_the_reason_is_told(
 
 
 def test_benefits_on_each_configuration_are_every_step_up() -> None:
-    asked = ledger("every-step-gains", "adult-dnn")
+    asked = ledger("speedup-of-each-step", "adult-dnn")
     adult = {"dataset": "adult"}
     assert outcome(asked, sweep({5: 8.0, 10: 4.5, 40: 2.0}, **adult)) == CONFIRMED
     assert outcome(asked, sweep({5: 8.0, 10: 3.0, 40: 4.0}, **adult)) == REFUTED  # 40 over 5 is a gain all the same
@@ -299,7 +254,7 @@ def test_benefits_on_each_configuration_are_every_step_up() -> None:
 
 
 def test_tapering_is_a_change_of_slope_at_32_cores() -> None:
-    asked = ledger("curve-flattens", "acoustic-dnn")
+    asked = ledger("speedup-and-slope", "acoustic-dnn")
     acoustic = {"dataset": "acoustic"}
     assert outcome(asked, sweep({1: 32.0, 16: 2.4, 32: 1.3, 40: 1.29}, **acoustic)) == CONFIRMED
     assert outcome(asked, sweep({1: 32.0, 16: 2.4, 32: 1.9, 40: 1.2}, **acoustic)) == REFUTED  # steeper behind it
@@ -311,7 +266,7 @@ def test_tapering_is_a_change_of_slope_at_32_cores() -> None:
 
 
 def test_modest_is_less_than_the_dnn() -> None:
-    asked = ledger("gains-less-than", "cifar10-cnn")
+    asked = ledger("speedup-beside-another", "cifar10-cnn")
     dnn = sweep({4: 8.0, 64: 1.0}, dataset="cifar10")
     cnn = {"dataset": "cifar10", "model": "cnn"}
     assert outcome(asked, sweep({4: 80.0, 64: 40.0}, **cnn), dnn) == CONFIRMED
@@ -322,12 +277,8 @@ def test_modest_is_less_than_the_dnn() -> None:
     assert outcome(asked, sweep({4: 80.0, 64: 40.0}, sync="none", **cnn)) == UNKNOWN
 
 
-def weights(parameters: int) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, weights=replace(run.weights, parameters=parameters))
-
-
 def test_larger_architectures_are_wider_networks_on_the_same_rows() -> None:
-    asked = ledger("larger-network-gains-as-much")
+    asked = ledger("speedup-of-larger-networks")
     own = sweep({1: 2.0, 2: 1.2})
     wide = {"model": "mine:wide", "change": weights(2_000_000)}
     assert outcome(asked, own, sweep({1: 8.0, 2: 4.4}, **wide)) == CONFIRMED
@@ -338,19 +289,8 @@ def test_larger_architectures_are_wider_networks_on_the_same_rows() -> None:
     assert outcome(asked, sweep({1: 2.0, 2: 1.2}, sync="none")) == UNKNOWN
 
 
-def before(**seconds: float) -> Callable[[RunRecord], RunRecord]:
-    """Change what a launch does before it trains, in seconds."""
-
-    def change(run: RunRecord) -> RunRecord:
-        drift = 1 + run.point.repeat / 1000
-        parts = {name: value * drift for name, value in seconds.items()}
-        return replace(run, ranks=tuple(replace(rank, import_s=2.0, **parts) for rank in run.ranks))
-
-    return change
-
-
 def test_more_epochs_gain_more_where_an_epoch_gains_more_than_what_comes_before() -> None:
-    asked = ledger("more-epochs-gain-more")
+    asked = ledger("speedup-of-an-epoch-beside-the-start")
     assert outcome(asked, sweep(SCALES, change=before(compile_s=1.0))) == CONFIRMED
     same = sweep({1: 1.0, 2: 1.1}, change=before(compile_s=1.0))  # an epoch loses: more of them lose more
     assert outcome(asked, same) == REFUTED
@@ -360,7 +300,7 @@ def test_more_epochs_gain_more_where_an_epoch_gains_more_than_what_comes_before(
 
 
 def test_reading_by_rank_0_is_minor_beside_the_training() -> None:
-    asked = ledger("reading-by-one-rank-is-minor")
+    asked = ledger("extra-reading-of-training")
     parallel = sweep({1: 20.0, 2: 10.5}, change=before(load_s=0.1))
     minor = sweep({1: 20.0, 2: 10.5}, distribution="scatter", change=before(load_s=0.2, distribute_s=0.2))
     major = sweep({1: 20.0, 2: 10.5}, distribution="scatter", change=before(load_s=0.2, distribute_s=9.0))
@@ -380,35 +320,21 @@ def test_reading_by_rank_0_is_minor_beside_the_training() -> None:
     assert outcome(asked, sweep(SCALES, distribution="scatter", rows=320)) == UNKNOWN
 
 
-def exchanging(wire: dict[int, float]) -> Callable[[RunRecord], RunRecord]:
-    """Change the seconds that an epoch's exchange takes on each rank count; the rest of the epoch computes."""
-
-    def change(run: RunRecord) -> RunRecord:
-        ranks = run.point.layout.ranks
-        took = wire.get(ranks, 0.0) * (1 + run.point.repeat / 1000)
-        epochs = tuple(replace(e, sync_seconds=(took,) * ranks, skew_seconds=(0.0,) * ranks) for e in run.epochs)
-        return replace(run, epochs=epochs)
-
-    return change
-
-
 def test_the_exchange_is_the_same_for_all_rank_counts_and_the_work_is_not() -> None:
-    asked = ledger("computation-falls-and-exchange-does-not")
+    asked = ledger("computation-and-exchange")
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, change=exchanging({2: 0.02, 4: 0.021}))) == CONFIRMED
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, change=exchanging({2: 0.02, 4: 0.01}))) == REFUTED
     assert outcome(asked, sweep({2: 4.0, 4: 3.5}, change=exchanging({2: 0.02, 4: 0.021}))) == REFUTED  # no m/p
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, launches=3, change=exchanging({2: 0.02, 4: 0.02}))) == UNKNOWN
     assert outcome(asked, sweep({1: 8.0, 2: 4.0})) == UNKNOWN  # one rank exchanges nothing
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, sync="gradients")) == UNKNOWN
+    alone_too = sweep({1: 8.0, 2: 4.0, 4: 2.0}, change=exchanging({1: 0.0, 2: 0.02, 4: 0.021}))
+    assert outcome(asked, alone_too) == CONFIRMED
     assert outcome(asked, sweep({2: 4.0, 4: 2.0}, sync="none")) == UNKNOWN
 
 
-def scoring(accuracy: float) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, epochs=tuple(replace(e, test_accuracy=accuracy) for e in run.epochs))
-
-
 def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
-    asked = ledger("accuracy-in-time", "cifar10-dnn")
+    asked = ledger("launches-that-reach-an-accuracy", "cifar10-dnn")
     cifar = {"dataset": "cifar10"}
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.56), **cifar)) == CONFIRMED
     assert outcome(asked, sweep({2: 2000.0}, change=scoring(0.50), **cifar)) == REFUTED  # more than an hour, in vain
@@ -416,13 +342,9 @@ def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.50), **cifar)) == UNKNOWN  # trained three minutes
     few = judge_claim(asked, [sweep({2: 60.0}, launches=2, change=scoring(0.56), **cifar)], pd.DataFrame()).finding
     assert few.outcome == UNKNOWN
-    worded(few.missing, "claims.study_rules._accuracy_on", 4)
+    worded(few.missing, "claims.measures._reached_on", 4)
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.56), kind="synthetic", **cifar)) == UNKNOWN
     assert outcome(asked) == UNKNOWN
-
-
-def lasting(epochs: dict[int, int]) -> Callable[[RunRecord], RunRecord]:
-    return lambda run: replace(run, epochs=run.epochs[: epochs[run.point.layout.ranks]])
 
 
 def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
@@ -438,31 +360,22 @@ def test_a_fixed_time_is_judged_by_the_rows_trained_in_it() -> None:
     assert outcome(asked, sweep({16: 8.0, 64: 4.17}, model="cnn", sync="none")) == UNKNOWN
 
 
-def losing(loss: dict[int, float]) -> Callable[[RunRecord], RunRecord]:
-    def change(run: RunRecord) -> RunRecord:
-        return replace(run, epochs=tuple(replace(e, train_loss=loss[run.point.layout.ranks]) for e in run.epochs))
-
-    return change
-
-
 def test_averaging_weights_is_equivalent_only_with_equal_losses() -> None:
-    asked = ledger("same-loss-with-same-batches")
+    asked = ledger("loss-difference")
     same = {"global_batch": 64}
     assert outcome(asked, sweep(SCALES, change=losing({1: 0.3, 2: 0.3001}), **same)) == CONFIRMED
     apart = sweep(SCALES, change=losing({1: 0.3, 2: 0.36}), **same)
     gradients = sweep(SCALES, sync="gradients", change=losing({1: 0.3, 2: 0.3}), **same)
     found = judge_claim(asked, [gradients, apart], pd.DataFrame()).finding
     assert found.outcome == REFUTED
-    worded(
-        found.reason, "claims.study_rules.same_loss_with_same_batches", "weights:epoch", "20.00", "gradients", " 0.00"
-    )
+    worded(found.reason, "claims.measures.loss_difference", "weights:epoch", "20.00", "gradients", " 0.00")
     assert outcome(asked, gradients) == UNKNOWN  # they are equivalent; the claim is about averaged weights
     assert outcome(asked, sweep(SCALES)) == UNKNOWN  # the batch grows with the ranks: nothing to compare
     assert outcome(asked, sweep(SCALES, sync="none")) == UNKNOWN
 
 
 def test_parameter_servers_are_judged_by_a_bench() -> None:
-    asked = ledger("parameter-servers-are-slower")
+    asked = ledger("rate-of-parameter-servers")
 
     def rates(*servers: float, rounds: int = 6) -> str:
         """`servers`: rows per second of each workload's first block, where gradients train 100."""
@@ -523,29 +436,29 @@ def test_studies_are_what_this_machine_can_judge() -> None:
     assert {one.repeats for one in two["alexnet"].sweeps} == {4}
     assert "core" in StudyPlanner(LEDGER.claims, 1, None).studies()[0].lacks
     many = [claim for one in StudyPlanner(LEDGER.claims, 64, None).studies() for claim in one.claims]
-    assert (
-        ledger("computation-falls-and-exchange-does-not") in many and ledger("rows-in-equal-time", "mnist-cnn") in many
-    )
+    assert ledger("computation-and-exchange") in many and ledger("rows-in-equal-time", "mnist-cnn") in many
     assert not any(claim.units == "GPUs" for claim in many)
     left = two["mnist-dnn"].left(
-        [judge_claim(ledger("more-epochs-gain-more"), [sweep(SCALES, change=before())], pd.DataFrame())]
+        [judge_claim(ledger("speedup-of-an-epoch-beside-the-start"), [sweep(SCALES, change=before())], pd.DataFrame())]
     )
     assert left == 2
 
 
 def test_words_of_claims() -> None:
     assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
-    worded(published_words(ledger("every-step-gains", "adult-dnn")), "report.claims_answer.published_words")
+    worded(published_words(ledger("speedup-of-each-step", "adult-dnn")), "report.claims_answer.published_words")
     judgement = judge_claim(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame())
     _, _, value, verdict, ours, _ = ledger_row(judgement, Path("reports/claims"))
     assert isinstance(value, Cell) and value.note.split() == ["32", "cores", "over", "1"]
     assert isinstance(verdict, Cell) and verdict.tone == ""
     assert verdict.text.startswith(UNKNOWN)
-    worded(verdict.text, "claims.claim_verdict.measured_on", "1, 2")
-    worded(verdict.text, "claims.judging_sweep._lack_of_counts", "32")
+    worded(verdict.text, "claims.measures.measured_on", "1, 2")
+    worded(verdict.text, "claims.judgement._lack_of_counts", "32")
     assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
     few = judge_claim(
-        ledger("more-epochs-gain-more"), [sweep(SCALES, launches=3, change=before(compile_s=1.0))], pd.DataFrame()
+        ledger("speedup-of-an-epoch-beside-the-start"),
+        [sweep(SCALES, launches=3, change=before(compile_s=1.0))],
+        pd.DataFrame(),
     )
     assert "(–)" not in few.finding.reason and " 1.00; a " in few.finding.reason
 
@@ -565,7 +478,7 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
     worded(text, "report.claims_answer._headline", "None", 39, f"38 {UNKNOWN}")
-    worded(text, "claims.claim_verdict.measured_on", "1, 2", "32")
+    worded(text, "claims.measures.measured_on", "1, 2", "32")
     worded(text, "claims.claim_match._other_question", "SYNC=none")
     assert "1.60 on 2 ranks" in text
     for entry in LEDGER.claims:

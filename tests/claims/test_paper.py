@@ -120,14 +120,14 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
 
 def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: Path, published: Published) -> None:
     page, text = drawn(tmp_path, published)
-    worded(text, "report.paper_sections.experiments_headline", "2 ranks", "2.00", "1 point", "1.33")
+    worded(text, "report.experiment_results.experiments_headline", "2 ranks", "2.00", "1 point", "1.33")
     assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 –" in text  # one line of all experiments
     assert "paper --epochs 3" in text and "Date 2" in text
     assert WEIGHTS in text and GRADIENTS in text
-    worded(text, "report.paper_sections._section", "one rank alone")
+    worded(text, "report.experiment_results._section", "one rank alone")
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point
     worded(text, "report.experiment_results.cuts", "6,400", "60,000", 3, 30, 6)
-    worded(text, "report.paper_sections._method", "model parallelism")
+    worded(text, "report.experiment_results._method", "model parallelism")
     assert SOURCES[PRESET] in text
     assert f"ADULT-DNN: {PROBLEM}" in text
     table = (page.parent / "experiment-mnist-dnn.csv").read_text().splitlines()
@@ -143,7 +143,7 @@ def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: P
 def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Path, published: Published) -> None:
     reason = "more ranks than cores"
     page, text = drawn(tmp_path, published, invalid=(reason,))
-    worded(text, "report.paper_sections.experiments_headline", "None has")
+    worded(text, "report.experiment_results.experiments_headline", "None has")
     assert "90.50 %" in text and reason in text
     worded(text, "report.learning_tables.sides_table", "not valid")
     assert f"{GRADIENTS},1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()

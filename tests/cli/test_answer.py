@@ -98,9 +98,7 @@ def test_what_went_wrong_comes_after_the_answer_and_sets_the_exit_code(flags: li
         assert json.loads(told.stdout)["problem"] == "1 of 12 launches failed"
 
 
-@pytest.mark.parametrize(
-    "name", ["sweep", "check", "compare", "probe", "predict", "run", "claims", "paper", "history", "status"]
-)
+@pytest.mark.parametrize("name", ["sweep", "check", "compare", "probe", "run", "claims", "paper", "history", "status"])
 def test_every_command_that_answers_has_both_flags_for_make_too(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     assert command is not None and name in COMMANDS

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from harness.cli.common_options import given_command
 
 
-@click.command(name="predict")
+@click.command(name="trace")
 @click.argument("sweep")
 @click.option("--ranks")
 @click.option("--turns/--no-turns")
@@ -20,4 +20,4 @@ def command(**_: object) -> None:
 def test_the_shown_command_has_no_option_of_how_its_answer_is_printed() -> None:
     words = ["mnist", "--ranks", "1..8", "--no-turns", "--json", "--format", "junit"]
     result = CliRunner().invoke(command, words)
-    assert result.output == "harness predict --ranks 1..8 --no-turns mnist\n"
+    assert result.output == "harness trace --ranks 1..8 --no-turns mnist\n"

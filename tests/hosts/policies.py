@@ -1,14 +1,12 @@
 """Seconds to equal accuracy under several sync policies: ``python -m tests.hosts.policies``; needs root.
 
-Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. What is predicted is
-predicted first: every policy trains on as many ranks of this host (`harness sweep`), which says how many epochs it
-needs and what a step computes; a probe of the hosts' messages says what these take (`harness probe`); and the closed
-form of `harness predict` makes seconds of both. Then the first seeds (--timed) train between the hosts, one policy
-after the other; where that lasts longer than --most seconds, the last epoch trained stands for those that are left,
-and the other seeds' epochs take what those of the timed ones took, in turn. More hosts than cores share these, here
-and between the hosts. The accuracies must be those of this host: to the bit on two hosts, and within the order of sums
-on more. Results are kept, and the same command goes on from them. Prints a Markdown table for each rate and draws them
-(--figure).
+Real rows on emulated hosts of one rank each, behind the kernel's bridge at a limited rate. Every policy trains on as
+many ranks of this host (`harness sweep`), which says how many epochs it needs. Then the first seeds (--timed) train
+between the hosts, one policy after the other; where that lasts longer than --most seconds, the last epoch trained
+stands for those that are left, and the other seeds' epochs take what those of the timed ones took, in turn. More hosts
+than cores share these, here and between the hosts. The accuracies must be those of this host: to the bit on two hosts,
+and within the order of sums on more. Results are kept, and the same command goes on from them. Prints a Markdown table
+for each rate and draws them (--figure).
 """
 
 import argparse
@@ -16,7 +14,6 @@ import itertools
 import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,33 +24,27 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.command_context import Context
-from harness.prediction.measured_base import measured_base
-from harness.prediction.network_cost import Uncertain, probe_links
-from harness.prediction.step_model import predict_network
-from harness.probe.measuring_ranks import ProbePlan, ProbeResult
 from harness.report.svg import _STYLE, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
-from harness.schema.record import decode, encode, read_run
+from harness.schema.record import read_run
 from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts
-from tests.hosts.predictions import GBIT, as_probe
+from tests.hosts.predictions import GBIT
 from tests.mpi.launch import end_warm, serve_warm
 
 POLICIES = "gradients,powersgd:2,weights:10,weights:epoch,diloco:50"
 SLACK = 0.005  # of test accuracy below that of the first policy
-PROBED = (8, 1024, 16_384, 65_536, 262_144, 2**20, 2**22)  # bytes
 
 HEADING = (
-    "| hosts | Gbit/s | policy | epochs to the target | seconds to the target | the first's over it | predicted | "
-    "error | rows/s | final accuracy |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| hosts | Gbit/s | policy | epochs to the target | seconds to the target | the first's over it | "
+    "rows/s | final accuracy |\n|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -68,15 +59,6 @@ class Trained:
     loaded: Loaded
     curves: pd.DataFrame
     needed: np.ndarray
-
-    def predicted(self, ranks: int, network: Uncertain) -> float:
-        """Return the median over the seeds of the seconds until the target over a network."""
-        base = measured_base(self.loaded)
-        seconds = []
-        for epochs in self.needed[np.isfinite(self.needed)]:
-            asked = replace(base, workload=replace(base.workload, epochs=int(epochs)))
-            seconds.append(epochs * float(predict_network(asked, [ranks], network)["epoch_s"].iloc[0]))
-        return float(np.median([*seconds, *self.needed[~np.isfinite(self.needed)]]))
 
 
 def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, results: Path) -> list[Trained]:
@@ -102,19 +84,6 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
         )
         for sync, (loaded, curves) in zip(syncs, found, strict=True)
     ]
-
-
-def probed(lab: Lab, kept: Path) -> Uncertain:
-    """Return what messages between the lab's hosts take, measured now or as it was `kept`."""
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        plan = kept.with_suffix(".plan")
-        plan.write_bytes(encode(ProbePlan(sizes=PROBED, samples=10, budget_s=20.0, reductions=())))
-        lab.run(
-            [*lab.launcher(1), sys.executable, "-m", "harness.probe.measuring_ranks", plan.resolve(), kept.resolve()],
-            timeout=300,
-        )
-    return probe_links(as_probe(decode(kept.read_bytes(), ProbeResult, kept)), 1)[0]
 
 
 def between(lab: Lab, python: str, trained: Trained, seed: int, most: float, data: Path, record: Path) -> pd.Series:
@@ -174,11 +143,10 @@ def text(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A policy's seconds to the target at one rate: their median with its interval, and what was predicted."""
+    """A policy's seconds to the target at one rate: their median with its interval."""
 
     sync: str
     seconds: tuple[float, float, float]
-    predicted: float
 
 
 def table(
@@ -186,7 +154,6 @@ def table(
     ranks: int,
     rate: float,
     seconds: dict[str, list[pd.Series]],
-    network: Uncertain,
     rows: int,
 ) -> list[Found]:
     """Print a network's rows; return what was found of each policy."""
@@ -197,28 +164,25 @@ def table(
     }
     for one in trained:
         own, first = times[one.sync], times[trained[0].sync]
-        result = Found(sync=one.sync, seconds=middle(own), predicted=one.predicted(ranks, network))
+        result = Found(sync=one.sync, seconds=middle(own))
         pairs = [(a, b) for a, b in zip(first, own, strict=True) if math.isfinite(a) or math.isfinite(b)]
         ratio = text([a / b for a, b in pairs]) if math.isfinite(result.seconds[0]) else ""
         needed = "/".join(f"{count:g}" for count in one.needed)
-        error = f"{100 * (result.predicted / result.seconds[0] - 1):+.0f} %" if ratio else ""
         fast = rows / float(np.median(pd.concat(seconds[one.sync])))
-        cells = [str(ranks), f"{rate:g}", f"`{one.sync}`", needed, text(own), ratio, f"{result.predicted:.3g}", error]
+        cells = [str(ranks), f"{rate:g}", f"`{one.sync}`", needed, text(own), ratio]
         cells += [f"{fast:,.0f}", f"{100 * one.curves.iloc[:, -1].median():.2f} %"]
         print(f"| {' | '.join(cells)} |", flush=True)
         found.append(result)
     best = min(found, key=lambda one: one.seconds[0])
-    named = min(found, key=lambda one: one.predicted)
-    print(f"\nfastest: `{best.sync}`, predicted `{named.sync}`\n")
+    print(f"\nfastest: `{best.sync}`\n")
     return found
 
 
 def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
-    """Draw seconds to the target against the network's rate: measured as markers, predicted as lines."""
+    """Draw seconds to the target against the network's rate: a marker for each policy."""
     rates, missed = sorted(found), []
     for number, one in enumerate(found[rates[0]]):
         look, own = mark(number), [found[rate][number] for rate in rates]
-        axes.plot(rates, [each.predicted for each in own], color=look.colour, linewidth=1, linestyle=look.dashes)
         median, low, high = np.array([each.seconds for each in own]).T
         if not np.isfinite(median).all():
             missed.append(one.sync)
@@ -246,7 +210,6 @@ def figure(found: dict[tuple[int, str], dict[float, list[Found]]], file: Path) -
             axes.set_title(f"{name.upper()}, {count} hosts", fontsize=9)
         whole.supylabel("Seconds to the target accuracy", fontsize=9)
         handles, labels = panels.flat[0].get_legend_handles_labels()
-        handles, labels = [*handles, Line2D([], [], color="black", linewidth=1)], [*labels, "predicted"]
         whole.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         whole.savefig(file, dpi=200)
 
@@ -259,7 +222,6 @@ def measured(given: argparse.Namespace, name: str, count: int) -> dict[float, li
         python, servers = serve_warm(Path(folder), {host: lab.enter(host) for host in lab.pids})
         for rate in map(float, given.rates.split(",")):
             lab.limit(rate * GBIT)
-            network = probed(lab, given.results / "between" / f"probe-{count}-{rate:g}.json")
             place = given.results / "between" / f"{name}-{count}-{rate:g}"
             seconds: dict[str, list[pd.Series]] = {one.sync: [] for one in trained}
             for seed in trained[0].curves.index[: given.timed]:
@@ -268,7 +230,7 @@ def measured(given: argparse.Namespace, name: str, count: int) -> dict[float, li
                     seconds[one.sync].append(between(lab, python, one, seed, given.most, given.data_dir, record))
             print(f"\n{HEADING}")
             rows = sum(rank.rows for rank in trained[0].loaded.runs[0].ranks)
-            found[rate] = table(trained, count, rate, seconds, network, rows)
+            found[rate] = table(trained, count, rate, seconds, rows)
         end_warm(servers)
     return found
 
@@ -292,17 +254,6 @@ def main() -> None:
         for count in map(int, given.hosts.split(","))
         for name in given.workloads.split(",")
     }
-    networks = [one for rates in found.values() for one in rates.values()]
-    right = sum(
-        min(one, key=lambda each: each.seconds[0]).sync == min(one, key=lambda each: each.predicted).sync
-        for one in networks
-    )
-    reached = [each for one in networks for each in one if each.seconds[0] < math.inf]
-    errors = [abs(each.predicted / each.seconds[0] - 1) for each in reached]
-    print(
-        f"fastest named right on {right} of {len(networks)} networks; median error {100 * np.median(errors):.0f} % "
-        f"of {len(errors)} predictions"
-    )
     if given.figure:
         figure(found, given.figure)
 

@@ -1,6 +1,6 @@
 """Predictions for counts beyond the machine against as many ranks: ``python -m tests.hosts.predictions``; needs root.
 
-What `harness sweep` and `harness predict` say from launches on 1 and 2 ranks here, and from a network that is probed
+What `harness sweep` says from launches on 1 and 2 ranks here, and from a network that is probed
 between 2 emulated hosts, is compared with 4 to 32 ranks on an emulated host each. Their processes, MPI, sums and waits
 are real. Their computation is not: a rank sleeps for a recorded step's time (`tests.hosts.sleeping`). So that a few
 cores carry them all, time passes slower than what is emulated: sleeps, delays and rates are stretched by one factor,
@@ -30,7 +30,6 @@ from harness.base.provenance import describe_machine
 from harness.prediction.extrapolation import NETWORK, extrapolate
 from harness.prediction.measured_base import measured_base
 from harness.prediction.network_cost import Uncertain, calls, probe_links
-from harness.prediction.step_model import predict_network
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
@@ -54,7 +53,7 @@ MESSAGE_S, STEP_S, BYTE_S = 0.1, 0.8, 10e-9
 
 HEADING = (
     "| workload | emulated ranks | ms a step (slept, waited, summed) | times slower | cores idle | the sweep's line | "
-    "error | `harness predict` | error |\n|---|---|---|---|---|---|---|---|---|"
+    "error |\n|---|---|---|---|---|---|---|"
 )
 
 
@@ -153,7 +152,7 @@ class Measured:
         assert scaling is not None
         self.scaling: Scaling = scaling
         self.base = measured_base(self.loaded)
-        self.alone_s = scaling.base.seconds / (self.base.rows / self.base.workload.batch(1))  # a step on one rank
+        self.alone_s = scaling.base.seconds / (scaling.base.rows / self.base.workload.batch(1))  # a step on one rank
         self.compute_s = tuple((self.alone_s * relative_steps(self.loaded)).tolist())
 
     def training(self, ranks: int, network: Uncertain, rate: float, delay_s: float, seconds: float) -> Training:
@@ -169,21 +168,18 @@ class Measured:
             bytes_per_s=rate,
         )
 
-    def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[tuple[Said, Said]]:
-        """Yield what the sweep's line and `harness predict` say of each count."""
+    def said(self, counts: Sequence[int], network: Uncertain) -> Iterator[Said]:
+        """Yield what the sweep's line says of each count."""
         series, why = extrapolate(self.loaded, self.scaling, [Layout(nodes=count) for count in counts], network)
         points = next((one.points for one in series if one.where == NETWORK), ())
         assert points, why
-        frame = predict_network(self.base, counts, network)
-        for point, (_, row) in zip(points, frame.iterrows(), strict=True):
-            ends = point.speedup, point.speedup_interval.high, point.speedup_interval.low
-            line = Said(
-                **dict(
-                    zip(("step_s", "low_s", "high_s"), (self.alone_s * point.ranks / end for end in ends), strict=True)
-                )
+        for point in points:
+            alone_s = self.alone_s * point.ranks
+            yield Said(
+                step_s=alone_s / point.speedup,
+                low_s=alone_s / point.speedup_interval.high,
+                high_s=alone_s / point.speedup_interval.low,
             )
-            per = row["steps"]
-            yield line, Said(step_s=row["step_s"], low_s=row["epoch_low_s"] / per, high_s=row["epoch_high_s"] / per)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +192,7 @@ class Kept:
     @property
     def links(self) -> tuple[Uncertain, str]:
         """What its links cost, and a sentence."""
-        return probe_links(self.probe, 1)
+        return probe_links(self.probe)
 
 
 def emulated(
@@ -223,13 +219,13 @@ def emulated(
     return kept
 
 
-Row = tuple[str, int, Steps, Said, Said]
+Row = tuple[str, int, Steps, Said]
 
 
 def score(workloads: Sequence[Measured], counts: Sequence[int], kept: Kept) -> list[Row]:
-    """Return every workload and count: the emulated step, what the sweep's line and `harness predict` say of it."""
+    """Return every workload and count: the emulated step, and what the sweep's line says of it."""
     return [
-        (one.name, count, kept.steps[f"{one.name} {count}"], *said)
+        (one.name, count, kept.steps[f"{one.name} {count}"], said)
         for one in workloads
         for count, said in zip(counts, one.said(counts, kept.links[0]), strict=True)
     ]
@@ -237,26 +233,24 @@ def score(workloads: Sequence[Measured], counts: Sequence[int], kept: Kept) -> l
 
 def tell(row: Row) -> None:
     """Print a line of the table."""
-    name, count, steps, *says = row
+    name, count, steps, said = row
     parts = ", ".join(f"{1e3 * part:.3g}" for part in (steps.compute_s, steps.wait_s, steps.sum_s))
     cells = [name, str(count), f"{1e3 * steps.step_s:.3g} ± {1e3 * steps.error_s:.1g} ({parts})"]
     cells += [f"{steps.slow:.0f}", f"{100 * steps.idle:.0f} %"]
-    for said in says:
-        cells += [str(said), f"{100 * said.error(steps):+.1f} %{'' if said.covers(steps) else ', outside'}"]
+    cells += [str(said), f"{100 * said.error(steps):+.1f} %{'' if said.covers(steps) else ', outside'}"]
     print(f"| {' | '.join(cells)} |")
 
 
 def sum_up(rows: Sequence[Row], counts: Sequence[int]) -> None:
     """Print errors and how many bands hold what was emulated."""
-    for which, what in enumerate(("the sweep's line", "`harness predict`")):
-        for group in (*([count] for count in counts), counts):
-            found = [(row[3:][which], row[2]) for row in rows if row[1] in group]
-            off = median(abs(said.error(steps)) for said, steps in found)
-            held = sum(said.covers(steps) for said, steps in found)
-            print(
-                f"{what}, {', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
-                f"{held} of {len(found)} bands hold the emulated step"
-            )
+    for group in (*([count] for count in counts), counts):
+        found = [(row[3], row[2]) for row in rows if row[1] in group]
+        off = median(abs(said.error(steps)) for said, steps in found)
+        held = sum(said.covers(steps) for said, steps in found)
+        print(
+            f"{', '.join(map(str, group))} ranks: median error {100 * off:.1f} %, "
+            f"{held} of {len(found)} bands hold the emulated step"
+        )
 
 
 def main() -> None:

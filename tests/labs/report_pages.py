@@ -79,7 +79,6 @@ COMMANDS = {
     "explain": ("explain", SWEEP.name),
     "compare": ("compare", "gradients", "faulty"),
     "policies": ("policies", "gradients", "weights-epoch"),
-    "predict": ("predict", "--nodes", "1..64*2", "--network", "2e-6,1e-10"),
     "claims": ("claims",),
 }
 OTHERS = ("bench", "probe", "history", "check", "index", "glossary")

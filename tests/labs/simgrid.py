@@ -3,15 +3,12 @@
 import re
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from harness.base.processes import run_program
-from harness.prediction.measured_base import MeasuredBase
-from harness.prediction.network_cost import BEST, Levels, Link, allreduce_seconds
+from harness.prediction.network_cost import Link
 
 ALGORITHMS = {"ring": "lr", "rabenseifner": "rab_rdb", "recursive-doubling": "rdb"}
 _FLOPS = 1e9  # of a simulated host: only the ratio to the trace's numbers matters
@@ -94,32 +91,3 @@ def _run(launcher: str, folder: Path, ranks: int, algorithm: str) -> float:
     found = re.findall(r"Simulation time ([0-9.eE+-]+)", done.out + done.err)
     assert done.code == 0 and found, f"SimGrid failed on {ranks} ranks: {done.last_error}"
     return float(found[-1]) / _SLOWER
-
-
-def simulated(base: MeasuredBase, frame: pd.DataFrame, link: Link, algorithm: str) -> pd.Series:
-    """Return SimGrid's seconds of a step for each row of `frame` (`step_model.predict`), of one link between all ranks.
-
-    ``best`` is simulated with the algorithm that the closed form takes for that count.
-    """
-    seconds = []
-    for ranks, compute in zip(frame["ranks"], frame["compute_s"], strict=True):
-        if ranks == 1:
-            seconds.append(float(compute))
-        else:
-            chosen = algorithm if algorithm != BEST else cheapest(int(ranks), base.bytes, link)
-            step = simulate_step(
-                ranks=int(ranks),
-                size=base.bytes,
-                compute_s=float(compute),
-                link=link,
-                algorithm=chosen,
-                jitter=base.jitter,
-            )
-            seconds.append(step)
-    return pd.Series(seconds, index=frame.index, dtype=float)
-
-
-def cheapest(ranks: int, size: int, link: Link) -> str:
-    """Return the algorithm whose closed form is least for an allreduce of `size` bytes over `ranks`."""
-    levels = Levels(network=link)
-    return min(ALGORITHMS, key=lambda name: float(allreduce_seconds([ranks], size, replace(levels, algorithm=name))[0]))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.sweep_choice import as_preset, choose_sweep
-from harness.prediction.measured_base import measured_base
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
 from tests.labs.code_sentences import worded
@@ -53,9 +52,6 @@ def test_a_sweep_with_settings_of_its_own_changes_no_answer(tmp_path: Path, laun
     write(tmp_path, "study", 6)
     write(tmp_path, "every epoch", launches, day=1, sync="weights:epoch")
     assert taken(tmp_path) == "study"
-    chosen = choose_sweep(tmp_path, lambda study: True)
-    assert chosen is not None
-    worded(measured_base(chosen.loaded).source, "prediction.measured_base.measured_base", 6, "study")
 
 
 def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:

@@ -3,18 +3,16 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.cli.answer_output import _document
-from harness.prediction.epoch_draws import Draws, MeasuredParts
-from harness.prediction.extrapolation import NETWORK, NODE
-from harness.prediction.measured_base import own_times
-from harness.prediction.network_cost import Levels, Link, allreduce_seconds, read_links
-from harness.prediction.slowest_rank import measured_factor
+from harness.prediction.extrapolation import NETWORK, NODE, Draws, MeasuredParts
+from harness.prediction.measured_base import measured_factor, own_times
+from harness.prediction.network_cost import Link, rabenseifner, read_links, recursive_doubling, ring
 from harness.report.answer import Answer, Table
 from harness.report.sweep_answer import report_sweep
 from harness.schema.layout import Layout
@@ -26,6 +24,7 @@ from tests.labs.prediction_base import base
 Array = np.ndarray
 LAUNCHES, FEW, BEYOND = 6, (1, 2), (4, 8, 16)
 SIZE, ROWS = 712_440, 64_000
+FORMULAS = {"ring": ring, "rabenseifner": rabenseifner, "recursive-doubling": recursive_doubling}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,7 @@ def machine(random: np.random.Generator) -> Machine:
     """Return a machine made of mechanisms, none of which the prediction knows."""
     compute, slows = random.uniform(2e-4, 3e-3), random.uniform(0, 0.15)
     saturates = random.choice([0.0, 0.5, 1.0])  # of what a doubling costs beyond the first, how much is left out
-    levels = Levels(
-        network=Link(alpha_s=10 ** random.uniform(-6, -4.7), beta_s_per_byte=10 ** random.uniform(-10, -9)),
-    )
+    link = Link(alpha_s=10 ** random.uniform(-6, -4.7), beta_s_per_byte=10 ** random.uniform(-10, -9))
     add_s_per_byte = 10 ** random.uniform(-11, -9.5)
     way = random.choice(["ring", "rabenseifner", "recursive-doubling", "slices"])
     kind, seed = random.choice(["normal", "lognormal", "bursts"]), int(random.integers(2**31))
@@ -63,7 +60,6 @@ def machine(random: np.random.Generator) -> Machine:
         more = min(doublings, 1) + max(0, doublings - 1) * (1 - saturates)
         noise = own_noise(kind, np.random.default_rng(seed), ranks)
         wait = float((noise.max(axis=1) - noise.mean(axis=1)).mean())
-        link = levels.network
         if way == "slices":  # two waits in shared memory, and all bytes twice
             sums = (
                 0.0
@@ -71,7 +67,7 @@ def machine(random: np.random.Generator) -> Machine:
                 else (1 if ranks == 2 else 2) * (link.alpha_s * doublings + SIZE * link.beta_s_per_byte)
             )
         else:
-            summed = allreduce_seconds([ranks], SIZE, replace(levels, algorithm=way))
+            summed = FORMULAS[way](np.array([float(ranks)]), SIZE, link)
             sums = float(summed[0]) + (ranks - 1) / ranks * SIZE * add_s_per_byte
         own = compute * (1 + slows * more)
         return own, own * wait, sums
@@ -183,8 +179,8 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     (series,) = json.loads(_document(two_cores))["predicted"]
     assert series["where"] == NODE and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
-    worded(page, "report.predict_answer.extrapolation_table", NODE)
-    worded(page, "prediction.extrapolation_words._sums", "not probed")
+    worded(page, "report.sweep_tables.extrapolation_table", NODE)
+    worded(page, "prediction.extrapolation._sums", "not probed")
     assert "Amdahl" not in page
 
 
@@ -196,15 +192,15 @@ def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
     worded(predicted, "report.sweep_sentences._furthest", "8 ranks", NODE)
     assert re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", predicted)
     note = table(answer, f"Predicted {NODE}").note
-    worded(note, "prediction.extrapolation_words._sums", "NETWORK=")
-    worded(note, "prediction.extrapolation_words._wait", "0.5 %", "10 %")
+    worded(note, "prediction.extrapolation._sums", "NETWORK=")
+    worded(note, "prediction.extrapolation._wait", "0.5 %", "10 %")
     assert [one.name for one in answer.figures][:2] == ["speedup", "efficiency"]
 
 
 @pytest.mark.slow
 def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
-    links = read_links("2e-5,8e-10", None, 1)
+    links = read_links("2e-5,8e-10")
     answer = drawn(folder, network=links)
     worded(answer.sentence.rpartition(";")[2], "report.sweep_sentences._furthest", "8 ranks", NETWORK)
     assert answer.table is not None and list(answer.table.headings[-2:]) == ["Predicted", "Predicted, network"]
@@ -236,7 +232,7 @@ def test_weak_scaling_goes_on_with_the_rows() -> None:
         MeasuredParts(ranks=n, rows=6400 * n, batch=64 * n, compute=np.ones(1), wait=np.zeros(1), sums=np.zeros(1))
         for n in (1, 2)
     )
-    found = Draws(make_workload(), "weak", base(scaling="weak"), one, two).at(np.array([16.0]))
+    found = Draws(make_workload(), "weak", base(), one, two).at(np.array([16.0]))
     assert found.gains == pytest.approx(1) and list(found.steps) == [100, 100]
 
 

@@ -106,8 +106,8 @@ def test_claims_are_judged_by_what_is_there(policies: tuple[Path, Path], tmp_pat
     page = tmp_path / "reports" / "claims" / "index.html"
     content = page.read_text()
     text = str(Text(content)).replace("\u00a0", " ")
-    worded(text, "claims.judging_sweep._lack_of_counts", 32)
-    worded(text, "claims.judging_sweep.judge_claim", "valid launches", "cores")  # no other workload has a base here
+    worded(text, "claims.judgement._lack_of_counts", 32)
+    worded(text, "claims.judgement.judge_claim", "valid launches", "cores")  # no other workload has a base here
     links = [link for link in Text(content).links if "n2x1x1" in link]
     assert links  # the dots of the figure, and the ledger
     assert all((page.parent / link.replace("%20", " ")).is_dir() for link in links)

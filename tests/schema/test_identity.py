@@ -136,7 +136,7 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     lab.run(sweep)
     lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")
-    worded(lab.run(sweep), "sweep.planned_launches.PlannedLaunches.plan", 2, 0, 2)
+    worded(lab.run(sweep), "sweep.planned_launches.WantedLaunches.describe", 2, 0, 2)
     folder = lab.results / sweep.name
     assert (read_status(folder).count("done"), read_status(folder).other_code) == (2, 2)
     page = write_report(folder, tmp_path / "reports").read_text()

@@ -1,4 +1,4 @@
-"""Several sweeps that share their blocks: what they can do, and what only one sweep can."""
+"""Several sweeps that share their blocks: one plan for the launches of all."""
 
 from pathlib import Path
 
@@ -6,21 +6,28 @@ from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.sweep.joint_sweeps import JoinedSweeps
-from harness.sweep.planned_launches import PlannedLaunches, SweepCommand
+from harness.sweep.planned_launches import SweepCommand
 from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_workload
 
 
-def test_every_method_of_joined_sweeps_has_what_it_needs(tmp_path: Path) -> None:
-    """Cost and further repeats are of one sweep: they need its layouts, which several have not in common."""
+def test_joined_sweeps_have_one_plan(tmp_path: Path) -> None:
     sweeps = [
         Sweep(workload=make_workload(data="synthetic", sync=sync), layouts=(Layout(nodes=1),), repeats=1)
         for sync in ("gradients", "weights:epoch")
     ]
     joined = JoinedSweeps([SweepCommand(sweep, Context(results=tmp_path), Submission()) for sweep in sweeps], tmp_path)
-    joined.note()
-    plan = joined.plan(invalid_too=True)
+    plan = joined.wanted.plan(joined.survey())
     assert len(plan.missing) == 2 and plan.folder.parent == tmp_path
-    assert joined.once_more(plan).missing == ()  # both are missing, which is more than half
-    of_one_sweep = set(vars(SweepCommand)) - set(vars(PlannedLaunches))
-    assert {"cost", "widen", "take_in"} <= of_one_sweep and not any(hasattr(joined, name) for name in ("cost", "widen"))
+    again, _ = joined.wanted.once_more(plan, joined.survey())
+    assert again.missing == ()  # both are missing, which is more than half
+    assert not list(tmp_path.glob("*/study.json"))
+
+
+def test_planning_says_nothing(tmp_path: Path, capsys: object) -> None:
+    sweep = Sweep(workload=make_workload(data="synthetic"), layouts=(Layout(nodes=1),), repeats=2)
+    command = SweepCommand(sweep, Context(results=tmp_path), Submission())
+    plan = command.wanted.plan(command.survey())
+    assert len(plan.jobs) > 0
+    assert capsys.readouterr().out == ""  # type: ignore[attr-defined]
+    assert "2 to run" in command.wanted.describe(plan)[0]

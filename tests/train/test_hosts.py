@@ -148,10 +148,10 @@ def test_predictions_hold_for_ranks_that_the_machine_has_no_cores_for(tmp_path: 
     kept = emulated(measured, counts, GBIT, 50e-6, 5.0, tmp_path / "kept.json")
     rows = score(measured, counts, kept)
     assert [row[1] for row in rows] == [4, 8] and emulated(measured, counts, 0, 0, 0, tmp_path / "kept.json") == kept
-    for _, _, steps, line, formula in rows:
+    for _, _, steps, line in rows:
         assert steps.step_s == pytest.approx(steps.compute_s + steps.wait_s + steps.sum_s, rel=0.02)
         assert steps.idle > 0.5, "time must pass slower: the cores limit what is to be the network's"
-        assert line.covers(steps) and abs(formula.error(steps)) < 0.15
+        assert line.covers(steps)
 
 
 def probed(lab: Lab, python: str, folder: Path) -> Any:

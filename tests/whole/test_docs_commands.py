@@ -37,7 +37,6 @@ LONG = {
     "harness bundle redraw": "needs a bundle; tests/bundle/test_bundle.py draws one again",
     "harness policies": "needs sweeps of two policies; tests/report/test_time_to_accuracy.py makes them",
     "harness compare old.py": "trains two scripts in turns",
-    "make predict NETWORK=results/probes": "needs a probe",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
     "harness run -n 2 tf_cnn_benchmarks.py": "needs that program; tests/horovod/test_tf_cnn_benchmarks.py runs it",
     "make sweep SCRIPT=tf_cnn_benchmarks.py": "needs that program",

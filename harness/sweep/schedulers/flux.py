@@ -11,12 +11,10 @@ from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, ended_jobs
 from harness.sweep.site import Partition
 from harness.sweep.submission_errors import (
-    Outcome,
-    Reason,
+    RetryPhrases,
     SubmissionUnknown,
     UnreadableAnswer,
     message,
-    phrases,
     submission_error,
 )
 
@@ -27,10 +25,8 @@ _FORMAT = "{id.dec}|{state}|{result}|{returncode}|{nodelist}|{name}"
 _LIST = ("flux", "jobs", "--no-header", f"--format={_FORMAT}")
 _OWN_END = {"COMPLETED", "FAILED"}
 # What flux batch prints, by the job manager's and the ingest's plugins of flux-core, flux-sched and flux-accounting.
-SUBMISSIONS = (
-    *phrases(
-        "all",
-        Outcome.LOST,
+SUBMISSIONS = RetryPhrases(
+    lost=(
         "Unable to connect to Flux",
         "Connection (refused|reset|timed out)",
         "Broken pipe",
@@ -39,18 +35,7 @@ SUBMISSIONS = (
         "Function not implemented",
         "Lost connection",
     ),
-    *phrases("flux-accounting, all", Outcome.FULL, "max(imum)?( number of)? (active )?jobs"),
-    *phrases("all", Reason.TIME_LIMIT, "duration exceeds policy limit", "duration .*expiration"),
-    *phrases("all", Reason.NODES, "nnodes exceeds policy limit", "nnodes .*limit"),
-    *phrases("all", Reason.CORES, "ncores exceeds policy limit"),
-    *phrases("all", Reason.GPUS, "ngpus exceeds policy limit"),
-    *phrases("all", Reason.RESOURCES, "unsatisfiable"),
-    *phrases("all", Reason.CLOSED, "submission (is )?disabled"),
-    *phrases("all", Reason.PARTITION, "Invalid queue", "Unknown queue", "no queue specified", "queue .*not exist"),
-    *phrases("flux-accounting, all", Reason.ACCOUNT, "cannot find user/bank", "user/bank", "not a member of bank"),
-    *phrases("all", Reason.FEATURE, "invalid constraint", "Unknown constraint"),
-    *phrases("all", Reason.DEPENDENCY, "dependency"),
-    *phrases("all", Reason.SCRIPT, "unrecognized arguments", "invalid choice", "#flux:", "does not appear to start"),
+    full=("max(imum)?( number of)? (active )?jobs",),
 )
 
 

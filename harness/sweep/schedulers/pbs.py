@@ -28,12 +28,10 @@ from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
 from harness.sweep.site import Partition
 from harness.sweep.submission_errors import (
-    Outcome,
-    Reason,
+    RetryPhrases,
     SubmissionUnknown,
     UnreadableAnswer,
     message,
-    phrases,
     submission_error,
 )
 
@@ -45,19 +43,16 @@ REMOTE = "remote.sh"  # beside the scripts: starts mpirun's daemons on the other
 _OPTIONS = "aAcCehIjJklmMNopPqrRSuvVWz"
 _OLD = re.compile(r"\b(ppn|nodes)=")
 
-# What qsub prints, by OpenPBS's pbs_messages.c and qsub.c, in the order in which it is looked up.
-SUBMISSIONS = (
-    *phrases(
-        "all",
-        Outcome.LOST,
+# What qsub prints, by OpenPBS's pbs_messages.c and qsub.c.
+SUBMISSIONS = RetryPhrases(
+    lost=(
         "cannot connect to server",
         "Connection (refused|reset|timed out)",
         "Communication failure",
         "Premature end of message",
         "End of File",
         "Batch protocol error",
-        "Invalid credential",
-        "Expired credential",
+        "(Invalid|Expired) credential",
         "No free connections",
         "Server connection table full",
         "Server shutting down",
@@ -67,38 +62,16 @@ SUBMISSIONS = (
         "Resource temporarily unavailable",
         "Too many submit retries",
     ),
-    *phrases("all", Outcome.FULL, "Maximum number of jobs", r"per-(user|group|project) limit of jobs"),
-    *phrases("all", Outcome.FULL, r"would exceed (queue \S+|complex)'s per-(user|group|project) limit"),
-    *phrases("all", Outcome.FULL_OR_REFUSED, r"would exceed .*limit on resource"),
-    *phrases("all", Reason.POLICY, "violates queue and/or server resource limits", "exceeds queue.*resource limits"),
-    *phrases("all", Reason.POLICY, "Resource limit exceeds allowable"),
-    *phrases("all", Reason.PARTITION, "Unknown queue", "Queue is not enabled", "Access to queue is denied"),
-    *phrases("all", Reason.PARTITION, "No default queue specified", "Job rejected by all possible destinations"),
-    *phrases("all", Reason.RESERVATION, "Unknown Reservation", "job and reservation have conflicting"),
-    *phrases("all", Reason.ACCOUNT, "Invalid Account", "Bad (UID|GID) for job execution"),
-    *phrases("all", Reason.ARRAY, "Array job exceeds server or queue size limit"),
-    *phrases("all", Reason.DEPENDENCY, "Invalid Job Dependency"),
-    *phrases("all", Reason.PERMISSION, "Unauthorized Request", "Access from host not allowed"),
-    *phrases("all", Reason.SCRIPT, "directive error", "Unknown resource", "Illegal attribute or resource value"),
-    *phrases("all", Reason.SCRIPT, "Resource invalid in .select.", "duplicated resource", "name is too long"),
-    *phrases("all", Reason.SCRIPT, "Cannot be used with select or place", "Cannot have .place. without .select."),
-    *phrases("all", Reason.SCRIPT, "cannot be used with .select.", "script file", "illegal -", "invalid option"),
-    *phrases("19 and later", Reason.SCRIPT, "job script max size exceeded"),
-    *phrases("all", Reason.OTHER, "hook error", "hook rejected request", "request rejected as filter"),
+    full=(
+        "Maximum number of jobs",
+        r"per-(user|group|project) limit of jobs",
+        r"would exceed (queue \S+|complex)'s per-(user|group|project) limit",
+    ),
+    full_or_too_large=("would exceed .*limit on resource",),
+    # Where a site's hook speaks instead: the server's error number (pbs_error.h), of which qsub leaves a byte.
+    full_codes=(15046 % 256, 15142 % 256),
+    full_or_too_large_codes=(15143 % 256,),
 )
-# Where a site's hook speaks instead: qsub ends with the server's error number (pbs_error.h), of which a byte is left.
-_CODES: dict[int, Reason | Outcome] = {
-    15018 % 256: Reason.PARTITION,
-    15021 % 256: Reason.PARTITION,
-    15022 % 256: Reason.PARTITION,
-    15036 % 256: Reason.POLICY,
-    15046 % 256: Outcome.FULL,
-    15049 % 256: Reason.ACCOUNT,
-    15054 % 256: Reason.DEPENDENCY,
-    15107 % 256: Reason.ARRAY,
-    15142 % 256: Outcome.FULL,
-    15143 % 256: Outcome.FULL_OR_REFUSED,
-}
 
 
 class Scheduler(schedulers.Scheduler):
@@ -165,7 +138,7 @@ class Scheduler(schedulers.Scheduler):
         """Queue `job` with qsub."""
         reply = self.commands.submit(("qsub", str(job.script)))
         if reply.code != 0:
-            raise submission_error("qsub", reply, SUBMISSIONS, _CODES)
+            raise submission_error("qsub", reply, SUBMISSIONS)
         number = re.search(r"^(\d+(\[\])?(\.\S+)?)\s*$", reply.out, re.MULTILINE)
         if number is None:
             raise SubmissionUnknown(f"qsub ends well without a job's number: {message(reply)}", lost=True)

@@ -34,24 +34,19 @@ from harness.sweep.slurm_answers import (
     widest,
 )
 from harness.sweep.submission_errors import (
-    Outcome,
-    Reason,
+    RetryPhrases,
     SubmissionUnknown,
     UnreadableAnswer,
     message,
-    phrases,
     submission_error,
 )
 
 _LOG = logging.getLogger(__name__)
 # Installed, but not configured for a cluster: Debian's packages on a workstation, say.
 _NO_CLUSTER = ("configuration source", "configuration file")
-# What sbatch prints, by Slurm's slurm_errno.c and sbatch.c, in the order in which it is looked up: a lost answer first,
-# then the limit that Slurm names in a line of its own, then the sentence that stands for many limits.
-SUBMISSIONS = (
-    *phrases(
-        "all",
-        Outcome.LOST,
+# What sbatch prints, by Slurm's slurm_errno.c and sbatch.c.
+SUBMISSIONS = RetryPhrases(
+    lost=(
         "Socket timed out on send/recv operation",
         "Zero Bytes were transmitted or received",
         "Unable to contact slurm controller",
@@ -62,60 +57,22 @@ SUBMISSIONS = (
         "Protocol authentication error",
         "Invalid authentication credential",
         "Authentication credential expired",
-        "Slurm backup controller in standby mode",
+        "(Slurm backup controller|Controller is) in standby mode",
         "I/O error writing script/environment to file",
         "Connection (timed out|refused|reset)",
+        "Rate limit exceeded",
     ),
-    *phrases("23.02 and later", Outcome.LOST, "Rate limit exceeded", "Controller is in standby mode"),
-    *phrases("all", Outcome.FULL, r"\b(QOS|Assoc)\w*Submit\w*Limit\b"),
-    *phrases("up to 23.02", Outcome.FULL, "Unable to create job record, try again"),
-    *phrases("all", Outcome.FULL, "temporarily unable to accept job", "Job creation temporarily disabled"),
-    *phrases("23.11 and later", Outcome.FULL, "MaxJobCount limit reached"),
-    *phrases("all", Reason.POLICY, r"\b(QOS|Assoc)Grp\w*Min\w*"),  # a budget of minutes is used up
-    *phrases("all", Reason.TIME_LIMIT, r"\b(QOS|Assoc|Partition)\w*(Wall|Time)\w*"),
-    *phrases("all", Reason.NODES, r"\b(QOS|Assoc|Partition)\w*Node\w*"),
-    *phrases("all", Reason.CORES, r"\b(QOS|Assoc)\w*Cpu\w*"),
-    *phrases("all", Reason.GPUS, r"\b(QOS|Assoc)\w*GRES\w*"),
-    *phrases("all", Reason.MEMORY, r"\b(QOS|Assoc)\w*Mem\w*"),
-    *phrases("all", Reason.QOS, r"\bQOSNotAllowed\b", "Invalid qos specification", "breached requested QOS usage"),
-    *phrases("23.11 and later", Reason.QOS, "Invalid QOS specification, relative QOS"),
-    *phrases("all", Reason.POLICY, r"\b(QOS|Assoc)(Max|Min|Grp)\w+"),
-    *phrases("all", Outcome.FULL_OR_REFUSED, "Job violates accounting/QOS policy"),
-    *phrases("all", Reason.TIME_LIMIT, "Requested time limit is invalid", "Invalid time-min specification"),
-    *phrases("all", Reason.TIME_LIMIT, "Invalid (--)?time (limit )?specification", "Invalid time specified"),
-    *phrases("all", Reason.ACCOUNT, "Invalid account or account/partition combination"),
-    *phrases("23.02 and later", Reason.ACCOUNT, "Invalid or unknown association"),
-    *phrases(
-        "all", Reason.PARTITION, "Invalid partition (name )?specified", "No partition specified or system default"
+    full=(
+        r"\b(QOS|Assoc)\w*Submit\w*Limit\b",
+        "Unable to create job record, try again",
+        "temporarily unable to accept job",
+        "Job creation temporarily disabled",
+        "MaxJobCount limit reached",
     ),
-    *phrases("all", Reason.PARTITION, "User's group not permitted to use this partition"),
-    *phrases("all", Reason.PARTITION, "Required partition not available", "Partition in DOWN state"),
-    *phrases("all", Reason.RESERVATION, "Requested reservation is invalid", "Access denied to requested reservation"),
-    *phrases("all", Reason.RESERVATION, "Requested reservation not usable now"),
-    *phrases("all", Reason.NODES, "Node count specification invalid", "Requested nodes not in this partition"),
-    *phrases("all", Reason.NODES, "Max powered up nodes reached", "Invalid node name specified"),
-    *phrases("all", Reason.CORES, "More processors requested than permitted", "CPU count specification invalid"),
-    *phrases("all", Reason.CORES, "Task count specification invalid", "more threads per core than"),
-    *phrases("all", Reason.MEMORY, "Memory required by task is not available"),
-    *phrases("all", Reason.MEMORY, "Memory specification can ?not be satisfied"),
-    *phrases("all", Reason.GPUS, r"Invalid generic resource \(gres\)", "Invalid GRES specification"),
-    *phrases("all", Reason.GPUS, "Requested GRES option unsupported", "Duplicate generic resource"),
-    *phrases("23.02 and later", Reason.GPUS, "Insufficient GRES available", "RestrictedCoresPerGPU"),
-    *phrases("all", Reason.FEATURE, "Invalid feature specification", "--batch option is invalid"),
-    *phrases("22.05 and later", Reason.FEATURE, "Invalid preferred feature specification"),
-    *phrases("all", Reason.RESOURCES, "Requested node configuration is not available"),
-    *phrases("all", Reason.RESOURCES, "Requested partition configuration not available"),
-    *phrases("all", Reason.RESOURCES, "CPU count per node can ?not be satisfied"),
-    *phrases("24.05 and later", Reason.RESOURCES, "Requested topology configuration is not available"),
-    *phrases("all", Reason.DEPENDENCY, "Job dependency problem", "Circular job dependency"),
-    *phrases("all", Reason.ARRAY, "Invalid job array specification"),
-    *phrases(
-        "all", Reason.PERMISSION, "Access/permission denied", "Invalid (user|group) id", "Invalid (user|group) ID"
+    # The sentence that stands for many limits, where Slurm names none of them in a line of its own.
+    full_or_too_large=(
+        r"^(?!.*\b(QOS|Assoc|Partition)(Max|Min|Grp|Not|Wall|Time)\w+).*Job violates accounting/QOS policy",
     ),
-    *phrases("all", Reason.CLOSED, "System submissions disabled", "Requested operation is presently disabled"),
-    *phrases("all", Reason.SCRIPT, "other parameter too long", "Invalid license specification", "DOS line breaks"),
-    *phrases("all", Reason.SCRIPT, "does not look like a batch script", "Invalid wckey", "Trackable RESource"),
-    *phrases("all", Reason.SCRIPT, "unrecognized option", "invalid option", "Invalid directive", "Unable to open file"),
 )
 _MEANING = {
     "TIMEOUT": "Slurm ended it at its time limit",

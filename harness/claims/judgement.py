@@ -1,0 +1,181 @@
+"""Published claims against what was measured: one judgement of each, by sweeps that ask its question or not at all.
+
+A statement is true, false, or open (None) by its 95 % interval: a printed number holds where all of the interval lies
+within `NEAR` of it, and not where none of it does. What is open is said with the one thing that is missing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
+from harness.analysis.sweep_choice import standing
+from harness.claims.claim_evidence import ClaimEvidence
+from harness.claims.claim_match import ClaimMatch, compare_with_claim, is_about
+from harness.claims.measures import METRICS, Measured, Statement, exactly, measured_on, rate_of_parameter_servers
+from harness.schema.claim import Claim, ClaimMetric, Relation
+
+CONFIRMED = "confirmed"
+REFUTED = "refuted"
+UNKNOWN = "cannot be said"
+ERRATUM = "printed wrong in the paper"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimFinding:
+    """An outcome, why in one sentence without its point, and the sweeps that it rests on.
+
+    `missing` is the one thing without which it cannot be said, empty where it can.
+    """
+
+    outcome: str
+    reason: str
+    used: tuple[ClaimEvidence, ...] = ()
+    missing: str = ""
+
+    def __str__(self) -> str:
+        lack = f"missing: {self.missing}" if self.missing else ""
+        return f"{self.outcome}: {'; '.join(filter(None, (self.reason, lack)))}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """A claim and what our launches say about it. `differences` are those of the sweeps that it rests on."""
+
+    claim: Claim
+    finding: ClaimFinding
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _JudgingSweep:
+    """A sweep that is about a claim, and what it has otherwise."""
+
+    sweep: ClaimEvidence
+    match: ClaimMatch
+
+
+def judge_claim(claim: Claim, evidence: Sequence[ClaimEvidence], rates: pd.DataFrame) -> Judgement:
+    """Return the judgement of `claim` by the sweeps in `evidence`, or by a bench (`rate_of_parameter_servers`).
+
+    Sweeps that ask another question are left out and change nothing. Of the others those count first that have the
+    claim's rank counts, then those that differ least from what the claim is about, then as `sweep_choice.RULE` says.
+    """
+    if claim.erratum:
+        return Judgement(claim=claim, finding=ClaimFinding(outcome=ERRATUM, reason=claim.erratum))
+    if claim.metric == ClaimMetric.SERVERS:
+        return Judgement(claim=claim, finding=judge(claim, rate_of_parameter_servers(claim, rates)))
+    about = [sweep for sweep in evidence if is_about(claim, sweep)]
+    candidates = [_JudgingSweep(sweep=sweep, match=compare_with_claim(claim, sweep)) for sweep in about]
+    judges = _best_first(claim, [candidate for candidate in candidates if not candidate.match.refusals])
+    if judges:
+        finding = _lack_of_counts(claim, judges[0]) or judge(claim, METRICS[claim.metric](claim, judges))
+    else:
+        reasons = dict.fromkeys(candidate.match.refusals[0] for candidate in candidates)
+        reason = f"what ran asks another question: {'; '.join(reasons)}" if reasons else ""
+        finding = ClaimFinding(outcome=UNKNOWN, reason=reason, missing=f"valid launches of it on {claim.units}")
+    differences: dict[str, None] = {}
+    for used in finding.used:
+        for candidate in candidates:
+            if candidate.sweep is used:
+                differences |= dict.fromkeys(candidate.match.differences)
+    return Judgement(claim=claim, finding=finding, differences=tuple(differences))
+
+
+def judge(claim: Claim, ways: Sequence[Measured]) -> ClaimFinding:
+    """Return the finding on `claim` by what was measured: one of the `ways` that confirms it is enough.
+
+    Of ways that do not, the first one that is open speaks, else the first.
+    """
+    findings = [_finding(claim, measured) for measured in ways]
+    for outcome in (CONFIRMED, UNKNOWN):
+        for finding in findings:
+            if finding.outcome == outcome:
+                return finding
+    return findings[0]
+
+
+def _finding(claim: Claim, measured: Measured) -> ClaimFinding:
+    """Return the finding of a claim that says all statements of `measured`: one that fails refutes it."""
+    if measured.missing:
+        return ClaimFinding(outcome=UNKNOWN, reason=measured.reason, used=measured.used, missing=measured.missing)
+    parts = [part for statement in measured.statements for part in _parts(claim, statement)]
+    outcome = CONFIRMED
+    if False in parts:
+        outcome = REFUTED
+    elif None in parts or not parts:
+        outcome = UNKNOWN
+    missing = ""
+    if outcome == UNKNOWN:
+        missing = "launches enough for a narrower interval"
+        if any(None in (statement.value, statement.against) for statement in measured.statements):
+            missing = f"an interval, which needs {FEWEST_LAUNCHES} launches of each, or {FEWEST_BLOCKS} in turns"
+    reason = measured.reason
+    if claim.relation == Relation.ABOUT:
+        reason += _about_words(claim, measured, parts)
+    return ClaimFinding(outcome=outcome, reason=reason, used=measured.used, missing=missing)
+
+
+def _parts(claim: Claim, statement: Statement) -> list[bool | None]:
+    """Return whether the claim's relation holds of a statement; what is about a speedup is above 1 too."""
+    if claim.relation == Relation.BELOW:
+        return [_less(statement.value, statement.against)]
+    if claim.relation == Relation.ABOVE or claim.value is None:
+        return [_less(statement.against, statement.value)]
+    return [_less(exactly(1), statement.value), _within(statement.value, statement.against)]
+
+
+def _about_words(claim: Claim, measured: Measured, parts: Sequence[bool | None]) -> str:
+    """Return how a printed number and the measured one differ, and from where to where it holds."""
+    words = ""
+    if parts[0] is False:
+        words = ", slower than on the base"
+    elif parts[-1] is False and claim.value is not None:
+        words = f", {'less' if measured.point < claim.value else 'more'} than claimed"
+    limits = measured.statements[0].against
+    if claim.value is not None and limits is not None:
+        words += f"; the claim holds from {limits.low:.2f} to {limits.high:.2f}"
+    return words
+
+
+def _less(lower: Interval | None, upper: Interval | None) -> bool | None:
+    """Say whether `lower` lies below `upper`, or above it; None where they overlap or one is missing."""
+    if lower is None or upper is None or (lower.low <= upper.high and upper.low <= lower.high):
+        return None
+    return lower.high < upper.low
+
+
+def _within(interval: Interval | None, limits: Interval | None) -> bool | None:
+    """Say whether all of `interval` lies within `limits`, or none of it; None where a part does or it is missing."""
+    if interval is None or limits is None:
+        return None
+    if interval.high < limits.low or interval.low > limits.high:
+        return False
+    return True if limits.low <= interval.low and interval.high <= limits.high else None
+
+
+def _best_first(claim: Claim, candidates: Sequence[_JudgingSweep]) -> list[ClaimEvidence]:
+    """Return the sweeps of `candidates` in the order in which they judge."""
+    wanted = {claim.base, claim.count} if claim.base else set()
+
+    def order(candidate: _JudgingSweep) -> tuple[int, int]:
+        counts = candidate.sweep.counts
+        fitting = len(wanted & set(counts)) if wanted else len(counts)
+        return -fitting, len(candidate.match.differences)
+
+    by_standing = sorted(candidates, key=lambda candidate: standing(candidate.sweep.loaded), reverse=True)
+    return [candidate.sweep for candidate in sorted(by_standing, key=order)]
+
+
+def _lack_of_counts(claim: Claim, best: ClaimEvidence) -> ClaimFinding | None:
+    """Return the finding where no sweep has the rank counts that the claim needs, None where `best` has them."""
+    missing = ""
+    if claim.base:
+        lacking = " and ".join(str(count) for count in (claim.base, claim.count) if count not in best.counts)
+        missing = f"launches on {lacking} {claim.units}" if lacking else ""
+    elif len(best.counts) == 1 and claim.metric != ClaimMetric.ACCURACY:
+        missing = "several rank counts"
+    if not missing:
+        return None
+    return ClaimFinding(outcome=UNKNOWN, reason=measured_on(best), used=(best,), missing=missing)
