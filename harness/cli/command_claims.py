@@ -55,7 +55,7 @@ def judge_all_claims(context: Context) -> JudgedClaims:
             try:
                 rates = pd.DataFrame(paired_rates(read_bench(bench), servers=SERVERS, gradients="gradients"))
             except UserError as error:  # it is judged without
-                click.echo(f"harness: {error}", err=True)
+                echo(f"harness: {error}", err=True)
     judgements = [judge_claim(claim, evidence, rates) for claim in published.claims]
     return JudgedClaims(published=published, evidence=evidence, judgements=judgements)
 
