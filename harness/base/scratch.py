@@ -2,15 +2,17 @@
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import functools
-import glob
 import os
-import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+
+from harness.base import mounts
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
@@ -24,14 +26,16 @@ _PREFIX = "harness-launch-"
 class HeldFolder:
     """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
 
-    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it.
+    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it, on
+    the same host since its last start.
     """
 
     def __init__(self, place: Path, prefix: str) -> None:
         """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
         remove_dead(place, prefix)
+        self._namespace = _mount_namespace()
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix + _host_mark(), dir=place))
             with contextlib.suppress(FileNotFoundError):
                 self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):  # a network's file system: what is left there stays
@@ -41,9 +45,22 @@ class HeldFolder:
                 os.close(self.handle)
 
     def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder, if this process sees the mounts with which it was made."""
+        if _mount_namespace() == self._namespace:
+            with contextlib.suppress(OSError), opened_folder(self.path.parent) as place:
+                remove_tree(self.path.name, place)
         os.close(self.handle)
+
+
+def _host_mark() -> str:
+    """Return what the names of folders on this host, since its last start, have: other hosts may share the place."""
+    host = os.uname().nodename[:24].replace("/", "-")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    return f"{host}-{boot}-"
+
+
+def _mount_namespace() -> str:
+    return str(Path("/proc/self/ns/mnt").readlink())
 
 
 class Scratch:
@@ -94,8 +111,10 @@ def keep_generated_files() -> None:
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
-    """Remove the folders that nobody holds any more."""
-    for folder in place.glob(f"{prefix}*"):
+    """Remove the folders of this host that nobody holds any more; in a tree of a rank's own, nothing."""
+    if mounts.is_private():  # a rank's own folder is there, and what is mounted in it
+        return
+    for folder in place.glob(f"{prefix}{_host_mark()}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -117,11 +136,58 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
 
 def remove_tree(name: str, place: int) -> None:
-    """Remove the folder `name` of the open folder `place`: what was opened before a mount does not see what it shows.
+    """Remove the folder `name` of the open folder `place`: a real folder of this user's own, that nobody else may open.
+
+    What was opened before a mount does not see what it shows. Links are removed and not followed.
 
     Raises:
-        OSError: something of it cannot be removed.
+        OSError: it is not such a folder, something is mounted at it or below it, or something cannot be removed.
     """
-    for work in glob.glob(f"{name}/work/*/work", dir_fd=place):
-        os.chmod(work, 0o700, dir_fd=place)  # an overlay's, which nobody may read
-    shutil.rmtree(name, dir_fd=place)
+    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    try:
+        state = os.fstat(handle)
+        if state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) != 0o700:
+            raise PermissionError(errno.EPERM, "not a folder of this user's own", name)
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        is_mounted = any(point.path.is_relative_to(path) for point in mounts.mount_points())
+        if is_mounted or mounts.mount_number(handle) != mounts.mount_number(place):
+            raise OSError(errno.EBUSY, "something is mounted there", name)
+        _empty(handle)
+    finally:
+        os.close(handle)
+    os.rmdir(name, dir_fd=place)
+
+
+def _empty(folder: int) -> None:
+    """Remove what is in the open `folder`, whose file system and mount nothing of it may leave."""
+    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+        state = os.lstat(name, dir_fd=folder)
+        if not stat.S_ISDIR(state.st_mode):
+            os.unlink(name, dir_fd=folder)
+            continue
+        inner = _open_inner(name, folder)
+        try:
+            _empty(inner)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _open_inner(name: str, folder: int) -> int:
+    """Open a folder in the open `folder` to empty it, also one that nobody may read, as the kernel makes for an overlay.
+
+    Raises:
+        OSError: it is a link, or something is mounted there.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW
+    found = os.open(name, os.O_PATH | flags, dir_fd=folder)
+    try:
+        state = os.fstat(found)
+        is_apart = state.st_dev != os.fstat(folder).st_dev or mounts.mount_number(found) != mounts.mount_number(folder)
+        if is_apart:
+            raise OSError(errno.EBUSY, "something is mounted there", name)
+        if state.st_uid == os.geteuid() and state.st_mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{found}", 0o700)  # noqa: PTH101 - the very folder, whatever has its name now
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(found)

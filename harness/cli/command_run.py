@@ -24,7 +24,9 @@ from harness.report.answer import Answer, Banner, Table
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
+from harness.transparent.file_mechanism import check_trees, namespace_refusal, sees_ranks
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
+from harness.transparent.script_imports import imports_horovod
 
 if TYPE_CHECKING:
     from harness.sweep.launch_command import LaunchCommand
@@ -63,6 +65,8 @@ def run_command(
         click.echo(
             f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True
         )
+    if layout.ranks > 1 and not options["shared_files"] and not sees_ranks(script, arguments):
+        check_trees([namespace_refusal()])
     scheduler = open_scheduler("local", oversubscribe=True)
     settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, **options}
     command = _command(scheduler.launcher(layout), script, arguments, settings)
@@ -86,8 +90,8 @@ def _command(
     """Return the words that start the ranks: the launcher's, ours with its `settings`, the script's."""
     from harness.sweep.launch_command import can_survive, tolerant
 
-    text = script.read_bytes()
-    if b"horovod" in text and b"elastic" in text and can_survive(launcher):  # Horovod's words for ranks that outlive
+    is_elastic = imports_horovod(script) and b"elastic" in script.read_bytes()
+    if is_elastic and can_survive(launcher):  # Horovod's word for ranks that outlive
         launcher = tolerant(launcher)
     switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
     flags = [name for name, value in switches.items() if value is True]

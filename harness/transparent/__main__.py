@@ -44,7 +44,9 @@ def _testify() -> NoReturn:
 
     script, logs = map(Path, os.environ.pop(file_mechanism.WITNESS).splitlines())
     files = file_mechanism.enter(script, logs)
-    Connection(os.dup(0)).send(str(files.mechanism))
+    if files.refusal:
+        sys.exit(f"no file tree of its own: {files.refusal}")
+    Connection(os.dup(0)).send(files.place)
     from harness.transparent.script_process import testify
 
     testify()

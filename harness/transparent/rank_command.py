@@ -26,7 +26,8 @@ def main(script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per
         sys.exit(2)
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
-    _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
+    if not options["shared_files"]:
+        _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
     _run(script, arguments, threads, gpus_per_rank, options)
 
 
@@ -60,7 +61,9 @@ def _run(
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
         settings = RunSettings(**options)
-        workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
+        workload = script_workload(
+            script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
+        )
         point = Point(
             workload=workload,
             layout=Layout(nodes=1, ranks_per_node=world.size, threads=own_cores, gpus_per_rank=gpus_per_rank),
