@@ -75,8 +75,8 @@ def enter_namespace() -> bool:
     os.close(answer)
     os.close(release)
     try:
-        with open(reading, encoding="utf-8", errors="replace") as told:  # noqa: PTH123 - a descriptor
-            word, _, text = told.readline().rstrip("\n").partition(" ")
+        with open(reading, encoding="utf-8", errors="replace") as pipe:  # noqa: PTH123 - a descriptor
+            word, _, text = pipe.readline().rstrip("\n").partition(" ")
         if word not in _TRIED:
             raise OSError(int(word or "0"), text or "the process that tries a namespace has ended")
         if word == _USER:
@@ -167,8 +167,8 @@ def set_read_only(target: Path, point: MountPoint, *, read_only: bool) -> None:
     Raises:
         OSError: the kernel refuses, or `target` is not the root of a mount.
     """
-    kept = sum(flag for word, flag in _KEPT_FLAGS.items() if word in point.options)
-    _mount("none", target, "", _MS_REMOUNT | _MS_BIND | kept | (_MS_RDONLY if read_only else 0), "")
+    kept_flags = sum(flag for word, flag in _KEPT_FLAGS.items() if word in point.options)
+    _mount("none", target, "", _MS_REMOUNT | _MS_BIND | kept_flags | (_MS_RDONLY if read_only else 0), "")
 
 
 def mount_memory(target: Path) -> None:

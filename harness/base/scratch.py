@@ -160,7 +160,7 @@ def remove_tree(name: str, place: int) -> None:
 
 def _empty(folder: int) -> None:
     """Remove what is in the open `folder`, whose file system and mount nothing of it may leave."""
-    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+    for name in os.listdir(folder):
         state = os.lstat(name, dir_fd=folder)
         if not stat.S_ISDIR(state.st_mode):
             os.unlink(name, dir_fd=folder)
@@ -174,20 +174,20 @@ def _empty(folder: int) -> None:
 
 
 def _open_inner(name: str, folder: int) -> int:
-    """Open a folder in the open `folder` to empty it, also one that nobody may read, as the kernel makes for an overlay.
+    """Open a folder in the open `folder` to empty it, also one that nobody may read, as an overlay has.
 
     Raises:
         OSError: it is a link, or something is mounted there.
     """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW
-    found = os.open(name, os.O_PATH | flags, dir_fd=folder)
+    entry = os.open(name, os.O_PATH | flags, dir_fd=folder)
     try:
-        state = os.fstat(found)
-        is_apart = state.st_dev != os.fstat(folder).st_dev or mounts.mount_number(found) != mounts.mount_number(folder)
+        state = os.fstat(entry)
+        is_apart = state.st_dev != os.fstat(folder).st_dev or mounts.mount_number(entry) != mounts.mount_number(folder)
         if is_apart:
             raise OSError(errno.EBUSY, "something is mounted there", name)
         if state.st_uid == os.geteuid() and state.st_mode & 0o700 != 0o700:
-            os.chmod(f"/proc/self/fd/{found}", 0o700)  # noqa: PTH101 - the very folder, whatever has its name now
-        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY)
+            os.chmod(f"/proc/self/fd/{entry}", 0o700)  # noqa: PTH101 - the very folder, whatever has its name now
+        return os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_DIRECTORY)
     finally:
-        os.close(found)
+        os.close(entry)

@@ -210,7 +210,7 @@ class PrivateTree:
 
     def _open_real_mounts(self, stack: contextlib.ExitStack) -> list[tuple[MountPoint, Path]]:
         """Return the mounts of files that this process could write to, each with a name for its root."""
-        found = []
+        roots = []
         for point in self._real_points:
             if point.read_only or point.kind in _VIRTUAL or _is_below_any(point.path, _SHARED):
                 continue
@@ -220,8 +220,8 @@ class PrivateTree:
                 continue
             stack.callback(os.close, root)
             if mounts.mount_number(root) == point.number:  # otherwise another mount lies on it
-                found.append((point, Path(f"/proc/self/fd/{root}")))
-        return found
+                roots.append((point, Path(f"/proc/self/fd/{root}")))
+        return roots
 
     def _takes_overlays(self, place: Path) -> bool:
         """Tell whether an overlay can keep its files in the folder `place`."""

@@ -3,6 +3,7 @@
 Rank 0 writes only files whose names begin with rank0. Arguments: seconds, seed, folders.
 """
 
+import contextlib
 import os
 import random
 import shutil
@@ -15,7 +16,7 @@ CHANGES = ("write", "append", "patch", "truncate", "empty", "mode", "rename", "r
 
 
 def is_first_rank():
-    """Tell whether the launcher has called this process rank 0: the harness hides that from the script's environment."""
+    """Tell whether the launcher has called this process rank 0: the harness hides that from scripts."""
     words = Path("/proc/self/environ").read_bytes().split(b"\0")
     return any(word in (b"OMPI_COMM_WORLD_RANK=0", b"VANDAL_RANK=0") for word in words)
 
@@ -75,10 +76,8 @@ def write_as_first(seconds, folders):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for folder in folders:
-            try:
-                (folder / "rank0.txt").open("a").write("written\n")
-            except OSError:
-                pass
+            with contextlib.suppress(OSError), (folder / "rank0.txt").open("a") as file:
+                file.write("written\n")
         time.sleep(0.05)
 
 

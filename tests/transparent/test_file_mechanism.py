@@ -3,7 +3,8 @@
 import pytest
 
 from harness.transparent import file_mechanism
-from harness.transparent.file_mechanism import rank_by_environment, rank_places, sees_ranks
+from harness.transparent.file_mechanism import check_trees, rank_by_environment, rank_places, sees_ranks
+from tests.labs.refusals import refused
 
 
 @pytest.fixture
@@ -18,6 +19,22 @@ def test_the_launcher_tells_the_rank(monkeypatch, no_launcher):
     assert rank_by_environment() == 3
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     assert rank_by_environment() == 1
+
+
+def test_a_launch_in_which_one_rank_has_no_tree_is_refused():
+    check_trees(["", ""])
+    with refused("transparent.file_mechanism.check_trees", "uid_map", "--shared-files"):
+        check_trees(["", "uid_map of a user namespace: Operation not permitted"])
+
+
+def test_a_process_whose_namespace_is_refused_says_why(monkeypatch):
+    def refuse():
+        raise PermissionError(1, "unshare: Operation not permitted")
+
+    monkeypatch.setattr(file_mechanism, "PrivateTree", refuse)
+    monkeypatch.setattr(file_mechanism._Process, "files", None)
+    file_mechanism.begin()
+    assert file_mechanism._Process.files.refusal == "unshare: Operation not permitted"
 
 
 def test_a_script_of_horovods_words_sees_its_ranks(tmp_path):

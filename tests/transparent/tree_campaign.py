@@ -27,7 +27,6 @@ from tests.mpi.launch import ROOT
 VANDAL = ROOT / "tests" / "scripts" / "vandal.py"
 USER = 65534
 PLACES = ("disk", "mount below", "file mount below", "read-only", "tmpfs", "full", "many entries")
-FIRST_LINE = "shown\n"
 RANK = """
 import os, runpy, sys
 from pathlib import Path
@@ -74,7 +73,7 @@ def drawn(seed, *, whole):
         is_refused=draw.random() < 0.2,
         is_whole=whole,
         killed=draw.choice(("a rank", "all ranks", "the launcher", "nothing")),
-        delay_s=draw.uniform(0.5, 8.0) if whole else draw.uniform(0.0, 0.8),
+        delay_s=draw.uniform(0.0, 3.5 if whole else 0.8),
     )
 
 
@@ -242,6 +241,11 @@ def launch(draw, top):
     if not draw.is_whole and not draw.is_refused:
         for process in processes[1:]:
             process.stdout.readline()
+    deadline = time.monotonic() + 60
+    while draw.is_whole and processes[0].poll() is None and time.monotonic() < deadline:
+        if (top / "logs" / "rank-1.log").exists():
+            break
+        time.sleep(0.05)
     time.sleep(draw.delay_s)
     with contextlib.suppress(psutil.NoSuchProcess):
         family = kill(draw, processes)
