@@ -5,6 +5,7 @@ Scripts that see their ranks themselves, and launches with `--shared-files`, wri
 """
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -128,6 +129,28 @@ def check_trees(refusals: Sequence[str]) -> None:
             "real files, as plain mpirun does, by --shared-files (in a sweep SHARED_FILES=1), or run the script with "
             "-n 1"
         )
+
+
+def refused_write(rank: int, error: BaseException) -> UserError | None:
+    """Return what to show for an `error` of a script, if it cannot write something in this rank's own tree."""
+    has_tree = _Process.files is not None and bool(_Process.files.place)
+    if not has_tree or not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EROFS):
+        return None
+    return UserError(
+        f"rank {rank} cannot write '{error.filename}' in its own file tree ({error.strerror}): what it changes is "
+        f"copied into '{tempfile.gettempdir()}', so set TMPDIR to a folder with room for it, keep to folders that are "
+        "not read-only for ranks above 0, or let all ranks write the real files by --shared-files"
+    )
+
+
+def kept_sentence(rank: int, files: RankFiles) -> str:
+    """Return what of a rank's files is kept, and where."""
+    if files.is_in_memory:
+        return (
+            f"what rank {rank} writes in the folders that are copied at its start is kept in {files.place}; what it "
+            "writes elsewhere is in memory and is not kept: set TMPDIR to a folder on a local disk"
+        )
+    return f"what rank {rank} writes is kept in {files.place}"
 
 
 def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:

@@ -24,7 +24,7 @@ from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sync_policies import find_policy
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clock_line import ClockLine, ClockSource, hear
-from harness.transparent.file_mechanism import RankFiles, check_trees, enter, sees_ranks
+from harness.transparent.file_mechanism import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.module_precedence import has_own
@@ -182,7 +182,7 @@ class Session:
             print(f"harness: {note}", file=sys.stderr, flush=True)
         if self.settings.keep_rank_files and not self.settings.shared_files:
             for rank, files in enumerate(ranks_files, start=1):
-                print(f"harness: {_kept_sentence(rank, files)}", file=sys.stderr, flush=True)
+                print(f"harness: {kept_sentence(rank, files)}", file=sys.stderr, flush=True)
 
     def _clock_line(self) -> ClockLine | None:
         """Return this process's end of the line on which rank 0's clocks are heard; all ranks together."""
@@ -312,6 +312,8 @@ class Session:
 
     def explain(self, error: BaseException) -> BaseException:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
+        if (refusal := refused_write(self.world.rank, error)) is not None:
+            return refusal
         if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
             return error
         lines = str(error).strip().splitlines()
@@ -388,13 +390,3 @@ class Session:
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
-
-
-def _kept_sentence(rank: int, files: RankFiles) -> str:
-    """Return what of a rank's files is kept, and where."""
-    if files.is_in_memory:
-        return (
-            f"what rank {rank} writes in the folders that are copied at its start is kept in {files.place}; what it "
-            "writes elsewhere is in memory and is not kept: set TMPDIR to a folder on a local disk"
-        )
-    return f"what rank {rank} writes is kept in {files.place}"

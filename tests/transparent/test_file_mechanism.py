@@ -3,7 +3,14 @@
 import pytest
 
 from harness.transparent import file_mechanism
-from harness.transparent.file_mechanism import check_trees, rank_by_environment, rank_places, sees_ranks
+from harness.transparent.file_mechanism import (
+    RankFiles,
+    check_trees,
+    rank_by_environment,
+    rank_places,
+    refused_write,
+    sees_ranks,
+)
 from tests.labs.refusals import refused
 
 
@@ -62,3 +69,13 @@ def test_logs_in_which_the_script_lies_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(logs / "work")
     with pytest.raises(OSError, match=str(logs)):
         rank_places(logs / "work" / "train.py", logs)
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "is_told"), [("host:/tmp/x", 28, True), ("host:/tmp/x", 2, False), ("", 28, False)]
+)
+def test_no_room_in_a_ranks_own_tree_is_told_as_that(monkeypatch, place, number, is_told):
+    monkeypatch.setattr(file_mechanism._Process, "files", RankFiles(place=place))
+    refusal = refused_write(1, OSError(number, "No space left on device", "large.h5"))
+    assert (refusal is not None) == is_told
+    assert refusal is None or "large.h5" in str(refusal)
