@@ -161,16 +161,21 @@ def remove_tree(name: str, place: int) -> None:
 def _empty(folder: int) -> None:
     """Remove what is in the open `folder`, whose file system and mount nothing of it may leave."""
     for name in os.listdir(folder):
-        state = os.lstat(name, dir_fd=folder)
-        if not stat.S_ISDIR(state.st_mode):
-            os.unlink(name, dir_fd=folder)
-            continue
-        inner = _open_inner(name, folder)
-        try:
-            _empty(inner)
-        finally:
-            os.close(inner)
-        os.rmdir(name, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError):  # whoever made it has removed it meanwhile
+            _remove_entry(name, folder)
+
+
+def _remove_entry(name: str, folder: int) -> None:
+    """Remove a file, a link or a folder in the open `folder`."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    inner = _open_inner(name, folder)
+    try:
+        _empty(inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)
 
 
 def _open_inner(name: str, folder: int) -> int:

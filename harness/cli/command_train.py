@@ -10,7 +10,7 @@ import click
 from harness.base import turns
 from harness.base.command_context import Context
 from harness.base.cpu_contention import busy_s
-from harness.base.errors import SharedError, UserError
+from harness.base.errors import SharedError
 from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
@@ -45,8 +45,6 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
     """
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if point_file is not None:
-        _part_files(point_file, rank_logs(record))
     from harness.comm.world import abort, abort_together, check_start, impatiently, start_mpi
     from harness.train.stop_signals import Stopped
 
@@ -95,21 +93,6 @@ def _run_settings(workload: Workload, script: UserScript, record: Path | None, h
         record=record,
         shared_files=workload.shared_files,
     )
-
-
-def _part_files(point_file: Path, logs: Path) -> None:
-    """Give a rank above 0 of a script files of its own, while this process has one thread: MPI starts more."""
-    from harness.transparent.file_mechanism import enter, rank_by_environment, sees_ranks
-
-    if not rank_by_environment():
-        return
-    try:
-        workload = read_point(point_file).workload
-    except UserError:  # all ranks say so when they are one world
-        return
-    script = workload.script
-    if script is not None and not workload.shared_files and not sees_ranks(script.path, script.arguments):
-        enter(script.path, logs)
 
 
 def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: dict[str, Any]) -> Point:

@@ -15,8 +15,6 @@ def start() -> None:
 
     if file_mechanism.WITNESS in os.environ:
         _testify()
-    if file_mechanism.rank_by_environment():
-        file_mechanism.begin()
     from harness.transparent.rank_command import main
 
     main()

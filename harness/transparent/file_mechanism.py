@@ -71,25 +71,14 @@ class _Process:
     tree: PrivateTree | None = None
 
 
-def begin() -> None:
-    """Prepare files of this process's own, while it has one thread: what is imported later may start more."""
-    if _Process.files is not None or _Process.tree is not None:
-        return
-    try:
-        _Process.tree = PrivateTree()
-    except OSError as error:
-        _Process.files = RankFiles(refusal=error.strerror or str(error))
-
-
 def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
     """Give this process, rank above 0 or witness, files of its own if that is possible; once.
 
-    `logs` is made, and stays the real folder. `keep` names the process where its files are to outlast it.
+    It is to have one thread. `logs` is made, and stays the real folder. `keep` names the process where its files are to
+    outlast it.
     """
-    begin()
-    if _Process.files is None and _Process.tree is not None:
-        _Process.files = _enter(_Process.tree, script, logs, keep)
-    assert _Process.files is not None
+    if _Process.files is None:
+        _Process.files = _enter(script, logs, keep)
     return _Process.files
 
 
@@ -153,11 +142,13 @@ def kept_sentence(rank: int, files: RankFiles) -> str:
     return f"what rank {rank} writes is kept in {files.place}"
 
 
-def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:
+def _enter(script: Path, logs: Path, keep: str) -> RankFiles:
     try:
+        tree = PrivateTree()
         tree.show(rank_places(script, logs), keep=keep)
     except OSError as error:
         return RankFiles(refusal=error.strerror or str(error))
+    _Process.tree = tree
     CrossingRenames(tree.is_one_place).install()
     return RankFiles(
         place=f"{os.uname().nodename}:{tree.scratch}",

@@ -34,14 +34,14 @@ def test_a_launch_in_which_one_rank_has_no_tree_is_refused():
         check_trees(["", "uid_map of a user namespace: Operation not permitted"])
 
 
-def test_a_process_whose_namespace_is_refused_says_why(monkeypatch):
+def test_a_process_whose_namespace_is_refused_says_why(tmp_path, monkeypatch):
     def refuse():
         raise PermissionError(1, "unshare: Operation not permitted")
 
     monkeypatch.setattr(file_mechanism, "PrivateTree", refuse)
     monkeypatch.setattr(file_mechanism._Process, "files", None)
-    file_mechanism.begin()
-    assert file_mechanism._Process.files.refusal == "unshare: Operation not permitted"
+    files = file_mechanism.enter(tmp_path / "train.py", tmp_path / "logs")
+    assert files.refusal == "unshare: Operation not permitted"
 
 
 def test_a_script_of_horovods_words_sees_its_ranks(tmp_path):
