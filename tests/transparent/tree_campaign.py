@@ -116,14 +116,18 @@ def owned_by(top, user):
 
 
 def seen(top):
-    """Return what every file of the user is: kind, mode, owner, times, contents. Rank 0's own are left out."""
+    """Return what every file of the user is: kind, mode, owner, times, contents.
+
+    Rank 0's own are left out, and what libraries keep in a home.
+    """
     state = {}
+    others = [top / name for name in ("temporary", "logs", "home/.cache", "home/.config", "home/.keras")]
     for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if Path(folder, name) not in (top / "temporary", top / "logs")]
+        folders[:] = [name for name in folders if Path(folder, name) not in others]
         for name in (*folders, *files):
             path = Path(folder, name)
             found = path.lstat()
-            if name.startswith(("rank0", "harness-logs")):
+            if name.startswith(("rank0", "harness-logs")) or path in others:
                 continue
             content = None
             if path.is_symlink():
@@ -216,14 +220,16 @@ QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subpr
 def kill(draw, processes):
     """Kill what the draw says with SIGKILL."""
     family = [child for process in processes for child in descendants(process.pid)]
-    ranks = family if draw.is_whole else [psutil.Process(process.pid) for process in processes[1:]]
+    ranks = (
+        family
+        if draw.is_whole
+        else [psutil.Process(process.pid) for process in processes[1:] if process.poll() is None]
+    )
     chosen = random.Random(draw.seed)
     if draw.killed == "a rank" and ranks:
-        chosen.choice(ranks).send_signal(signal.SIGKILL)
+        end([chosen.choice(ranks)])
     elif draw.killed == "all ranks":
-        for process in ranks:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
+        end(ranks)
     elif draw.killed == "the launcher":
         processes[0].send_signal(signal.SIGKILL)
     return family
@@ -247,8 +253,10 @@ def launch(draw, top):
             break
         time.sleep(0.05)
     time.sleep(draw.delay_s)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = kill(draw, processes)
+    family = kill(draw, processes)
+    if draw.is_whole and draw.killed == "the launcher":
+        time.sleep(2)
+        end(family)
     outputs = []
     for process in processes:
         try:
