@@ -39,3 +39,11 @@ def test_where_ranks_have_no_trees_nothing_is_started(tmp_path: Path, monkeypatc
     script.write_text("import horovod.keras\n")
     assert code("-n", "2") == 0
     assert len(started) == 3
+
+
+def test_a_script_on_ranks_starts_no_others_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    monkeypatch.setenv(command_run.MARK, "-")
+    monkeypatch.setattr(command_run, "run_ranks", lambda *words, **settings: 0)
+    assert run_command_line(["run", "-n", "2", str(script)]) == 2
