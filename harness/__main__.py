@@ -13,6 +13,7 @@ from harness.base.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, UNDECIDED
 from harness.base.printable import printable
 from harness.cli import MAKE
 from harness.cli import main as group
+from harness.cli.rank_trees import part_files
 
 
 class _PrintableFormatter(logging.Formatter):
@@ -58,6 +59,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command line of this process and end it, with a line about an exit code that make turns into its own."""
+    part_files(sys.argv[1:])
     code = run_command_line(sys.argv[1:])
     if sys.argv[1:2] == [MAKE] and code in _MEANINGS:
         _tell(code, f"exit code {code}: {_MEANINGS[code]} (make itself ends with 2)")

@@ -14,6 +14,7 @@ owns. What is refused is refused before anything is removed.
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import stat
@@ -25,10 +26,10 @@ from pathlib import Path
 
 import msgspec
 
+from harness.base import mounts
 from harness.base.current_user import home_folder
 from harness.base.errors import UserError
 from harness.base.host import ProcessPlace, boot_id, host_name
-from harness.base.mounts import mount_points
 
 MARK = ".mpi-tf-harness"
 _ATTRIBUTE = "user.mpi-tf-harness"  # of files
@@ -363,6 +364,79 @@ def _exchange(first: Path, second: Path) -> bool:
     return status == 0
 
 
+@contextlib.contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Yield a descriptor of `folder`; raise an OSError where that is none."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def remove_scratch(name: str, place: int) -> None:
+    """Remove the folder `name` of the open folder `place`: a real folder of this user's own, that nobody else may open.
+
+    What was opened before a mount does not see what it shows. Links are removed and not followed.
+
+    Raises:
+        OSError: it is not such a folder, something is mounted at it or below it, or something cannot be removed.
+    """
+    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    try:
+        state = os.fstat(handle)
+        if state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) != 0o700:
+            raise PermissionError(errno.EPERM, "not a folder of this user's own", name)
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        is_mounted = any(point.path.is_relative_to(path) for point in mounts.mount_points())
+        if is_mounted or mounts.mount_number(handle) != mounts.mount_number(place):
+            raise OSError(errno.EBUSY, "something is mounted there", name)
+        _empty_scratch(handle)
+    finally:
+        os.close(handle)
+    os.rmdir(name, dir_fd=place)
+
+
+def _empty_scratch(folder: int) -> None:
+    """Remove what is in the open `folder`, whose file system and mount nothing of it may leave."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # whoever made it has removed it meanwhile
+            _remove_scratch_entry(name, folder)
+
+
+def _remove_scratch_entry(name: str, folder: int) -> None:
+    """Remove a file, a link or a folder in the open `folder`."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    inner = _open_scratch_folder(name, folder)
+    try:
+        _empty_scratch(inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)
+
+
+def _open_scratch_folder(name: str, folder: int) -> int:
+    """Open a folder in the open `folder` to empty it, also one that nobody may read, as an overlay has.
+
+    Raises:
+        OSError: it is a link, or something is mounted there.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW
+    entry = os.open(name, os.O_PATH | flags, dir_fd=folder)
+    try:
+        state = os.fstat(entry)
+        is_apart = state.st_dev != os.fstat(folder).st_dev or mounts.mount_number(entry) != mounts.mount_number(folder)
+        if is_apart:
+            raise OSError(errno.EBUSY, "something is mounted there", name)
+        if state.st_uid == os.geteuid() and state.st_mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{entry}", 0o700)  # noqa: PTH101 - the very folder, whatever has its name now
+        return os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(entry)
+
+
 def _mark_of_this_process() -> FolderMark:
     return FolderMark(kind=FolderKind.STAGING, host=host_name(), boot=boot_id(), process=os.getpid())
 
@@ -448,9 +522,9 @@ def _fault_of_tree(folder: Path) -> _Fault | None:
     if fault is not None:
         return fault
     real = folder.resolve()
-    mounts = [point.path for point in mount_points() if point.path.is_relative_to(real)]
-    if mounts:
-        return _Fault(mounts[0], "is a mount point")
+    mounted = [point.path for point in mounts.mount_points() if point.path.is_relative_to(real)]
+    if mounted:
+        return _Fault(mounted[0], "is a mount point")
     device = folder.lstat().st_dev
     for path in _walk(folder):
         state = path.lstat()

@@ -4,10 +4,8 @@ import atexit
 import contextlib
 import fcntl
 import functools
-import glob
 import os
 import re
-import shutil
 import stat
 import tempfile
 import time
@@ -17,9 +15,10 @@ from types import SimpleNamespace
 
 import psutil
 
+from harness.base import mounts
 from harness.base.errors import UserError
-from harness.base.host import boot_id
-from harness.base.removal import remove_file
+from harness.base.host import boot_id, host_name
+from harness.base.removal import opened_folder, remove_file, remove_scratch
 
 SCRATCH = "HARNESS_SCRATCH"  # names the folder to the ranks
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
@@ -37,15 +36,16 @@ _YOUNG_S = 60.0  # its ranks may still be opening it, in a container with proces
 class HeldFolder:
     """A new folder that lives as long as the processes that hold it, by a lock of the kernel on the open `handle`.
 
-    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it. Its
-    name has this host's boot id: locks in a folder that several hosts see need not reach the others.
+    One that nobody holds is of a process that was killed: whoever makes another of that prefix there removes it, on
+    the same host since its last start. Locks in a folder that several hosts see need not reach the others.
     """
 
     def __init__(self, place: Path, prefix: str) -> None:
         """Make it in `place`, named from `prefix` on; raise an OSError if there is no such place, or no room in it."""
         remove_dead(place, prefix)
+        self._namespace = _mount_namespace()
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_this_host()}", dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_host_mark()}", dir=place))
             with contextlib.suppress(FileNotFoundError):
                 self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):  # a network's file system: what is left there stays
@@ -55,9 +55,20 @@ class HeldFolder:
                 os.close(self.handle)
 
     def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder, if this process sees the mounts with which it was made."""
+        if _mount_namespace() == self._namespace:
+            with contextlib.suppress(OSError), opened_folder(self.path.parent) as place:
+                remove_scratch(self.path.name, place)
         os.close(self.handle)
+
+
+def _host_mark() -> str:
+    """Return what the names of folders on this host, since its last start, have: other hosts may share the place."""
+    return f"{host_name()[:24].replace('/', '-')}-{boot_id()[:8]}-"
+
+
+def _mount_namespace() -> str:
+    return str(Path("/proc/self/ns/mnt").readlink())
 
 
 class Scratch:
@@ -109,14 +120,16 @@ def keep_generated_files() -> None:
 
 
 def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
-    """Remove the folders of this host that nobody holds any more."""
-    for folder in place.glob(f"{prefix}{_this_host()}*"):
+    """Remove the folders of this host that nobody holds any more; in a tree of a rank's own, nothing."""
+    if mounts.is_private():  # a rank's own folder is there, and what is mounted in it
+        return
+    for folder in place.glob(f"{prefix}{_host_mark()}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with opened_folder(place) as place_handle:
-                    remove_tree(folder.name, place_handle)
+                    remove_scratch(folder.name, place_handle)
             finally:
                 os.close(handle)
 
@@ -163,28 +176,3 @@ def _lived(pid: int, moment: float) -> bool:
         return False
     except psutil.Error:
         return True
-
-
-def _this_host() -> str:
-    return f"{boot_id()[:8]}-"
-
-
-@contextlib.contextmanager
-def opened_folder(folder: Path) -> Iterator[int]:
-    """Yield a descriptor of `folder`; raise an OSError where that is none."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def remove_tree(name: str, place: int) -> None:
-    """Remove the folder `name` of the open folder `place`: what was opened before a mount does not see what it shows.
-
-    Raises:
-        OSError: something of it cannot be removed.
-    """
-    for work in glob.glob(f"{name}/work/*/work", dir_fd=place):
-        os.chmod(work, 0o700, dir_fd=place)  # an overlay's, which nobody may read
-    shutil.rmtree(name, dir_fd=place)

@@ -27,6 +27,8 @@ from harness.report.answer import Answer, Banner, Table
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
+from harness.transparent.child.sitecustomize import MARK
+from harness.transparent.file_mechanism import check_trees, namespace_refusal, sees_ranks
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 if TYPE_CHECKING:
@@ -74,6 +76,10 @@ def run_command(
         echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
         echo(f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True)
+    if layout.ranks > 1 and MARK in os.environ:  # new Pythons there forget what a launcher tells them
+        raise UserError(f"'{script}' is started by a script that runs on ranks itself: start it by -n 1, or apart")
+    if layout.ranks > 1 and not options["shared_files"] and not sees_ranks(script, arguments):
+        check_trees([namespace_refusal()])
     scheduler = open_scheduler("local", oversubscribe=True)
     settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, "allow_argument": allow_argument, **options}
     command = _command(scheduler.launcher(layout), script, arguments, settings)

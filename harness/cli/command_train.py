@@ -22,7 +22,8 @@ from harness.schema.code_identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import read_point
-from harness.schema.workload import survives
+from harness.schema.user_script import UserScript
+from harness.schema.workload import Workload, survives
 from harness.transparent.run_settings import RunSettings
 
 
@@ -62,14 +63,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
         if script:
             from harness.transparent.script_process import run_point
 
-            settings = RunSettings(
-                sync=point.workload.sync,
-                batch=script.batch,
-                hang_timeout=options["hang_timeout"],
-                logs=rank_logs(record),
-                record=record,
-            )
-            sys.exit(run_point(world, settings, point))
+            sys.exit(run_point(world, _run_settings(point.workload, script, record, options["hang_timeout"]), point))
         rank = LaunchRank(
             world=world,
             point=point,
@@ -91,6 +85,18 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
         sys.exit(AGAIN)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         abort(world, error)
+
+
+def _run_settings(workload: Workload, script: UserScript, record: Path | None, hang_timeout: float) -> RunSettings:
+    """Return how the script of `workload` is run."""
+    return RunSettings(
+        sync=workload.sync,
+        batch=script.batch,
+        hang_timeout=hang_timeout,
+        logs=rank_logs(record),
+        record=record,
+        shared_files=workload.shared_files,
+    )
 
 
 def _point(ranks: int, point_file: Path | None, data_dir: Path | None, options: dict[str, Any]) -> Point:

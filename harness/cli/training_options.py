@@ -75,7 +75,7 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
     if batch not in batches and not is_number:
         raise unknown("script batch", batch, (*batches, "32"))
     for name, value in settings.items():
-        if value is not None and name not in ("sync", "note", "own_rate"):
+        if value is not None and name not in ("sync", "note", "own_rate", "shared_files"):
             raise UserError(
                 f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
@@ -89,6 +89,7 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
         batch=batch,
         note=settings["note"],
         own_rate=settings["own_rate"],
+        shared_files=bool(settings["shared_files"]),
     )
 
 

@@ -18,7 +18,7 @@ from harness.base.provenance import processor_name
 from harness.comm.gpus import INSTALL_CUDA
 from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.doctor.diagnostic import Diagnostic, ok, problem, warning
-from harness.transparent.file_mechanism import namespace_refusal
+from harness.transparent.file_mechanism import PERMISSIONS, namespace_refusal
 
 _GIB = 2**30
 _LITTLE_MEMORY = 2 * _GIB
@@ -122,5 +122,5 @@ def check_rank_files() -> Diagnostic:
     return warning(
         "files of ranks",
         f"no file tree for each rank of a script: {refusal}",
-        "allow user namespaces and overlays, in a container too; else SQLite and child processes write twice",
+        f"{PERMISSIONS}; or run scripts with --shared-files, or on one rank",
     )

@@ -98,6 +98,8 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
         words.append(("SYNC", workload.sync))
     if workload.own_rate:
         words.append(("OWN_RATE", workload.own_rate))
+    if workload.shared_files:
+        words.append(("SHARED_FILES", True))
     if workload.note:
         words.append(("NOTE", workload.note))
     return words

@@ -167,6 +167,7 @@ def script_workload(
     batch: str,
     note: str | None = None,
     own_rate: str | None = None,
+    shared_files: bool = False,
 ) -> Workload:
     """Return the workload of a script with its arguments. `batch`: its batch size is ``per-rank`` or ``global``.
 
@@ -185,6 +186,7 @@ def script_workload(
         sync=sync,
         note=note,
         own_rate=own_rate,
+        shared_files=shared_files,
         **sizes,  # type: ignore[arg-type]
     )
 

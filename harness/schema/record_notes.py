@@ -20,8 +20,10 @@ class NoteCode(StrEnum):
     WIRE_ERROR = "wire-error"
     NOT_SYNCHRONISED = "not-synchronised"
     OTHER_WORK = "other-work"
-    FILES_RECOGNISED = "files-recognised"
+    FILES_RECOGNISED = "files-recognised"  # in older records only
     FOLDER_SHOWS_CHANGES = "folder-shows-changes"
+    FOLDER_READ_ONLY = "folder-read-only"
+    FILES_SHARED = "files-shared"
     RESUMED = "resumed"
     OTHER_CODE = "other-code"
     OTHER_RANKS = "other-ranks"
@@ -83,6 +85,8 @@ _SENTENCES = {
     "other ways than Python's open, h5py, Keras and TensorFlow (SQLite, child processes) is written twice",
     NoteCode.FOLDER_SHOWS_CHANGES: "'{folder}' has too many entries to be copied for each rank: what rank 0 writes "
     "there while the script runs is seen by the others",
+    NoteCode.FOLDER_READ_ONLY: "'{folder}' is read-only for ranks above 0: no overlay can lie on it",
+    NoteCode.FILES_SHARED: "all ranks write the real files (--shared-files)",
     NoteCode.STAGED: "sums pass through the host's memory instead of NCCL: {reason}",
     NoteCode.SUMS_NOT_TIMED: "sums are made on the GPU's stream while the host goes on: their times are not known, and "
     "are not in the times of synchronisation",

@@ -6,13 +6,13 @@ Used in graphs, eagerly and by predictions: values are handed to the mean that i
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.base.errors import UserError
 from harness.schema.option import is_own_code
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Mean = Callable[[Sequence[Any], str], list[Any]]
 """Takes values (tensors in a graph) and what they are called; returns their means over the ranks, weighted by rows."""
@@ -59,7 +59,7 @@ class SyncPolicy:
         """Whether the ranks end with equal weights."""
         return self.shares_gradients or self.period != 0
 
-    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def state(self, weights: Sequence["npt.NDArray[Any]"]) -> "list[npt.NDArray[Any]]":
         """Return the first values of what a rank keeps beside the `weights`, given theirs; nothing by default.
 
         Variables of these values are handed to `gradients` and `weights`, which assign what comes next, and are in
@@ -133,8 +133,10 @@ class DiLoCo(SyncPolicy):
     rate: ClassVar[float] = 0.7
     momentum: ClassVar[float] = 0.9
 
-    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def state(self, weights: Sequence["npt.NDArray[Any]"]) -> "list[npt.NDArray[Any]]":
         """Return the weights and velocities of zero."""
+        import numpy as np  # here, as it starts threads, and a rank's own file tree needs a process of one
+
         return [*weights, *map(np.zeros_like, weights)]
 
     def weights(self, weights: Sequence[Any], mean: Mean, state: Sequence[Any] = ()) -> list[Any]:
@@ -173,8 +175,10 @@ class PowerSGD(SyncPolicy):
         rows = math.prod(shape[:-1])
         return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
 
-    def state(self, weights: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def state(self, weights: Sequence["npt.NDArray[Any]"]) -> "list[npt.NDArray[Any]]":
         """Return errors of zero and normally distributed Q, the same on every rank."""
+        import numpy as np
+
         random = np.random.default_rng(0)
         matrices = [(weight.dtype, sides) for weight in weights if (sides := self.factored(weight.shape))]
         errors = [np.zeros(sides, dtype) for dtype, sides in matrices]

@@ -259,6 +259,13 @@ class Workload:
         listed=False,
         group=WRITTEN,
     )
+    shared_files: bool = option(
+        "All ranks of a script write the real files, as under plain mpirun.",
+        False,
+        counts=False,
+        listed=False,
+        group=WRITTEN,
+    )
     peak_tflops: float | None = option(
         "Peak of a rank's GPU or cores in TFLOP/s, which the report compares with; GPUs have their vendor's.",
         None,
@@ -300,6 +307,8 @@ class Workload:
         self._check_images()
         if self.own_rate is not None:
             check_own_rate(self.own_rate)
+        if self.shared_files and self.script is None:
+            raise UserError("SHARED_FILES=1 is for scripts (SCRIPT=), which write files: leave it out")
 
     def _check_texts(self) -> None:
         check_text("dataset", self.dataset)

@@ -15,8 +15,6 @@ def start() -> None:
 
     if file_mechanism.WITNESS in os.environ:
         _testify()
-    if file_mechanism.rank_by_environment():
-        file_mechanism.begin()
     from harness.transparent.rank_command import main
 
     main()
@@ -44,7 +42,9 @@ def _testify() -> NoReturn:
 
     script, logs = map(Path, os.environ.pop(file_mechanism.WITNESS).splitlines())
     files = file_mechanism.enter(script, logs)
-    Connection(os.dup(0)).send(str(files.mechanism))
+    if files.refusal:
+        sys.exit(f"no file tree of its own: {files.refusal}")
+    Connection(os.dup(0)).send(files.place)
     from harness.transparent.script_process import testify
 
     testify()

@@ -1,18 +1,16 @@
-"""Where the writes of ranks above 0 go: which of two mechanisms a process has, and how all ranks know.
+"""Where the writes of ranks above 0 go: each into a file tree of its own (`private_tree`), or none of them.
 
-| mechanism   | what it is                                       | where |
-|-------------|--------------------------------------------------|-------|
-| namespace   | a tree of the rank's own (`private_tree`)        | the kernel allows mount namespaces and overlays |
-| recognisers | functions that write are replaced (`rank_files`) | elsewhere, and in scripts that see their ranks |
+Where one rank cannot have its tree, the launch ends before the script starts, with a sentence that names the choices.
+Scripts that see their ranks themselves, and launches with `--shared-files`, write the real files on all ranks.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from harness.base.current_user import home_folder
@@ -21,6 +19,7 @@ from harness.base.files import cache_folder
 from harness.base.processes import run_program
 from harness.transparent.crossing_renames import CrossingRenames
 from harness.transparent.private_tree import PrivateTree, TreePlaces
+from harness.transparent.script_imports import imports_horovod
 
 WITNESS = "HARNESS_WITNESS"
 """Environment variable of a witness, whose standard input is the way to rank 0.
@@ -28,29 +27,40 @@ WITNESS = "HARNESS_WITNESS"
 It names the script and the folder of the ranks' output, one a line.
 """
 
+PERMISSIONS = (
+    "permit user namespaces and overlays (sysctl user.max_user_namespaces, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container --security-opt seccomp=unconfined or "
+    "--cap-add SYS_ADMIN)"
+)
+"""What gives each rank its tree where the kernel or a container refuses that."""
+
+_TRIAL = """
+import tempfile
+from pathlib import Path
+from harness.transparent.private_tree import PrivateTree, TreePlaces
+try:
+    PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))
+except OSError as error:
+    raise SystemExit(error.strerror or str(error))
+"""
+
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-class Mechanism(StrEnum):
-    """How writes of a rank above 0 are kept from the others."""
-
-    NAMESPACE = "namespace"
-    RECOGNISERS = "recognisers"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFiles:
-    """What a process has: its mechanism, where its own files are, why it has no namespace, what could not be copied.
+    """What a process has: where its own files are, or why it has none (`refusal`).
 
-    `is_in_memory`: what it writes outside of the copied folders is in memory, and is gone with the process.
+    `unfrozen` folders could not be copied, in `read_only` ones it can write nothing. `is_in_memory`: what it writes
+    outside of the copied folders is in memory, and is gone with the process.
     """
 
-    mechanism: Mechanism
     place: str = ""
-    reason: str = ""
+    refusal: str = ""
     unfrozen: Sequence[str] = ()
+    read_only: Sequence[str] = ()
     is_in_memory: bool = False
 
 
@@ -61,25 +71,14 @@ class _Process:
     tree: PrivateTree | None = None
 
 
-def begin() -> None:
-    """Prepare files of this process's own, while it has one thread: what is imported later may start more."""
-    if _Process.files is not None or _Process.tree is not None:
-        return
-    try:
-        _Process.tree = PrivateTree()
-    except OSError as error:
-        _Process.files = RankFiles(mechanism=Mechanism.RECOGNISERS, reason=str(error))
-
-
 def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
     """Give this process, rank above 0 or witness, files of its own if that is possible; once.
 
-    `logs` is made, and stays the real folder. `keep` names the process where its files are to outlast it.
+    It is to have one thread. `logs` is made, and stays the real folder. `keep` names the process where its files are to
+    outlast it.
     """
-    begin()
-    if _Process.files is None and _Process.tree is not None:
-        _Process.files = _enter(_Process.tree, script, logs, keep)
-    assert _Process.files is not None
+    if _Process.files is None:
+        _Process.files = _enter(script, logs, keep)
     return _Process.files
 
 
@@ -91,7 +90,7 @@ def leave() -> None:
 
 def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:
     """Tell whether the script, given these `arguments`, may see to its ranks itself, and so to their files."""
-    return b"horovod" in script.read_bytes() or any("horovod" in word for word in arguments)
+    return any("horovod" in word for word in arguments) or imports_horovod(script)
 
 
 def rank_by_environment() -> int | None:
@@ -102,26 +101,59 @@ def rank_by_environment() -> int | None:
 
 def namespace_refusal() -> str:
     """Return why this machine has no file tree for each rank, empty where it has: a process of its own tries it."""
-    trial = (
-        "import tempfile; from pathlib import Path; "
-        "from harness.transparent.private_tree import PrivateTree, TreePlaces; "
-        "PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))"
-    )
-    package = _PACKAGE.parent
-    reply = run_program([sys.executable, "-c", trial], folder=package, limit_s=30.0)
+    reply = run_program([sys.executable, "-c", _TRIAL], folder=_PACKAGE.parent, limit_s=30.0)
     return "" if reply.code == 0 else reply.last_error
 
 
-def _enter(tree: PrivateTree, script: Path, logs: Path, keep: str) -> RankFiles:
+def check_trees(refusals: Sequence[str]) -> None:
+    """Check that every rank above 0 has its tree; `refusals` say why not, empty where one has.
+
+    Raises:
+        UserError: one has none.
+    """
+    refusal = next(filter(None, refusals), "")
+    if refusal:
+        raise UserError(
+            f"ranks above 0 have no file tree of their own here ({refusal}): {PERMISSIONS}, let all ranks write the "
+            "real files, as plain mpirun does, by --shared-files (in a sweep SHARED_FILES=1), or run the script with "
+            "-n 1"
+        )
+
+
+def refused_write(rank: int, error: BaseException) -> UserError | None:
+    """Return what to show for an `error` of a script, if it cannot write something in this rank's own tree."""
+    has_tree = _Process.files is not None and bool(_Process.files.place)
+    if not has_tree or not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EROFS):
+        return None
+    return UserError(
+        f"rank {rank} cannot write '{error.filename}' in its own file tree ({error.strerror}): what it changes is "
+        f"copied into '{tempfile.gettempdir()}', so set TMPDIR to a folder with room for it, keep to folders that are "
+        "not read-only for ranks above 0, or let all ranks write the real files by --shared-files"
+    )
+
+
+def kept_sentence(rank: int, files: RankFiles) -> str:
+    """Return what of a rank's files is kept, and where."""
+    if files.is_in_memory:
+        return (
+            f"what rank {rank} writes in the folders that are copied at its start is kept in {files.place}; what it "
+            "writes elsewhere is in memory and is not kept: set TMPDIR to a folder on a local disk"
+        )
+    return f"what rank {rank} writes is kept in {files.place}"
+
+
+def _enter(script: Path, logs: Path, keep: str) -> RankFiles:
     try:
+        tree = PrivateTree()
         tree.show(rank_places(script, logs), keep=keep)
     except OSError as error:
-        return RankFiles(mechanism=Mechanism.RECOGNISERS, reason=str(error))
+        return RankFiles(refusal=error.strerror or str(error))
+    _Process.tree = tree
     CrossingRenames(tree.is_one_place).install()
     return RankFiles(
-        mechanism=Mechanism.NAMESPACE,
         place=f"{os.uname().nodename}:{tree.scratch}",
-        unfrozen=tuple(map(str, tree.unfrozen)),
+        unfrozen=tuple(str(folder) for folder in tree.unfrozen if folder not in tree.read_only),
+        read_only=tuple(map(str, tree.read_only)),
         is_in_memory=tree.is_in_memory,
     )
 
@@ -142,7 +174,7 @@ def rank_places(script: Path, logs: Path) -> TreePlaces:
     logs = logs.resolve()
     if any(folder.is_relative_to(logs) for folder in deep):
         raise OSError(f"the folder of the ranks' output, '{logs}', is not apart from the script's")
-    shared = [logs, *_folders_of_harness(), *_folders_of_mpi(shallow)]
+    shared = [logs, *_folders_of_harness(), *_folders_of_mpi([*shallow, Path("/run")])]
     apart = [folder for folder in shared if not _has_any(folder, (*deep, *shallow))]
     return TreePlaces(deep=deep, shallow=shallow, shared=apart)
 

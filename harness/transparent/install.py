@@ -161,7 +161,6 @@ def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
-    from harness.transparent.rank_files import Savers
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)
@@ -175,8 +174,7 @@ def _replace_all(runtime: "Runtime") -> None:
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, averager).install()
-    files = Checkpoints(runtime) if runtime.private_files else Savers(runtime)
-    files.install()
+    Checkpoints(runtime).install()
     runtime.at_end = loops.end_trial
 
 

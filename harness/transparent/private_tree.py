@@ -1,11 +1,14 @@
 """A view of the file system of one process and its children: what it writes, nobody else sees.
 
-In a mount namespace of its own, an overlay lies on every folder that can be written to; what is written goes into the
-process's scratch folder. Folders in which a script usually writes are copied first (`frozen_folder`), so that what
-rank 0 changes meanwhile does not show. /dev, /proc, /sys and /run stay what they are.
+In a mount namespace of its own, an overlay lies on every folder that can be written to and has nothing mounted below;
+what is written goes into the process's scratch folder. Then every mount that everybody sees is made read-only, so that
+nothing real is written where no overlay could lie. Folders in which a script usually writes are copied first
+(`frozen_folder`), so that what rank 0 changes meanwhile does not show. /dev, /proc, /sys and the shared folders stay
+what they are.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -16,12 +19,16 @@ from typing import NoReturn
 
 from harness.base import mounts
 from harness.base.mounts import MountPoint
-from harness.base.scratch import RANK_PREFIX, HeldFolder, remove_tree
+from harness.base.removal import remove_scratch
+from harness.base.scratch import RANK_PREFIX, HeldFolder
 from harness.transparent.frozen_folder import FrozenFolder, TooLargeError
 
 KEPT_PREFIX = "harness-kept-"
-_SHARED = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/lost+found", "/boot")))
+_SHARED = tuple(map(Path, ("/proc", "/sys", "/dev")))
+_NOT_OVERLAID = (*_SHARED, *map(Path, ("/lost+found", "/boot")))
+_RUN = Path("/run")  # of the system's services, whose sockets are reached on a mount that is read-only
 _VIRTUAL = frozenset(("autofs", "cgroup", "cgroup2", "devpts", "devtmpfs", "nsfs", "proc", "sysfs"))
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _DEEP = 8  # levels of folders
 PLAIN_PYTHON = "HARNESS_PLAIN_PYTHON"
 """Environment variable: the Python that starts anew what one of `harness.sweep.fork_server` would have forked."""
@@ -69,13 +76,16 @@ class RankScratch:
         os.waitpid(child, 0)
 
     def _watch(self, reading: int) -> NoReturn:
-        """Be no child of the process, which may wait for all of its own, and remove the folder at its end."""
+        """Be no child of the process, which may wait for all of its own, and remove the folder at its end.
+
+        In the tree of another rank nothing is removed: that goes with the tree.
+        """
         try:
             os.setsid()
             if os.fork() == 0:
                 _close_all_but(reading, self._outside)
-                if not os.read(reading, 1):
-                    remove_tree(self.path.name, self._outside)
+                if not os.read(reading, 1) and not mounts.is_private():
+                    remove_scratch(self.path.name, self._outside)
         finally:
             os._exit(0)
 
@@ -103,9 +113,11 @@ class PrivateTree:
     def __init__(self) -> None:
         self._scratch = RankScratch()
         self.unfrozen: list[Path] = []  # folders that have too many entries to be copied
+        self.read_only: list[Path] = []  # folders that are the real ones, in which this process can write nothing
         self.is_in_memory = False  # what is written outside of copied folders
         self._real_points: list[MountPoint] = []
         self._mounted: list[Path] = []
+        self._made_read_only: list[MountPoint] = []
         try:
             self.in_user_namespace = mounts.enter_namespace()
         except OSError:
@@ -147,25 +159,34 @@ class PrivateTree:
         while self._mounted:
             with contextlib.suppress(OSError):
                 mounts.detach(self._mounted.pop())
+        while self._made_read_only:
+            point = self._made_read_only.pop()
+            mounts.set_read_only(point.path, point, read_only=False)
         os.chdir(here)
 
     def _mount_all(self) -> None:
         self._real_points = mounts.mount_points()
         upper_place = self.scratch
-        if not self._takes_overlays():
+        if not self._takes_overlays(upper_place):
             self.is_in_memory = True
             upper_place = self.scratch / "memory"
             upper_place.mkdir()
             self._mount_memory(upper_place)
+            if not self._takes_overlays(upper_place):
+                raise OSError("the kernel allows no overlays")
         folders = list(overlaid_folders(self._places.top, self._real_points))
         frozen_folders = self._freeze()
         with contextlib.ExitStack() as stack:
             outside = stack.enter_context(mounts.opened(upper_place))
-            copies = {frozen: stack.enter_context(mounts.opened(frozen.copy)) for frozen in frozen_folders}
-            shared = {folder: stack.enter_context(mounts.opened(folder)) for folder in self._shared_folders()}
+            copies = {frozen: self._stage(frozen.copy, stack) for frozen in frozen_folders}
+            shared = {folder: self._stage(folder, stack) for folder in self._shared_folders()}
             sockets = {path: stack.enter_context(mounts.opened(path)) for path in self._sockets()}
-            for number, folder in enumerate(folders):
-                self._overlay(folder, outside, number)
+            real_roots = self._open_real_mounts(stack)
+            overlaid = [folder for number, folder in enumerate(folders) if self._overlay(folder, outside, number)]
+            for point, root in real_roots:
+                mounts.set_read_only(root, point, read_only=True)
+                self._made_read_only.append(point)
+            self.read_only += [folder for folder in self.unfrozen if not _is_below_any(folder, overlaid)]
             views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
             self._mount_memory(self.scratch)  # over what is not to be seen through the overlay
             for number, frozen in enumerate(frozen_folders):
@@ -180,10 +201,32 @@ class PrivateTree:
                 with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
                     self._bind(real, place)
 
-    def _takes_overlays(self) -> bool:
-        """Tell whether an overlay can keep its files in the scratch folder."""
-        lower, upper, target = (self.scratch / "probe" / name for name in ("lower", "upper", "target"))
-        work = self.scratch / "work" / "probe"
+    def _stage(self, folder: Path, stack: contextlib.ExitStack) -> Path:
+        """Return a name for `folder` by a mount of its own, which stays writable when that of everybody does not."""
+        stage = self.scratch / "staged" / str(len(self._mounted))
+        stage.mkdir(parents=True)
+        self._bind(folder, stage)
+        return stack.enter_context(mounts.opened(stage))
+
+    def _open_real_mounts(self, stack: contextlib.ExitStack) -> list[tuple[MountPoint, Path]]:
+        """Return the mounts of files that this process could write to, each with a name for its root."""
+        roots = []
+        for point in self._real_points:
+            if point.read_only or point.kind in _VIRTUAL or _is_below_any(point.path, _SHARED):
+                continue
+            try:
+                root = os.open(point.path, os.O_PATH)
+            except OSError:  # it is hidden by another mount, or from this user
+                continue
+            stack.callback(os.close, root)
+            if mounts.mount_number(root) == point.number:  # otherwise another mount lies on it
+                roots.append((point, Path(f"/proc/self/fd/{root}")))
+        return roots
+
+    def _takes_overlays(self, place: Path) -> bool:
+        """Tell whether an overlay can keep its files in the folder `place`."""
+        lower, upper, target = (place / "probe" / name for name in ("lower", "upper", "target"))
+        work = place / "work" / "probe"
         for folder in (lower, upper, target, work):
             folder.mkdir(parents=True)
         try:
@@ -194,14 +237,18 @@ class PrivateTree:
         return True
 
     def _shared_folders(self) -> list[Path]:
-        return [folder for folder in self._places.shared if not _is_outside(folder)]
+        return [folder for folder in self._places.shared if not _is_below_any(folder, _SHARED)]
 
     def _sockets(self) -> list[Path]:
         """Return the sockets of services on this host, which nobody reaches through an overlay."""
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
         words = [line.split(maxsplit=7) for line in lines]
         paths = {Path(fields[7]) for fields in words if len(fields) > 7 and fields[7].startswith("/")}
-        places = [path for path in paths if path.is_relative_to(self._places.top) and not _is_outside(path)]
+        places = [
+            path
+            for path in paths
+            if path.is_relative_to(self._places.top) and not _is_below_any(path, (*_NOT_OVERLAID, _RUN))
+        ]
         return [path for path in places if os.access(path, os.W_OK) and path.is_socket()]
 
     def _live(self, number: int) -> Path:
@@ -223,8 +270,12 @@ class PrivateTree:
                 self.unfrozen.append(folder)
         return frozen_folders
 
-    def _overlay(self, folder: Path, outside: Path, number: int) -> None:
-        """Lay an overlay on `folder`; its files are in the folder `outside`."""
+    def _overlay(self, folder: Path, outside: Path, number: int) -> bool:
+        """Lay an overlay on `folder`, whose files are in the folder `outside`; return whether the kernel has one there.
+
+        Raises:
+            OSError: there is no room for it.
+        """
         upper = outside / "written" / str(number)
         work = outside / "work" / str(number)
         os.makedirs(upper)  # noqa: PTH103
@@ -233,9 +284,16 @@ class PrivateTree:
         os.chmod(upper, state.st_mode & 0o7777)  # noqa: PTH101
         with contextlib.suppress(OSError):
             os.chown(upper, state.st_uid, state.st_gid)
-        with mounts.opened(folder) as lower:
-            mounts.overlay(lower, upper, work, folder, in_user_namespace=self.in_user_namespace)
+        try:
+            with mounts.opened(folder) as lower:
+                mounts.overlay(lower, upper, work, folder, in_user_namespace=self.in_user_namespace)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+            self.read_only.append(folder)
+            return False
         self._mounted.append(folder)
+        return True
 
     def _show_copy(self, frozen: FrozenFolder, copy: Path, view: Path) -> None:
         """Show the copy in the place of the folder, and live what the copy leaves out."""
@@ -265,17 +323,23 @@ def overlaid_folders(folder: Path, points: Sequence[MountPoint]) -> Iterator[Pat
 
     An overlay shows one file system only, and a user namespace may not look below what is mounted on it.
     """
-    if _is_outside(folder) or folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):
+    if _is_below_any(folder, _NOT_OVERLAID) or folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):
         return
     mount = _mount_of(folder, points)
     if all(point.path == folder or not point.path.is_relative_to(folder) for point in points):
-        if not mount.read_only and mount.kind not in _VIRTUAL:
+        is_of_services = folder.is_relative_to(_RUN) and not _is_disk_below_run(mount)
+        if not mount.read_only and mount.kind not in _VIRTUAL and not is_of_services:
             yield folder
         return
     with os.scandir(folder) as entries:
         below = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     for path in below:
         yield from overlaid_folders(path, points)
+
+
+def _is_disk_below_run(mount: MountPoint) -> bool:
+    """Tell whether a mount is of what a user has put in, as below /run/media, and not of the system's services."""
+    return mount.path.is_relative_to(_RUN) and mount.kind not in ("tmpfs", "ramfs")
 
 
 def _mount_of(folder: Path, points: Sequence[MountPoint]) -> MountPoint:
@@ -285,5 +349,5 @@ def _mount_of(folder: Path, points: Sequence[MountPoint]) -> MountPoint:
     return [point for point in above if len(point.path.parts) == deepest][-1]
 
 
-def _is_outside(folder: Path) -> bool:
-    return any(folder.is_relative_to(place) for place in _SHARED)
+def _is_below_any(folder: Path, places: Sequence[Path]) -> bool:
+    return any(folder.is_relative_to(place) for place in places)

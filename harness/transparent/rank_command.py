@@ -38,7 +38,8 @@ def main(
         sys.exit(BAD_INPUT)
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
-    _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
+    if not options["shared_files"]:
+        _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
     _run(script, arguments, threads, gpus_per_rank, options)
 
 
@@ -75,7 +76,9 @@ def _run(
         if settings.record is not None:
             record = settings.record
             world.on_root(lambda: check_folder(record, "--record"))
-        workload = script_workload(script, arguments, sync=settings.sync, batch=settings.batch)
+        workload = script_workload(
+            script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
+        )
         point = Point(
             workload=workload,
             layout=Layout(nodes=1, ranks_per_node=world.size, threads=own_cores, gpus_per_rank=gpus_per_rank),

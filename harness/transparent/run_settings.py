@@ -28,7 +28,8 @@ class RunSettings:
     seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record. `witness`:
     what of the training one more process does alone and undivided, to compare: the ``first`` steps, ``all`` or ``off``.
     `fuse`: Keras's `fit` makes many steps in one execution where that saves time (``auto``), ``always`` or never
-    (``off``). `keep_rank_files`: what ranks above 0 have written is kept.
+    (``off``). `keep_rank_files`: what ranks above 0 have written is kept. `shared_files`: all ranks write the real
+    files, as plain mpirun's do.
 
     Raises:
         UserError: a switch is out of its range.
@@ -43,6 +44,7 @@ class RunSettings:
     witness: str = "off"
     fuse: str = "auto"
     keep_rank_files: bool = False
+    shared_files: bool = False
 
     def __post_init__(self) -> None:
         if self.fuse not in FUSE_MODES:
@@ -125,6 +127,7 @@ _OPTIONS = (
         help="Many steps of Keras's fit in one execution: where that saves time, always, or off.",
     ),
     click.option("--keep-rank-files", is_flag=True, help="Keep what ranks above 0 wrote, and say where."),
+    click.option("--shared-files", is_flag=True, help="All ranks write the real files, as under plain mpirun."),
     click.option("--record", type=UserPath(), help="Write the run's record into this new folder."),
     click.option(
         "--allow-argument",

@@ -81,7 +81,6 @@ class Runtime:
     takes_inside: bool = False
     mixes: bool = False
     uneven: bool = False
-    private_files: bool = False  # every rank above 0 has a tree of its own
     at_end: Callable[[], None] = lambda: None
     fusion: Any = None  # `transparent.fused_fit.Fusion`, which reads this
     witness: NoWitness = field(default_factory=NoWitness)

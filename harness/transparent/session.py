@@ -24,7 +24,7 @@ from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clock_line import ClockLine, ClockSource, hear
-from harness.transparent.file_mechanism import Mechanism, RankFiles, enter, sees_ranks
+from harness.transparent.file_mechanism import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.module_precedence import has_own
@@ -32,7 +32,6 @@ from harness.transparent.observed_rank import start_witness
 from harness.transparent.own_ports import OwnPorts
 from harness.transparent.own_rate import OwnRate
 from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place
-from harness.transparent.rank_files import PrivateFiles
 from harness.transparent.rank_output import rank_output
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
@@ -66,7 +65,6 @@ class Session:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     rank_variables: RankVariables = field(default_factory=RankVariables)
-    _private: bool = False  # all ranks above 0 have trees of their own
     _file_notes: list[Note] = field(default_factory=list)
     _own_rate: OwnRate | None = None
     _meter: EnergyMeter | None = None
@@ -146,24 +144,27 @@ class Session:
             raise
 
     def _part_files(self) -> None:
-        """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs."""
+        """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs.
+
+        Raises:
+            SharedError: one of them cannot.
+        """
+        if self._sees_ranks():
+            return
         writes_apart = self.world.rank > 0 or self.witness.is_witness
-        files = None
-        if writes_apart and not self._sees_ranks():
+        files = RankFiles()
+        if writes_apart and not self.settings.shared_files:
             files = enter(self.script, self.settings.logs, keep=self._kept_name())
         ranks_files = self.world.comm.allgather(files)
-        if not self.witness.is_witness:
-            ranks_files = ranks_files[1:]  # rank 0 writes the real ones
+        try:
+            check_trees([files.refusal for files in ranks_files])
+        except UserError as error:
+            raise SharedError(error) from error
         self.witness.await_own_files()
-        self._private = not self._sees_ranks() and all(
-            files is not None and files.mechanism is Mechanism.NAMESPACE for files in ranks_files
-        )
-        if writes_apart and not self._sees_ranks():
+        if writes_apart:
             OwnPorts().install()
-        if writes_apart and not self._private:
-            PrivateFiles(self.settings.logs).install()
-        if self.world.rank == 0 and not self.witness.is_witness and not self._sees_ranks():
-            self._tell_of_files([files for files in ranks_files if files is not None])
+        if self.world.rank == 0 and not self.witness.is_witness:
+            self._tell_of_files(ranks_files[1:])
 
     def _kept_name(self) -> str:
         keeps = self.settings.keep_rank_files and not self.witness.is_witness
@@ -171,15 +172,17 @@ class Session:
 
     def _tell_of_files(self, ranks_files: Sequence[RankFiles]) -> None:
         """Say what of the ranks' files is not apart, and where they are kept."""
-        reasons = {files.reason: None for files in ranks_files if files.mechanism is Mechanism.RECOGNISERS}
         unfrozen = {folder: None for files in ranks_files for folder in files.unfrozen}
-        self._file_notes = [Note(code=NoteCode.FILES_RECOGNISED, values={"reason": reason}) for reason in reasons]
+        read_only = {folder: None for files in ranks_files for folder in files.read_only}
+        if self.settings.shared_files:
+            self._file_notes = [Note(code=NoteCode.FILES_SHARED)]
         self._file_notes += [Note(code=NoteCode.FOLDER_SHOWS_CHANGES, values={"folder": name}) for name in unfrozen]
+        self._file_notes += [Note(code=NoteCode.FOLDER_READ_ONLY, values={"folder": name}) for name in read_only]
         for note in self._file_notes:
             print(f"harness: {note}", file=sys.stderr, flush=True)
-        if self.settings.keep_rank_files:
+        if self.settings.keep_rank_files and not self.settings.shared_files:
             for rank, files in enumerate(ranks_files, start=1):
-                print(f"harness: {_kept_sentence(rank, files)}", file=sys.stderr, flush=True)
+                print(f"harness: {kept_sentence(rank, files)}", file=sys.stderr, flush=True)
 
     def _clock_line(self) -> ClockLine | None:
         """Return this process's end of the line on which rank 0's clocks are heard; all ranks together."""
@@ -207,7 +210,11 @@ class Session:
         """Tell whether there is to be a witness."""
         settings = self.settings
         wanted = (
-            self.world.size > 1 and settings.witness != "off" and settings.record is None and current_turns() is None
+            self.world.size > 1
+            and settings.witness != "off"
+            and settings.record is None
+            and not settings.shared_files  # its writes would be real ones too
+            and current_turns() is None
         )
         shared = self.gpu is None and find_policy(settings.sync).shares_gradients
         return wanted and shared and not self._sees_ranks()
@@ -251,7 +258,6 @@ class Session:
 
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
         runtime.collectives.counting = isinstance(self.witness, PeerRank)
-        runtime.private_files = self._private
         runtime.signals = self.signals
         self.signals.gather = runtime.collectives.gather
         self.signals.trains = lambda: runtime.synchronised
@@ -295,6 +301,8 @@ class Session:
 
     def explain(self, error: BaseException) -> BaseException:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
+        if (refusal := refused_write(self.world.rank, error)) is not None:
+            return refusal
         if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
             return error
         lines = str(error).strip().splitlines()
@@ -369,15 +377,3 @@ class Session:
     def _batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
-
-
-def _kept_sentence(rank: int, files: RankFiles) -> str:
-    """Return what of a rank's files is kept, and where."""
-    if files.mechanism is not Mechanism.NAMESPACE:
-        return f"what rank {rank} writes is not kept: it has no file tree of its own"
-    if files.is_in_memory:
-        return (
-            f"what rank {rank} writes in the folders that are copied at its start is kept in {files.place}; what it "
-            "writes elsewhere is in memory and is not kept: set TMPDIR to a folder on a local disk"
-        )
-    return f"what rank {rank} writes is kept in {files.place}"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.base import scratch
-from harness.base.scratch import SCRATCH, SEGMENTS, Scratch
+from harness.base.scratch import SCRATCH, SEGMENTS, Scratch, remove_dead
 from harness.comm.mpi_library import AS_ROOT, find_launcher
 from harness.sweep.launch_command import mpirun_words
 
@@ -83,12 +84,15 @@ def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.Mon
 
 
 HELD = """
-import os, sys
-from harness.transparent.rank_files import private_folder
-(private_folder() / "written").touch()
-print(private_folder(), flush=True)
+import os, sys, tempfile
+from pathlib import Path
+from harness.base.scratch import HeldFolder
+folder = HeldFolder(Path(tempfile.gettempdir()), "harness-rank-")
+(folder.path / "written").touch()
+print(folder.path, flush=True)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), 9)
+folder.close()
 """
 
 
@@ -102,6 +106,61 @@ def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: 
     assert (killed / "written").exists()
     assert rank("by itself") != killed
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Path:
+    """A folder that nobody holds any more, as a launch on this host has left it."""
+    folder = tmp_path / f"harness-rank-{scratch._host_mark()}dead"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def test_a_link_in_a_dead_folder_is_removed_and_its_target_is_left(tmp_path: Path, dead: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o755)
+    (target / "mine").touch()
+    (dead / "work" / "1").mkdir(parents=True)
+    (dead / "work" / "1" / "work").symlink_to(target)
+    remove_dead(tmp_path, "harness-rank-")
+    assert not dead.exists()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o755
+    assert (target / "mine").exists()
+
+
+def test_folders_that_nobody_may_read_are_removed_with_a_dead_one(tmp_path: Path, dead: Path) -> None:
+    """The kernel makes such folders for overlays, and a script may."""
+    (dead / "work" / "work").mkdir(parents=True)
+    (dead / "work" / "work" / "written").touch()
+    (dead / "work" / "work").chmod(0o000)
+    remove_dead(tmp_path, "harness-rank-")
+    assert not dead.exists()
+
+
+def test_a_dead_folder_that_others_may_open_or_is_a_link_is_left(tmp_path: Path, dead: Path) -> None:
+    dead.chmod(0o755)
+    link = tmp_path / f"harness-rank-{scratch._host_mark()}link"
+    (tmp_path / "mine").mkdir(mode=0o700)
+    link.symlink_to(tmp_path / "mine")
+    remove_dead(tmp_path, "harness-rank-")
+    assert dead.exists()
+    assert (tmp_path / "mine").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_another_users_folder_is_left(tmp_path: Path, dead: Path) -> None:
+    os.chown(dead, 1234, 1234)
+    remove_dead(tmp_path, "harness-rank-")
+    assert dead.exists()
+
+
+def test_a_folder_of_another_host_or_of_an_earlier_start_of_this_one_is_left(tmp_path: Path) -> None:
+    host, boot, _ = scratch._host_mark().rsplit("-", 2)
+    others = [tmp_path / f"harness-rank-elsewhere-{boot}-x", tmp_path / f"harness-rank-{host}-00000000-x"]
+    for folder in others:
+        folder.mkdir(mode=0o700)
+    remove_dead(tmp_path, "harness-rank-")
+    assert all(folder.exists() for folder in others)
 
 
 GENERATE = """

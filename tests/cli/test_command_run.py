@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+from harness.__main__ import run_command_line
+from harness.cli import command_run
 from harness.cli.command_run import _command
 from harness.sweep.launch_command import LaunchCommand
 
@@ -17,3 +21,29 @@ def test_every_setting_reaches_the_ranks(tmp_path: Path) -> None:
     assert "--keep-rank-files" not in _command(
         LaunchCommand(words=()), script, [], settings | {"keep_rank_files": False}
     )
+
+
+def test_where_ranks_have_no_trees_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import keras\n")
+    started: list[object] = []
+    monkeypatch.setattr(command_run, "namespace_refusal", lambda: "unshare: Operation not permitted")
+    monkeypatch.setattr(command_run, "run_ranks", lambda *words, **settings: started.append(words) or 0)
+
+    def code(*words: str) -> int:
+        return run_command_line(["run", *words, str(script)])
+
+    assert (code("-n", "2"), started) == (2, [])
+    assert code("-n", "2", "--shared-files") == 0
+    assert code("-n", "1") == 0
+    script.write_text("import horovod.keras\n")
+    assert code("-n", "2") == 0
+    assert len(started) == 3
+
+
+def test_a_script_on_ranks_starts_no_others_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    monkeypatch.setenv(command_run.MARK, "-")
+    monkeypatch.setattr(command_run, "run_ranks", lambda *words, **settings: 0)
+    assert run_command_line(["run", "-n", "2", str(script)]) == 2

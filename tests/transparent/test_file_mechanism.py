@@ -3,7 +3,15 @@
 import pytest
 
 from harness.transparent import file_mechanism
-from harness.transparent.file_mechanism import rank_by_environment, rank_places, sees_ranks
+from harness.transparent.file_mechanism import (
+    RankFiles,
+    check_trees,
+    rank_by_environment,
+    rank_places,
+    refused_write,
+    sees_ranks,
+)
+from tests.labs.refusals import refused
 
 
 @pytest.fixture
@@ -18,6 +26,22 @@ def test_the_launcher_tells_the_rank(monkeypatch, no_launcher):
     assert rank_by_environment() == 3
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     assert rank_by_environment() == 1
+
+
+def test_a_launch_in_which_one_rank_has_no_tree_is_refused():
+    check_trees(["", ""])
+    with refused("transparent.file_mechanism.check_trees", "uid_map", "--shared-files"):
+        check_trees(["", "uid_map of a user namespace: Operation not permitted"])
+
+
+def test_a_process_whose_namespace_is_refused_says_why(tmp_path, monkeypatch):
+    def refuse():
+        raise PermissionError(1, "unshare: Operation not permitted")
+
+    monkeypatch.setattr(file_mechanism, "PrivateTree", refuse)
+    monkeypatch.setattr(file_mechanism._Process, "files", None)
+    files = file_mechanism.enter(tmp_path / "train.py", tmp_path / "logs")
+    assert files.refusal == "unshare: Operation not permitted"
 
 
 def test_a_script_of_horovods_words_sees_its_ranks(tmp_path):
@@ -45,3 +69,13 @@ def test_logs_in_which_the_script_lies_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(logs / "work")
     with pytest.raises(OSError, match=str(logs)):
         rank_places(logs / "work" / "train.py", logs)
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "is_told"), [("host:/tmp/x", 28, True), ("host:/tmp/x", 2, False), ("", 28, False)]
+)
+def test_no_room_in_a_ranks_own_tree_is_told_as_that(monkeypatch, place, number, is_told):
+    monkeypatch.setattr(file_mechanism._Process, "files", RankFiles(place=place))
+    refusal = refused_write(1, OSError(number, "No space left on device", "large.h5"))
+    assert (refusal is not None) == is_told
+    assert refusal is None or "large.h5" in str(refusal)

@@ -20,7 +20,7 @@ ROOM = TESTS.parent / "harness" / "transparent"
 LISTED = tomllib.loads((ROOM / "patches.toml").read_text())
 PATCHES = {entry["of"]: entry for entry in LISTED["patch"]}
 PRIVATE = {entry["of"]: entry for entry in LISTED["private"]}
-FILES = ("rank_files", "checkpoints")  # what reads and writes files is listed there
+FILES = ("checkpoints",)  # what reads and writes files is listed there
 ROOTS = ("keras.src", "tensorflow.python")
 
 

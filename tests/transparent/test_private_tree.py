@@ -19,8 +19,10 @@ _NOT_HERE = 77
 PROCESS = """
 import os, sys
 from pathlib import Path
+from harness.base import mounts
 from harness.transparent.private_tree import PrivateTree, TreePlaces
 top = Path(sys.argv[1])
+exec(sys.argv[3])
 os.chdir(top / "cwd")
 places = TreePlaces(deep=[top / "cwd"], shared=[top / "cwd" / "logs"], top=top)
 try:
@@ -34,12 +36,12 @@ print("shown", tree.scratch, flush=True)
 
 
 class Process:
-    """A process that sees its own tree below `top`, and runs what is written to it line by line."""
+    """A process that sees its own tree below `top`, and runs what is written to it line by line; `first` before all."""
 
-    def __init__(self, top, scratch, keep=""):
+    def __init__(self, top, scratch, keep="", first=""):
         loop = PROCESS + "for line in sys.stdin:\n    exec(line)\n    print('done', flush=True)\n"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", loop, str(top), keep],
+            [sys.executable, "-c", loop, str(top), keep, first],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -171,6 +173,116 @@ def test_overlays_lie_on_the_largest_folders_with_nothing_mounted_below(tmp_path
     ]
     assert list(overlaid_folders(tmp_path, points)) == [tmp_path / "a" / "c", tmp_path / "d"]
     assert list(overlaid_folders(Path("/proc"), points)) == []
+
+
+MOUNT = "mounts.enter_namespace(); mounts.bind(top / 'elsewhere', top / 'cwd' / 'data')"
+"""Has something mounted below the working folder, as a container's volume is."""
+
+
+def failing(line):
+    """Return a line in which `line` is refused, as what would write the real files is."""
+    return (
+        "exec("
+        + repr(f"try:\n    {line}\n    raise AssertionError\nexcept OSError as error:\n    refusal = error")
+        + ")"
+    )
+
+
+@pytest.fixture
+def mounted(top, tmp_path):
+    process = Process(top, tmp_path / "scratch", first=MOUNT)
+    yield process
+    process.end()
+
+
+def test_with_a_mount_below_its_folder_small_files_are_copies_and_large_ones_are_read_only(top, mounted):
+    mounted.run("assert Path('large').is_symlink() and os.path.getsize('large') == 5 * 2**20")
+    mounted.run(failing("open('large', 'r+b').write(b'mine')"))
+    mounted.run(failing("os.truncate('large', 0)"))
+    mounted.run(failing("os.chmod('large', 0)"))
+    mounted.run("open('log.csv', 'a').write('mine'); open('data/new', 'w').write('mine'); open('new', 'w').write('m')")
+    mounted.run("os.remove('large'); open('large', 'w').write('mine')")  # the link, and a file of its own
+    assert (top / "cwd" / "large").read_bytes() == bytes(5 * 2**20)
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+    assert not (top / "cwd" / "new").exists()
+    assert list((top / "elsewhere").iterdir()) == []
+
+
+def test_what_no_overlay_can_lie_on_is_read_only(top, tmp_path):
+    (top / "half" / "disk").mkdir(parents=True)
+    (top / "half" / "real").write_text("mine alone")
+    (top / "half" / "beside").mkdir()
+    process = Process(top, tmp_path / "scratch", first=MOUNT.replace("cwd' / 'data", "half' / 'disk"))
+    for line in ("open('../half/real', 'a')", "os.remove('../half/real')", "open('../half/new', 'w')"):
+        process.run(failing(line) + "; assert refusal.errno == 30")
+    process.run("open('../half/beside/new', 'w').write('mine'); open('../half/disk/new', 'w').write('mine')")
+    process.run("open('logs/rank-1.log', 'w').write('shared')")
+    process.end()
+    assert sorted(str(path.relative_to(top / "half")) for path in (top / "half").rglob("*")) == [
+        "beside",
+        "disk",
+        "real",
+    ]
+    assert (top / "half" / "real").read_text() == "mine alone"
+    assert list((top / "elsewhere").iterdir()) == []
+    assert (top / "cwd" / "logs" / "rank-1.log").read_text() == "shared"
+
+
+def test_nothing_is_removed_in_a_tree_of_its_own(top):
+    """A rank's own folder looks there like one that nobody holds, and what is mounted in it is real."""
+    (top / "cwd" / ".git").mkdir()
+    (top / "cwd" / ".git" / "HEAD").touch()
+    (top / "temporary").mkdir()
+    for first in ("", MOUNT):
+        process = Process(top, top / "temporary", first=first)
+        process.run("import tempfile; from harness.base.scratch import HeldFolder, remove_dead")
+        process.run("before = sorted(map(str, Path().rglob('*')))")
+        process.run("other = HeldFolder(Path(tempfile.gettempdir()), 'harness-rank-')")
+        process.run("remove_dead(Path(tempfile.gettempdir()), 'harness-rank-')")
+        process.run("other.close(); assert sorted(map(str, Path().rglob('*'))) == before")
+        process.run("assert os.path.getsize('large') == 5 * 2**20 and os.path.exists('.git/HEAD')")
+        process.end()
+    assert (top / "cwd" / ".git" / "HEAD").exists()
+    assert (top / "cwd" / "large").exists()
+
+
+NESTED = """
+from harness.base import mounts
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        inner = PrivateTree()
+        inner.show(TreePlaces(deep=[top / "cwd"], top=top))
+        os.chdir(top / "cwd")
+        for path in ("log.csv", "../elsewhere/new", "data/rows"):
+            try:
+                open(path, "a").write("inner")
+            except OSError as error:
+                assert error.errno == 30, error
+        status = 0
+    finally:
+        os._exit(status)
+assert os.waitpid(child, 0)[1] == 0
+assert open("log.csv").read() == "old\\n" and not os.path.exists("../elsewhere/new")
+"""
+
+
+def test_a_tree_in_a_tree_damages_neither(top):
+    """As where a script starts another by the harness."""
+    (top / "temporary").mkdir()
+    process = Process(top, top / "temporary")
+    process.run("exec(" + repr(NESTED) + ")")
+    time.sleep(0.5)  # for what would remove the inner tree's folder
+    process.run("open('log.csv', 'a').write('mine'); assert open('log.csv').read() == 'old\\nmine'")
+    process.end()
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+    assert (top / "cwd" / "data" / "rows").read_text() == "1 2 3"
+
+
+def test_a_process_that_leaves_its_tree_writes_the_real_files_again(top, process):
+    process.run("open('log.csv', 'a').write('mine'); tree.leave(); open('log.csv', 'a').write('real')")
+    assert (top / "cwd" / "log.csv").read_text() == "old\nreal"
 
 
 RENAMES = (

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import SharedError, UserError
 from harness.comm.world import World
 from harness.schema.record_notes import NoteCode
-from harness.transparent.file_mechanism import Mechanism, RankFiles
+from harness.transparent.file_mechanism import RankFiles
 from harness.transparent.patch import HorovodScript
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.session import Session
@@ -66,7 +66,23 @@ def test_an_error_at_the_first_divided_batches_is_told_as_theirs(script, divided
 
 def test_files_that_are_not_apart_are_noted_once(script, capsys):
     running = session(script)
-    files = RankFiles(mechanism=Mechanism.RECOGNISERS, reason="no namespaces")
+    files = RankFiles(unfrozen=["/data"], read_only=["/stick"])
     running._tell_of_files([files, files])
-    assert [note.code for note in running._file_notes] == [NoteCode.FILES_RECOGNISED]
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert [note.code for note in running._file_notes] == [NoteCode.FOLDER_SHOWS_CHANGES, NoteCode.FOLDER_READ_ONLY]
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_shared_files_are_noted_and_no_witness_writes_them(script):
+    running = session(script, shared_files=True, witness="first")
+    running._part_files()
+    assert [note.code for note in running._file_notes] == [NoteCode.FILES_SHARED]
+    assert not running._watched()
+
+
+def test_all_ranks_end_where_one_has_no_tree(script, monkeypatch):
+    running = session(script)
+    refusal = RankFiles(refusal="no namespaces")
+    monkeypatch.setattr(running.world.comm, "allgather", lambda files: [files, refusal])
+    with pytest.raises(SharedError) as caught:
+        running._part_files()
+    assert isinstance(caught.value.error, UserError)
