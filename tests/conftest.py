@@ -11,12 +11,10 @@ import pytest
 from hypothesis import settings
 
 from harness.base.files import cache_folder
-from harness.report import svg
 from tests.labs.caches import own_cache
-from tests.mpi.launch import warm_python
 
-# Their fixtures are there for every test.
-pytest_plugins = ("tests.labs.sweep_lab", "tests.labs.queues", "tests.labs.page_text")
+# A test of one room loads no library of another: what fixtures need is imported when a test asks for them.
+pytest_plugins = ("tests.labs.common_fixtures",)
 
 # The machine that runs the tests may be busy: a slow example is no failure.
 settings.register_profile("harness", deadline=None)
@@ -87,19 +85,38 @@ def session_environment() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+# Rooms whose tests draw no pages, and load no matplotlib.
+_WITHOUT_PAGES = {
+    "analysis",
+    "base",
+    "comm",
+    "datasets",
+    "models",
+    "readers",
+    "schema",
+    "sweep",
+    "train",
+    "transparent",
+}
+
+
 @pytest.fixture(scope="session", autouse=True)
-def no_pictures() -> Iterator[pytest.MonkeyPatch]:
+def no_pictures(request: pytest.FixtureRequest) -> Iterator[pytest.MonkeyPatch]:
     """Write figures' PDF and PNG files without a picture in them, which takes half of a page's time.
 
     Drawings inside of pages and SVG files are as users have them.
     """
+    rooms = {item.path.relative_to(Path(__file__).parent).parts[0] for item in request.session.items}
     with pytest.MonkeyPatch.context() as patch:
-        leave_out_pictures(patch)
+        if rooms - _WITHOUT_PAGES:
+            leave_out_pictures(patch)
         yield patch
 
 
 def leave_out_pictures(patch: pytest.MonkeyPatch) -> None:
     """Let figures' PDF and PNG files have no picture until `patch` is undone."""
+    from harness.report import svg
+
     saved = svg._saved
     patch.setattr(svg, "_saved", lambda figure, kind, *text: saved(figure, kind, *text) if kind == "svg" else b"none")
 
@@ -107,6 +124,8 @@ def leave_out_pictures(patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def coarse_pictures(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
     """Write figures' files whole, but coarsely and without fonts inside."""
+    from harness.report import svg
+
     no_pictures.undo()
     no_pictures.setattr(svg, "DPI", 50)
     no_pictures.setitem(svg._STYLE, "pdf.fonttype", 3)
@@ -118,6 +137,8 @@ def coarse_pictures(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a test launches from this process start with TensorFlow imported (`harness.sweep.fork_server`)."""
+    from tests.mpi.launch import warm_python
+
     monkeypatch.setattr(sys, "executable", warm_python())
 
 

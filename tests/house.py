@@ -88,7 +88,7 @@ def habits(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
     """Yield kind, line and sentence of every place of one module that the rules refuse."""
     lines = text.count("\n")
     if lines > MODULE_LINES:
-        yield "long module", 1, f"the module has {lines} lines: at most {MODULE_LINES}, one idea each"
+        yield "long module", 1, f"the module has {lines} lines: at most {MODULE_LINES}, one question each"
     tree = ast.parse(text)
     removers = settings()["removers"]
     in_short_comprehension = _nodes_of_short_comprehensions(tree)

@@ -3,14 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from harness.analysis import launch_frames
-from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.data_record import DataRecord
 from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
@@ -19,6 +13,11 @@ from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, Rank
 from harness.schema.sweep import Skipped, Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload
+
+if TYPE_CHECKING:  # tests of the schema load neither tables nor statistics
+    import pandas as pd
+
+    from harness.analysis.turn_blocks import BlockTimes
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -164,6 +163,9 @@ def write_run(sweep: Path, run: RunRecord) -> Path:
     folder = sweep / run.point.folder
     folder.mkdir(parents=True)
     (folder / RUN_FILE).write_bytes(encode(run))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     columns = {"epoch": pa.int32(), "step": pa.int32(), "rank": pa.int32(), "entry_s": pa.float64()}
     schema = pa.schema(columns | {"exit_s": pa.float64()})
     pq.write_table(schema.empty_table(), folder / STEPS_FILE)
@@ -199,15 +201,19 @@ def write_report(folder: Path, reports: Path, **options: Any) -> Path:
     return page
 
 
-def epoch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
+def epoch_frame(runs: Sequence[RunRecord]) -> "pd.DataFrame":
     """Return the frame of the epochs that `runs` have."""
+    from harness.analysis import launch_frames
+
     return launch_frames.epoch_frame(
         runs, [launch_frames.epoch_columns(run, launch_frames.epoch_times(run)) for run in runs]
     )
 
 
-def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
+def make_turn_block(launches: Mapping[str, float]) -> "BlockTimes":
     """Return a block whose `launches`, by their folders' names, take so many seconds a step, the base's first."""
+    from harness.analysis.turn_blocks import BlockTimes
+
     return BlockTimes(
         base=next(iter(launches)),
         as_it_ran=launches,
@@ -218,6 +224,8 @@ def make_turn_block(launches: Mapping[str, float]) -> BlockTimes:
     )
 
 
-def launch_frame(runs: Sequence[RunRecord]) -> pd.DataFrame:
+def launch_frame(runs: Sequence[RunRecord]) -> "pd.DataFrame":
     """Return the frame of launches that have their epochs."""
+    from harness.analysis import launch_frames
+
     return launch_frames.launch_frame(runs, epoch_frame(runs))

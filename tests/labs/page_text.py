@@ -1,20 +1,6 @@
 """What a reader sees of a page."""
 
 from html.parser import HTMLParser
-from pathlib import Path
-
-import pytest
-
-from harness.schema.layout import Layout
-from harness.schema.sweep import Skipped
-from tests.labs.factories import (
-    make_launch,
-    make_point,
-    write_failure,
-    write_report,
-    write_run,
-    write_study,
-)
 
 
 class Text(HTMLParser):
@@ -44,28 +30,3 @@ class Text(HTMLParser):
 
     def __str__(self) -> str:
         return " ".join(" ".join(self.words).split())
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of three launches at 1 and 2 ranks with one invalid, one failed, one damaged, one skipped."""
-    folder = tmp_path_factory.mktemp("my results") / "mnist study"
-    skipped = Skipped(layout=Layout(nodes=4), reason="4 ranks need 4 cores, this machine has 2")
-    write_study(folder, skipped=(skipped,))
-    for repeat, (one, two) in enumerate(((2.0, 1.25), (2.1, 1.2), (1.9, 1.3))):
-        write_run(folder, make_launch(1, repeat, one))
-        write_run(folder, make_launch(2, repeat, two))
-    write_run(folder, make_launch(2, 3, 77.0, invalid=("other processes kept 1.4 cores <busy>",)))
-    (write_run(folder, make_launch(2, 4, 1.0)) / "run.json").write_text("{")
-    write_failure(folder, make_point(2, 5), "rank 1: the shard is empty")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def report(study: Path) -> Path:
-    return write_report(study, study.parents[2] / "my reports")
-
-
-@pytest.fixture(scope="module")
-def page(report: Path) -> Text:
-    return Text(report.read_text())

@@ -12,10 +12,7 @@ import pytest
 
 from harness.base.command_context import Context
 from harness.schema.layout import Layout
-from harness.sweep import job_submission, scheduler_commands
-from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep
-from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
@@ -61,9 +58,11 @@ class Queue:
             path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "ended"}))
 
 
-@pytest.fixture
-def queue(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    """Put the double on PATH, scale the waits down and return its folder."""
+def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """Put the double on PATH, scale the waits down and return its folder (the fixture `queue`)."""
+    from harness.sweep import job_submission, scheduler_commands
+    from harness.sweep.schedulers import Scheduler
+
     commands, folder = tmp_path / "bin", tmp_path / "queue"
     commands.mkdir()
     folder.mkdir()
@@ -78,8 +77,7 @@ def queue(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     return Queue(folder)
 
 
-@pytest.fixture
-def until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def make_until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return how to have Ctrl-C pressed after so many turns of the loop."""
 
     def set_up(turns: int) -> None:
@@ -97,6 +95,8 @@ def until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:
+    from harness.sweep.execute import run_sweep
+
     request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
     submission = Submission(scheduler=scheduler, request=request)
     asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -22,11 +21,8 @@ from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
-from harness.sweep.execute import run_sweep
 from harness.sweep.plan import build_sweep, current
-from harness.sweep.schedulers import local
 from tests.labs.doubles import install
-from tests.labs.factories import make_run, write_run
 
 _WAIT_S = 30.0
 
@@ -59,6 +55,8 @@ class Lab:
 
     def run(self, sweep: Sweep, **options: Any) -> str:
         """Run the sweep and return what the user saw."""
+        from harness.sweep.execute import run_sweep
+
         with contextlib.redirect_stdout(io.StringIO()) as said:
             try:
                 run_sweep(sweep, Context(results=self.results), **options)
@@ -73,8 +71,13 @@ class Lab:
         return [sys.executable, "-m", "harness", *words, "--results", str(self.results)]
 
 
-@pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def make_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Return a lab whose launcher is the first that PATH has (the fixture `lab`)."""
+    import numpy as np
+
+    from harness.sweep.schedulers import local
+    from tests.labs.factories import make_run, write_run
+
     folder = tmp_path / "a lab"
     folder.mkdir()
     install("fake_mpirun.py", folder / "mpirun")
