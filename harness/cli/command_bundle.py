@@ -7,7 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.exit_codes import FAILED
-from harness.base.removal import check_output
+from harness.base.removal import check_output, make_place
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
@@ -57,6 +57,8 @@ def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path |
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
     if output:
         check_output(output, "--output")
+    else:
+        make_place(context.reports, "--reports")
     archive = write_bundle(folders, target, allow)
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6

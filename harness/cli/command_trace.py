@@ -7,7 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
-from harness.base.removal import check_output
+from harness.base.removal import check_output, make_place
 from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
@@ -50,6 +50,8 @@ def trace_command(sweep: str | None, epochs: str | None, output: Path | None, co
     run = read_run(folder)
     numbers = [count - 1 for count in parse_counts("--epochs", epochs)] if epochs else None
     content = trace_file(run, trace_events(run, read_calls(folder, run), numbers))
+    if output is None:
+        make_place(context.reports, "--reports")
     path = output or context.reports / "traces" / f"{run.point.folder}.json.gz"
     write_atomic(path, content)
     counts = (plural(len(run.ranks), "rank"), plural(len(numbers or run.epochs), "epoch"))

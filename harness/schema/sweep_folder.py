@@ -180,7 +180,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 def holds_results(folder: Path) -> bool:
     """Return whether `folder` has sweeps in it, or the baselines or probes of sweeps: it is a folder of results."""
-    patterns = (f"*/{STUDY_FILE}", "probes/*/probe.json", "baselines/*.json", "checks/*")
+    patterns = (f"*/{STUDY_FILE}", f"*/*/{RUN_FILE}", "probes/*/probe.json", "baselines/*.json", "checks/*")
     return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
 
 

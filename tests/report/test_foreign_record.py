@@ -18,7 +18,7 @@ from harness.__main__ import run_command_line
 from harness.analysis.read_results import load_sweep
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
-from harness.claims.study_rules import computation_falls_and_exchange_does_not, same_loss_with_same_batches
+from harness.claims.measures import computation_and_exchange, loss_difference
 from harness.report.answer import Answer
 from harness.report.html_pages import write_page
 from harness.report.sweep_answer import _measure
@@ -164,8 +164,8 @@ def test_a_policy_of_the_users_own_is_not_predicted_and_supports_no_claim(
     assert measured.predicted == ()
     worded(measured.why_not_predicted, "prediction.extrapolation._refused")
     claim = read_published(resource(CLAIMS_FILE)).claims[0]
-    for rule in (computation_falls_and_exchange_does_not, same_loss_with_same_batches):
-        assert rule(claim, gather([tmp_path / "s"])).missing
+    for rule in (computation_and_exchange, loss_difference):
+        assert all(way.missing for way in rule(claim, gather([tmp_path / "s"])))
     assert strangers(imports.names) == []
 
 
