@@ -57,9 +57,9 @@ def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path |
         raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
     if output:
         check_output(output, "--output")
-    else:
-        make_place(context.reports, "--reports")
     archive = write_bundle(folders, target, allow)
+    if not output:
+        make_place(context.reports, "--reports", is_ours=True)  # it was new, empty or ours before
     sweeps = "sweep" if len(names) == 1 else "sweeps"
     size = archive.stat().st_size / 1e6
     return Answer(
