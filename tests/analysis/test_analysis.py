@@ -20,7 +20,6 @@ from harness.analysis.time_parts import breakdown_frame
 from harness.report.sweep_warnings import doubts
 from harness.schema.record import RunRecord, Segment
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
-from tests.labs.code_sentences import worded
 from tests.labs.factories import (
     epoch_frame,
     launch_frame,
@@ -31,7 +30,7 @@ from tests.labs.factories import (
     write_run,
     write_study,
 )
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
@@ -148,15 +147,15 @@ def test_weak_scaling_is_refused_when_work_per_rank_varies() -> None:
     ]
     point = scaled(runs).points[1]
     assert point.speedup is None and point.efficiency is None
-    worded(point.flags[0], "analysis.comparison.different_work", 500, "1,000")
+    says(point.flags[0], "not the same work", 500, "1,000")
 
 
 def test_superlinear_and_indivisible_points_are_flagged() -> None:
     scaling = scaled([make_launch(1, 0, 3.0), make_launch(3, 0, 0.9)])
     assert scaling.points[0].flags == ()
     superlinear, indivisible = scaling.points[1].flags
-    worded(superlinear, "analysis.scaling._superlinear", "100 %", "too few")
-    worded(indivisible, "analysis.scaling._indivisible", "6,400", 3)
+    says(superlinear, "100 %", "too few")
+    says(indivisible, "rows do not divide", "6,400", 3)
 
 
 def test_invalid_launches_count_nowhere_and_are_counted() -> None:
@@ -175,7 +174,7 @@ def test_base_can_be_chosen_among_what_was_measured() -> None:
     chosen = scale(launches, base_ranks=2)
     assert chosen is not None
     assert [p.speedup for p in chosen.points] == [0.625, 1.0, 2.0] and chosen.points[2].efficiency == 1.0
-    with refused("analysis.comparison.base_launches", "16", "1", "2"):
+    with refuses("no valid launch: choose", "16", "1", "2"):
         scale(launches, base_ranks=16)
 
 
@@ -206,7 +205,7 @@ def test_final_metrics_are_of_the_last_epoch() -> None:
 def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
     brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
     (sentence,) = doubts(brief, launch_frame(brief))
-    worded(sentence, "report.sweep_warnings._doubts_of_times", "2 of 2", "1 s", "EPOCHS=100", "5 s")
+    says(sentence, "2 of 2", "1 s", "EPOCHS=100", "5 s")
     assert not doubts([make_run()], launch_frame([make_run()]))
     in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
     assert not doubts(in_turns, launch_frame(in_turns))
@@ -240,7 +239,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     assert [failure.reason for failure in loaded.failures] == ["rank 1 lost"]
     assert loaded.runs[0].epochs == () and len(loaded.epochs) == 3  # a frame: records of 10,000 launches fill memory
     assert launch_frames.launch_frame(loaded.runs, loaded.epochs).iloc[0]["seconds"] == 1.0
-    with refused("analysis.launch_frames.epoch_times", error=AssertionError):
+    with refuses("read without its epochs", error=AssertionError):
         launch_frame(loaded.runs)
     text = "\n".join(loaded.damaged)
     assert len(loaded.damaged) == 8
@@ -253,5 +252,5 @@ def test_loading_without_a_study_still_reads_the_launches(tmp_path: Path) -> Non
     (tmp_path / "sweep.json").write_text("{")
     loaded = load_sweep(tmp_path)
     assert loaded.study is None and len(loaded.runs) == 1 and "sweep.json" in loaded.damaged[0]
-    with refused("analysis.read_results.load_sweep"):
+    with refuses("not a folder: give"):
         load_sweep(tmp_path / "absent")

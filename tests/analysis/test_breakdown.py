@@ -15,8 +15,8 @@ from harness.comm.host_clock import HostClock, Offset
 from harness.schema.record import EpochRecord, RunRecord, read_run
 from harness.train.step_table import on_one_clock, step_columns, with_parts
 from harness.why.known_causes import diagnose_sweep
-from tests.labs.code_sentences import count_worded
 from tests.labs.factories import make_launch, make_point, make_run, write_report, write_study
+from tests.labs.sentences import count_said
 from tests.mpi.launch import run_ranks
 
 SAME = HostClock(begin=Offset(at=0.0, offset_s=0.0, error_s=0.0), end=Offset(at=100.0, offset_s=0.0, error_s=0.0))
@@ -155,6 +155,6 @@ def test_a_rank_slowed_on_purpose_shows_as_skew_and_is_named(tmp_path: Path, cac
     slow = _slow(record)
     assert slow is not None and slow.rank == 1
     waiting = max(rank.queued_share for rank in record.ranks)  # a busy machine explains a slow rank in its place
-    assert waiting > 0.2 or ("Rank 1 of 2" in page and count_worded(page, "why.symptoms.one_slow_rank")), [
+    assert waiting > 0.2 or ("Rank 1 of 2" in page and count_said(page, "long as the others")), [
         (one.cause, one.evidence, one.cost) for one in diagnose_sweep(load_sweep(sweep))
     ]

@@ -25,8 +25,7 @@ from harness.cli import main
 from harness.probe import probe_runner
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep, is_locked
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab, hanging, wait_for
 
 TIMED = "harness-timed.lock"
@@ -42,9 +41,8 @@ def test_one_has_the_host_and_who_waits_is_told_who(folder: Path) -> None:
     first, second = HostLock(), HostLock()
     assert first.take() is None
     first.note_holder("a launch")
-    assert worded(
-        second.take(), "base.hostlock._holder", "a launch of ", os.getpid(), "measured", "HARNESS_LOCK_DIR", TIMED
-    ).startswith("waiting: ")
+    told = second.take()
+    says(told, "waiting: a launch of ", os.getpid(), "measured", "HARNESS_LOCK_DIR", TIMED)
     first.release()
     assert second.take() is None
 
@@ -105,7 +103,7 @@ def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Pa
         launch.note_holder("a launch")
         launch.release()
         said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
-        worded(said.stdout, "base.hostlock._holder", "a bench", os.getpid(), "measured")
+        says(said.stdout, "on this host", "a bench", os.getpid(), "measured")
     assert launch.take() is None
     assert launch.handles
     assert HostLock().take() is not None
@@ -118,7 +116,7 @@ def test_whose_launch_has_ended_is_not_told_that_it_is_timed(folder: Path) -> No
     assert other.take() is not None  # it is next
     one.release()
     sentence = one.take()
-    worded(sentence, "base.hostlock.HostLock.take")
+    says(sentence, "wait for this host")
     assert sentence and "a launch" not in sentence
 
 
@@ -176,10 +174,10 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     said: list[str] = []
     # A launcher that tells who has the host and whether it keeps it, and fails.
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
-    with timed_elsewhere(), refused("probe.probe_runner._measure_all", "1", error=RunError):
+    with timed_elsewhere(), refuses("probe of", "1", error=RunError):
         probe_runner.run_probe(probe_runner.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     (line,) = (line for line in said if "waiting" in line)
-    worded(line, "base.hostlock._holder", "a launch of ", os.getpid(), "measured")
+    says(line, "a launch of ", os.getpid(), "measured")
     assert HostLock().take() is None
 
 
@@ -216,7 +214,7 @@ def test_whoever_makes_the_lock_the_other_user_waits_for_it(
         with as_user(first) as one:
             assert one == "None"
             with as_user(second) as other:
-                worded(other, "base.hostlock._holder", first, "measured")
+                says(other, "on this host", first, "measured")
                 assert re.search(r" \d+\)", other)
         with as_user(second) as other:
             assert other == "None"

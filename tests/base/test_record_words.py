@@ -24,7 +24,7 @@ from harness.base.record_words import (
     make_word,
     shell_line,
 )
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 HOSTILE = ("$(touch owned)", "`id`", "a'b", 'a"b', "a b", "a;b", "$$", "${x}", "a\\b", "*", "-n", "#x", "~")
 
@@ -60,7 +60,7 @@ def test_forms(form: Form, good: list[str], bad: list[str]) -> None:
 
 
 def test_a_refusal_names_field_value_and_what_to_use() -> None:
-    with refused("base.record_words.check_text", "preset", "'a/b'", NAME.words):
+    with refuses("is not allowed: use", "preset", "'a/b'", NAME.words):
         check_text("preset", "a/b")
     check_text("block", "", optional=True)
 

@@ -16,7 +16,7 @@ from harness.schema.record import encode, read_point
 from harness.sweep.site import JobRequest, Site, refuse_recorded_secrets
 from harness.transparent.rank_command import main
 from tests.labs.factories import make_point
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_foreign_points_settings_cannot_write_into_a_job_script(tmp_path: Path
     assert read_point(path).settings == (("HARNESS_REDUCTION", "native"),)
     text = path.read_text().replace('"HARNESS_REDUCTION"', json.dumps(name))
     path.write_text(text)
-    with refused("schema.record.decode"):
+    with refuses("is not allowed: use"):
         read_point(path)
 
 

@@ -27,8 +27,7 @@ from harness.report.bench_answer import TEXT, bench_answer
 from harness.report.html_pages import write_page
 from harness.schema.claim import EXPERIMENTS
 from tests.labs.bench_records import bench_block, bench_record
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 
 def test_ratios_are_formed_within_rounds() -> None:
@@ -103,20 +102,20 @@ def test_two_ranks_make_whole_batches_only(workload: str) -> None:
     [
         (
             {"workloads": ("mnist-dmn",)},
-            ("bench.bench_runner.BenchSettings.__post_init__", "mnist-dnn"),
+            ("higgs-dnn", "mnist-dnn"),
         ),
         (
             {"blocks": 0},
-            ("bench.bench_runner.BenchSettings.__post_init__", "BLOCKS=0"),
+            ("BLOCKS=0",),
         ),
         (
             {"pythons": {"horovod": "/nowhere/python"}},
-            ("bench.bench_runner.BenchSettings.__post_init__", "/nowhere/python"),
+            ("is not a program", "/nowhere/python"),
         ),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, object], refusal: str) -> None:
-    with refused(*refusal):
+    with refuses(*refusal):
         BenchSettings(**settings)  # type: ignore[arg-type]
 
 
@@ -134,16 +133,16 @@ def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, left_out = choose_contenders((), {"horovod": "/peers/bin/python"}, 2)
     assert {one.name for one in chosen} == set(CONTENDERS) - {"ddp"}
     assert next(one for one in chosen if one.name == "horovod").python == "/peers/bin/python"
-    worded(left_out["ddp"], "bench.contenders._why_left_out", "torch", "TORCH_PYTHON=")
+    says(left_out["ddp"], "torch", "TORCH_PYTHON=")
     alone, left_out = choose_contenders((), {}, 1)
     assert {one.name for one in alone} == {"bare-1", "ours-1", "keras-fit"}
-    worded(left_out["mwms"], "bench.contenders._why_left_out", 2, 1)
+    says(left_out["mwms"], "cores, this machine", 2, 1)
     assert left_out["ddp"] in bench_answer(bench_record(left_out=left_out)).files[TEXT]
 
 
 def test_some_contenders_can_be_chosen_and_the_bare_loop_is_with_them() -> None:
     assert [one.name for one in choose_contenders(("mwms",), {}, 2)[0]] == ["bare", "mwms"]
-    with refused("bench.contenders.choose_contenders", "mwm", "mwms"):
+    with refuses("are known, such", "mwm", "mwms"):
         choose_contenders(("mwm",), {}, 2)
 
 
@@ -205,8 +204,8 @@ def test_page_table_and_record_are_written(tmp_path: Path) -> None:
     answer = bench_answer(bench_record(*made))
     folder = write_page(answer, tmp_path).page.parent
     page = (folder / TEXT).read_text()
-    worded((folder / "index.html").read_text(), "report.bench_answer.bench_answer", "How fast")
-    worded(answer.sentence, "bench.contenders.CONTENDERS", "2 ranks", "0.756", "(0.75")
+    says((folder / "index.html").read_text(), "How fast")
+    says(answer.sentence, "harness gradients", "2 ranks", "0.756", "(0.75")
     assert answer.sentence.startswith("mnist-dnn: ")
     assert read_bench(folder / RECORD).blocks == tuple(made)
     for words in ("0.756 NO (0.756 to 0.756)", "failed", "0.2500", "RuntimeError: a \\| b", "Horovod 0.28.1"):
@@ -228,7 +227,7 @@ def test_chosen_contenders_have_only_tables_and_headlines_of_their_own() -> None
 
 def test_a_bench_by_launches_must_be_measured_again(tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text(json.dumps({"schema": 1, "samples": []}))
-    with refused("schema.record.decode"):
+    with refuses("BenchRecord"):
         read_bench(tmp_path / RECORD)
 
 

@@ -16,8 +16,7 @@ from harness.bench import bench_runner
 from harness.bench.bench_record import read_bench
 from harness.cli import main
 from harness.sweep.schedulers import open_scheduler
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 
 def test_other_load_is_what_neither_we_nor_our_children_used() -> None:
@@ -30,12 +29,12 @@ def test_a_busy_machine_is_refused_and_forced(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cpu_contention, "look", lambda seconds: (1.3, "compiler, process 7"))
     monkeypatch.setattr(cpu_contention, "patience_s", lambda: 0.001)
     said: list[str] = []
-    with refused("base.cpu_contention.wait_until_quiet", "1.3", "7", "--force"):
+    with refuses("busy (most of all", "1.3", "7", "--force"):
         wait_until_quiet(said.append, force=False)
     assert wait_until_quiet(said.append, force=True) == 1.3
     monkeypatch.undo()
     monkeypatch.setenv("HARNESS_QUIET_S", "soon")
-    with refused("base.cpu_contention.patience_s", "HARNESS_QUIET_S=soon"):
+    with refuses("HARNESS_QUIET_S=soon"):
         open_scheduler("local")
 
 
@@ -48,7 +47,7 @@ def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch
     busy = f"other processes keep 0.9 of {psutil.cpu_count()} cores busy (most of all compiler, process 7)"
     (line,) = said
     assert line.startswith(busy)
-    worded(line, "base.cpu_contention.wait_until_quiet", "process 7", "60 s")
+    says(line, "busy (most of all", "process 7", "60 s")
 
 
 def test_looking_at_the_machine_sees_a_busy_process() -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.bundle import archive
 from harness.bundle.archive import pack, unpacked
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 _MEMORY = """
@@ -85,9 +85,9 @@ def test_too_many_files_are_neither_packed_nor_unpacked(tmp_path: Path, monkeypa
         (tmp_path / "files" / str(number)).touch()
     pack(tmp_path / "files", tmp_path / "b.tar.gz", MOMENT)
     monkeypatch.setattr(archive, "MOST_FILES", 3)
-    with refused("bundle.archive._check_amount"), unpacked(tmp_path / "b.tar.gz"):
+    with refuses("GiB of them: bundle"), unpacked(tmp_path / "b.tar.gz"):
         pass
-    with refused("bundle.archive._check_amount"):
+    with refuses("GiB of them: bundle"):
         pack(tmp_path / "files", tmp_path / "other.tar.gz", MOMENT)
     assert not (tmp_path / "other.tar.gz").exists()
 

@@ -20,7 +20,7 @@ from harness.bundle.bundled_sweep import execution_seconds
 from harness.bundle.redrawing import same_numbers
 from harness.bundle.verification import verify_bundle
 from tests.labs.factories import make_launch, write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -162,7 +162,7 @@ def test_members_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> N
     entry.size = 1
     with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as made:
         made.addfile(entry, io.BytesIO(b"x"))
-    with refused("bundle.archive._place"), unpacked(tmp_path / "b.tar.gz"):
+    with refuses("file in its folder"), unpacked(tmp_path / "b.tar.gz"):
         pass
     assert not (tmp_path.parent / "evil").exists()
 

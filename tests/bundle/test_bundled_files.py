@@ -10,7 +10,7 @@ import pytest
 from harness.__main__ import run_command_line
 from harness.base.errors import UserError
 from harness.bundle.bundled_files import copy_plain_files, refuse_secrets_in_files
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 LEAKS = {
@@ -52,7 +52,7 @@ def test_a_link_is_refused_wherever_it_points(target: str, tmp_path: Path) -> No
     (tmp_path / "outside").mkdir()
     (folder / "logs/inside").touch()
     (folder / "logs/link").symlink_to(target)
-    with refused("bundle.bundled_files._refuse_link", folder / "logs/link"):
+    with refuses("link, and a bundle", folder / "logs/link"):
         copy_plain_files(folder, tmp_path / "copy", lambda name: False)
 
 
@@ -65,7 +65,7 @@ def test_what_is_no_plain_file_is_refused(kind: str, tmp_path: Path, monkeypatch
     else:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind("s/x")
-    with refused("bundle.bundled_files.copy_plain_files", "s/x"):
+    with refuses("is no plain file", "s/x"):
         copy_plain_files(Path("s"), Path("copy"), lambda name: False)
 
 

@@ -25,9 +25,8 @@ from harness.bundle.repetition import (
 )
 from harness.datasets import locate
 from harness.schema.record import RunRecord
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, make_run, write_run
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 LOSS = "training loss"
 ACCURACY = "test accuracy"
@@ -89,17 +88,17 @@ def test_a_loss_beyond_the_bound_is_told() -> None:
     epochs = tuple(replace(epoch, train_loss=1.05 * (epoch.train_loss or math.nan)) for epoch in run.epochs)
     lines = Repetition(old=run, new=replace(run, epochs=epochs)).results()
     assert by_quantity(lines)[LOSS] == DIFFERENT
-    worded(overall_verdict(lines), "bundle.repetition.overall_verdict", LOSS)
+    says(overall_verdict(lines), "Not reproduced", LOSS)
 
 
 def test_other_data_is_refused_before_anything_is_launched() -> None:
     run = make_run()
-    with refused("bundle.repetition.plan_repetition"):
+    with refuses("data of the record"):
         plan_repetition(replace(run, data=replace(run.data, sha256="0" * 64)), None, here=False)
 
 
 def test_a_sweep_without_a_valid_launch_is_refused(tmp_path: Path) -> None:
-    with refused("bundle.repetition.recorded"):
+    with refuses("no launch with valid"):
         recorded(tmp_path)
 
 

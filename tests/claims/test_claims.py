@@ -20,10 +20,9 @@ from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, ClaimMetric, read_published
 from harness.schema.record import RunRecord
 from tests.labs.claim_sweeps import before, exchanging, lasting, losing, scoring, sweep, weights
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_turn_block, write_run
 from tests.labs.page_text import Text
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 LEDGER = read_published(resource(CLAIMS_FILE))
 
@@ -89,7 +88,7 @@ def test_a_damaged_ledger_is_one_sentence(tmp_path: Path) -> None:
     path.write_text("[[claim]]\npaper = 'A'\n")
     with pytest.raises(UserError, match="damaged"):
         read_published(path)
-    with refused("base.files.read_bytes"):
+    with refuses("directory"):
         read_published(tmp_path / "absent.toml")
 
 
@@ -189,7 +188,7 @@ def test_rounds_of_turns_are_of_epochs_and_of_nothing_else() -> None:
     own = sweep(SCALES, change=before(compile_s=1.0))
     turns = in_turns(own, own.launches["seconds"].to_numpy())
     said = judge_claim(ledger("speedup-of-an-epoch-beside-the-start"), [turns], pd.DataFrame()).finding.reason
-    part = worded(said, "claims.measures.epoch_beside_start").partition("before it ")[2]
+    part = says(said, "an epoch gains").partition("before it ")[2]
     assert part.startswith("1.00")  # it was the epoch's ratio, for rounds have no other
 
 
@@ -342,7 +341,7 @@ def test_an_accuracy_is_claimed_within_an_hour_on_real_rows() -> None:
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.50), **cifar)) == UNKNOWN  # trained three minutes
     few = judge_claim(asked, [sweep({2: 60.0}, launches=2, change=scoring(0.56), **cifar)], pd.DataFrame()).finding
     assert few.outcome == UNKNOWN
-    worded(few.missing, "claims.measures._reached_on", 4)
+    says(few.missing, "more launches", 4)
     assert outcome(asked, sweep({2: 60.0}, change=scoring(0.56), kind="synthetic", **cifar)) == UNKNOWN
     assert outcome(asked) == UNKNOWN
 
@@ -368,7 +367,7 @@ def test_averaging_weights_is_equivalent_only_with_equal_losses() -> None:
     gradients = sweep(SCALES, sync="gradients", change=losing({1: 0.3, 2: 0.3}), **same)
     found = judge_claim(asked, [gradients, apart], pd.DataFrame()).finding
     assert found.outcome == REFUTED
-    worded(found.reason, "claims.measures.loss_difference", "weights:epoch", "20.00", "gradients", " 0.00")
+    says(found.reason, "training loss on", "weights:epoch", "20.00", "gradients", " 0.00")
     assert outcome(asked, gradients) == UNKNOWN  # they are equivalent; the claim is about averaged weights
     assert outcome(asked, sweep(SCALES)) == UNKNOWN  # the batch grows with the ranks: nothing to compare
     assert outcome(asked, sweep(SCALES, sync="none")) == UNKNOWN
@@ -413,7 +412,7 @@ def test_every_value_of_paper_b_is_judged_by_sweeps_of_its_networks(model: str, 
     ]
     judged = [judge_claim(claim, evidence, pd.DataFrame()) for claim in LEDGER.of("B", network)]
     assert [one.finding.outcome for one in judged] == [CONFIRMED] * 6
-    worded("; ".join(judged[0].differences), "claims.claim_match._other_conditions", "core", "CPU")
+    says("; ".join(judged[0].differences), "instead of the real", "core", "CPU")
     assert judged[4].finding.used == (evidence[1],)
     few = {"change": images(size), "rows": 640, "batch_per_rank": 16}
     cut = judge_claim(LEDGER.of("B", network)[0], [sweep({1: 10.0, 2: 10 / cpus[0]}, **few, **own)], pd.DataFrame())
@@ -446,14 +445,14 @@ def test_studies_are_what_this_machine_can_judge() -> None:
 
 def test_words_of_claims() -> None:
     assert published_words(claim(11.6, count=32)).replace("\u00a0", " ") == "11.6 (36 %)"
-    worded(published_words(ledger("speedup-of-each-step", "adult-dnn")), "report.claims_answer.published_words")
+    says(published_words(ledger("speedup-of-each-step", "adult-dnn")), "chart without numbers")
     judgement = judge_claim(claim(11.6, count=32), [sweep(SCALES)], pd.DataFrame())
     _, _, value, verdict, ours, _ = ledger_row(judgement, Path("reports/claims"))
     assert isinstance(value, Cell) and value.note.split() == ["32", "cores", "over", "1"]
     assert isinstance(verdict, Cell) and verdict.tone == ""
     assert verdict.text.startswith(UNKNOWN)
-    worded(verdict.text, "claims.measures.measured_on", "1, 2")
-    worded(verdict.text, "claims.judgement._lack_of_counts", "32")
+    says(verdict.text, "measured on", "1, 2")
+    says(verdict.text, "launches on", "32")
     assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
     few = judge_claim(
         ledger("speedup-of-an-epoch-beside-the-start"),
@@ -477,9 +476,9 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     page = Text(path.read_text())
     text = str(page)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
-    worded(text, "report.claims_answer._headline", "None", 39, f"38 {UNKNOWN}")
-    worded(text, "claims.measures.measured_on", "1, 2", "32")
-    worded(text, "claims.claim_match._other_question", "SYNC=none")
+    says(text, "became of the papers", "None", 39, f"38 {UNKNOWN}")
+    says(text, "measured on", "1, 2", "32")
+    says(text, "SYNC=none")
     assert "1.60 on 2 ranks" in text
     for entry in LEDGER.claims:
         assert entry.text in text

@@ -23,9 +23,9 @@ from harness.sweep.job_plan import JobPlan
 from harness.sweep.joint_sweeps import run_together
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.page_text import Text
+from tests.labs.sentences import says
 
 TWO = (Layout(nodes=1), Layout(nodes=2))
 WEIGHTS, GRADIENTS = "weights each epoch", "gradients each step"  # what is averaged: cells and CSV
@@ -120,14 +120,14 @@ def drawn(tmp_path: Path, published: Published, **changes: object) -> tuple[Path
 
 def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: Path, published: Published) -> None:
     page, text = drawn(tmp_path, published)
-    worded(text, "report.experiment_results.experiments_headline", "2 ranks", "2.00", "1 point", "1.33")
+    says(text, "Averaging once per epoch", "2 ranks", "2.00", "1 point", "1.33")
     assert "mnist-dnn 11.6 on 32 over 1 2 2.00 1.33 –" in text  # one line of all experiments
     assert "paper --epochs 3" in text and "Date 2" in text
     assert WEIGHTS in text and GRADIENTS in text
-    worded(text, "report.experiment_results._section", "one rank alone")
+    says(text, "one rank alone")
     assert "to 90.0 %" in text  # of one rank's 91 %, less a point
-    worded(text, "report.experiment_results.cuts", "6,400", "60,000", 3, 30, 6)
-    worded(text, "report.experiment_results._method", "model parallelism")
+    says(text, "the preset's", "6,400", "60,000", 3, 30, 6)
+    says(text, "model parallelism")
     assert SOURCES[PRESET] in text
     assert f"ADULT-DNN: {PROBLEM}" in text
     table = (page.parent / "experiment-mnist-dnn.csv").read_text().splitlines()
@@ -143,9 +143,9 @@ def test_page_has_accuracy_beside_every_speedup_and_says_what_is_cut(tmp_path: P
 def test_a_disturbed_launch_has_no_times_and_still_what_it_learned(tmp_path: Path, published: Published) -> None:
     reason = "more ranks than cores"
     page, text = drawn(tmp_path, published, invalid=(reason,))
-    worded(text, "report.experiment_results.experiments_headline", "None has")
+    says(text, "None has")
     assert "90.50 %" in text and reason in text
-    worded(text, "report.learning_tables.sides_table", "not valid")
+    says(text, "not valid")
     assert f"{GRADIENTS},1,2,1.6" in (page.parent / "experiment-mnist-dnn.csv").read_text()
 
 

@@ -17,7 +17,7 @@ from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
 from harness.cli.command_make import command_line, read_overrides, settings_of
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 ROOT = Path(__file__).parents[2]
 NASTY = "a 'b'  \"c\" $HOME $(X) `false` ; # \\ \\n %\nsecond line\t\n "
@@ -145,7 +145,7 @@ def test_a_target_that_there_is_not_is_one_sentence(checkout: Path) -> None:
     (checkout / ".venv/bin/harness").write_text('#!/bin/sh\necho "harness: $*" >&2; exit 2\n')
     ended = make(checkout, "swep")
     assert ended.returncode == 2 and "swep" in ended.stderr
-    with refused("cli.command_make._command", "sweep"):
+    with refuses("are known, such", "sweep"):
         command_line("swep", {})
     (checkout / ".venv/.stamp").unlink()
     assert "'swep'" in make(checkout, "swep").stderr

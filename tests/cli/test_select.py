@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.sweep_argument import find_measurement, find_sweep, find_sweeps, newest_sweep
 from tests.labs.factories import make_run, write_run, write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 COMMANDS = (
     ("status",),
@@ -94,5 +94,5 @@ def test_the_newest_that_was_launched_is_meant_and_told(
     assert newest_sweep(results).name == "mnist-dnn-b"
     write_study(tmp_path / "planned/alone")
     assert newest_sweep(tmp_path / "planned").name == "alone"
-    with refused("cli.sweep_argument._all_sweeps"):
+    with refuses("sweep` first, or name"):
         newest_sweep(tmp_path)

@@ -21,7 +21,7 @@ from harness.sweep.site import JobRequest, Site, find_site
 from harness.sweep.submission_settings import Submission, next_command, write_submission
 from tests.labs.asked import asked_sweep
 from tests.labs.factories import write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 SWEEP = Sweep(
     workload=resolve(dataset="mnist", model="dnn", epochs=3, drop_remainder=True, note="a 'quoted' note; $HOME"),
@@ -117,5 +117,5 @@ def test_status_prints_it_where_something_is_to_be_launched(tmp_path: Path, monk
 
 
 def test_a_setting_that_a_scheduler_does_not_know_is_refused_as_before() -> None:
-    with refused("sweep.schedulers.Scheduler.__init__", "QOS=high", "SCHEDULER=pbs"):
+    with refuses("QOS=high", "SCHEDULER=pbs"):
         Submission(scheduler="pbs", request=JobRequest(qos="high")).open(oversubscribe=False)

@@ -15,7 +15,7 @@ from harness.comm.nccl_reduction import share_id
 from harness.comm.reduction_choice import select
 from harness.comm.world import World
 from tests.labs.communicators import Alone
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 pytestmark = pytest.mark.slow  # the operation is compiled
 
@@ -61,7 +61,7 @@ def test_the_library_is_loaded_at_run_time_and_says_its_version(loaded: nccl_lib
 def test_all_ranks_get_the_id_of_the_first(loaded: nccl_library.NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     assert share_id(Alone(), loaded) == ID
     monkeypatch.setenv("STAND_IN_NO_ID", "1")
-    with refused("comm.nccl_reduction.share_id", error=RunError):
+    with refuses(error=RunError):
         share_id(Alone(), loaded)
 
 
@@ -124,5 +124,5 @@ def test_ranks_without_gpus_are_not_told_of_nccl() -> None:
 
 def test_a_wrong_word_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_REDUCTION", "ncll")
-    with refused("comm.harness_variables.chosen_algorithm", "nccl"):
+    with refuses("nccl"):
         select(World(comm=None, rank=0, size=2), [1024])

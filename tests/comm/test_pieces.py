@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.comm.native_reduction import in_pieces
 from harness.comm.reduction_choice import _overlap, select
 from harness.comm.world import World
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 MB = 2**20
 
@@ -26,7 +26,7 @@ def test_pieces_are_of_about_a_megabyte_and_the_last_tensors_come_first(sizes: l
 
 def test_a_wrong_word_for_overlap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_OVERLAP", "yes")
-    with refused("comm.harness_variables.chosen_overlap", "yes", "0", "1"):
+    with refuses("known are", "yes", "0", "1"):
         select(World(comm=None, rank=0, size=1), [4 * MB])
 
 

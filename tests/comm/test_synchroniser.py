@@ -14,7 +14,7 @@ from harness.schema.own_code import find_policy
 from harness.schema.sync_policies import DiLoCo, Mean, PowerSGD, SyncPolicy
 from harness.transparent.run_settings import RunSettings
 from tests.labs.factories import make_workload
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 RANKS, STEPS = 3, 4
 SHAPES = ((3, 3, 4, 10), (10,), (40, 20), ())
@@ -125,8 +125,8 @@ def test_sums_of_a_synchronisation() -> None:
 def test_what_a_policy_cannot_do_is_refused() -> None:
     with pytest.raises(UserError, match="PRECISION=mixed_bfloat16"):
         make_workload(sync="powersgd:2", precision="mixed_float16")
-    with refused("schema.workload.Workload.__post_init__", "WIRE=bf16", "SYNC=gradients"):
+    with refuses("WIRE=bf16", "SYNC=gradients"):
         make_workload(sync="powersgd:2", wire="bf16")
     for text in ("diloco:5", "powersgd:2"):
-        with refused("transparent.run_settings.RunSettings.__post_init__", "SYNC=", text):
+        with refuses("SYNC=", text):
             RunSettings(sync=text)

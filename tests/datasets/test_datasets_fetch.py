@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.datasets import dataset_info, downloads
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import Patience, ResumingDownloader, TransferError, fetch
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 CONTENT = bytes(range(256)) * 40
 
@@ -115,7 +115,7 @@ def test_broken_transfer_goes_on_in_the_same_call(tmp_path, mirror, published):
 def test_broken_transfer_goes_on_in_the_next_call(tmp_path, mirror, published):
     published(hashlib.sha256(CONTENT).hexdigest())
     mirror.breaks = [1000, 0, 0, 0]
-    with refused("datasets.downloads._Fetcher.fetch", "1,000"):
+    with refuses("are kept, the same", "1,000"):
         get(tmp_path, mirror)
     assert not (tmp_path / "mnist" / "a.bin").exists()
     mirror.breaks = []
@@ -140,7 +140,7 @@ def test_part_that_is_whole_or_too_long(tmp_path, mirror, published, part):
 
 def test_wrong_hash_is_removed(tmp_path, mirror, published):
     published("0" * 64)
-    with refused("datasets.downloads._Fetcher.fetch", "256", "000"):
+    with refuses("came does not have", "256", "000"):
         get(tmp_path, mirror)
     assert [file.name for file in (tmp_path / "mnist").iterdir()] == [".lock"]
 
@@ -161,11 +161,11 @@ def test_unpublished_hash_is_pinned_and_then_checked(tmp_path, mirror, published
     assert pin.read_text() == f"{hashlib.sha256(CONTENT).hexdigest()}  a.bin\n"
     path.unlink()
     mirror.files["/a.bin"] = CONTENT[::-1]
-    with refused("datasets.downloads._Fetcher.fetch", "256"):
+    with refuses("came does not have", "256"):
         get(tmp_path, mirror)
     assert not path.exists()
     pin.write_text("nonsense")
-    with refused("datasets.downloads.published_or_pinned", "256"):
+    with refuses("delete it to pin", "256"):
         get(tmp_path, mirror)
 
 
@@ -179,12 +179,12 @@ def test_damaged_file_is_replaced(tmp_path, mirror, published):
 def test_absent_file_and_absent_server(tmp_path, mirror, published):
     published(None)
     mirror.files.clear()
-    with refused("datasets.downloads._Fetcher.fetch", "a.bin", "404", "--mirror"):
+    with refuses("the network, or name", "a.bin", "404", "--mirror"):
         get(tmp_path, mirror)
     downloader = ResumingDownloader(
         part=tmp_path / "part", progress=lambda done, total: None, patience=Patience(pause_s=0)
     )
-    with refused("datasets.downloads.ResumingDownloader.__call__", error=TransferError):
+    with refuses("connection refused", error=TransferError):
         downloader("http://127.0.0.1:9/a", str(tmp_path / "a"), None)
 
 
@@ -192,5 +192,5 @@ def test_folder_that_cannot_be_made(tmp_path, mirror, published):
     published(None)
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with refused("base.files.user_errors"):
+        with refuses("cannot be written"):
             get(place, mirror)

@@ -20,8 +20,7 @@ from harness.base.files import publish_folder
 from harness.base.removal import MARK
 from harness.datasets.npy_files import NpyWriter, read_chunks, shift_and_factor
 from harness.schema.workload import Workload
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 
 def workload(dataset: str, **fields) -> Workload:
@@ -57,24 +56,24 @@ def test_names_and_info():
 @pytest.mark.parametrize(
     ("name", "file", "refusal"),
     [
-        (None, None, ("datasets.known.choose_dataset",)),
-        ("mnist", "a.csv", ("datasets.known.choose_dataset",)),
+        (None, None, ("no data set given",)),
+        ("mnist", "a.csv", ("are given: give one",)),
         (
             "higs",
             None,
-            ("datasets.known.dataset_info", "higgs"),
+            ("did you mean", "higgs"),
         ),
-        (None, "gone.csv", ("datasets.known.choose_dataset",)),
-        (None, "a.txt", ("datasets.known.choose_dataset",)),
+        (None, "gone.csv", ("there: check the path",)),
+        (None, "a.txt", ("is of an unknown",)),
         (
             "file",
             None,
-            ("datasets.known.choose_dataset", "--data"),
+            ("DATASET=file names no file", "--data"),
         ),
     ],
 )
 def test_choose_refuses(name, file, refusal):
-    with refused(*refusal):
+    with refuses(*refusal):
         datasets.choose_dataset(name, file)
 
 
@@ -82,7 +81,7 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
     path = a9a(tmp_path / "data" / "adult", 30)
     source = datasets.locate(workload("adult"), tmp_path / "data")
     assert (source.kind, source.files) == ("real", (path,))
-    worded(source.note, "datasets.data_source._locate", "1 in 10")
+    says(source.note, "training rows is held", "1 in 10")
     again = datasets.locate(workload("adult", samples=5), tmp_path / "data")
     assert again.data_id == source.data_id
     a9a(tmp_path / "data" / "adult", 31)
@@ -92,19 +91,19 @@ def test_locate_takes_real_data_where_it_is(cache, tmp_path):
 def test_locate_says_that_a_stand_in_is_used(cache, tmp_path):
     source = datasets.locate(workload("higgs"), tmp_path)
     assert (source.kind, source.rows, source.data_id) == ("synthetic", 1_000_000, "synthetic-higgs-v1")
-    worded(source.note, "datasets.data_source._locate", "HIGGS", tmp_path, "HIGGS.csv.gz")
-    worded(source.note, "datasets.data_source._stand_in", "1,000,000")
+    says(source.note, "files in", "HIGGS", tmp_path, "HIGGS.csv.gz")
+    says(source.note, "a synthetic stand-in of", "1,000,000")
     sized = datasets.locate(workload("higgs", samples=500, data="synthetic"), None)
     assert (sized.rows, sized.data_id) == (500, source.data_id)
 
 
 def test_locate_refuses(cache, tmp_path, monkeypatch):
-    with refused("datasets.data_source._locate") as caught:
+    with refuses("them there or run") as caught:
         datasets.locate(workload("mnist", data="real"), None)
     assert str(cache / "data") in str(caught.value)
-    with refused("datasets.data_source.data_folder"):
+    with refuses("not there: check --data-dir"):
         datasets.locate(workload("mnist"), tmp_path / "nowhere")
-    with refused("datasets.data_source._locate"):
+    with refuses("synthetic needs a DATASET"):
         datasets.locate(workload("file", data_file="a.csv", data="synthetic"), None)
     monkeypatch.setenv("HARNESS_DATA_DIR", str(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="elsewhere"):
@@ -136,7 +135,7 @@ def test_prepare_holds_out_and_says_so(cache, tmp_path):
     prepared = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     record = prepared.record
     assert (record.train_rows, record.test_rows, record.held_out) == (36, 4, True)
-    worded(record.note, "datasets.prepare._held_out", "Adult", 4)
+    says(record.note, "test files: the last", "Adult", 4)
     a9a(tmp_path, 7, "a9a.t")
     whole = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert (whole.record.train_rows, whole.record.test_rows, whole.record.held_out) == (40, 7, False)
@@ -254,7 +253,7 @@ def test_bad_content_leaves_nothing_behind(cache, tmp_path):
     path = a9a(tmp_path, 9)
     path.write_text(path.read_text() + "+1 5:1 4:1\n")
     for _ in range(2):
-        with refused("datasets.libsvm.LibsvmFiles._blame", "10", "4", "5"):
+        with refuses("indices must ascend", "10", "4", "5"):
             datasets.prepare(datasets.locate(workload("adult"), tmp_path))
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
@@ -270,7 +269,7 @@ def test_full_disk_is_one_sentence(cache):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    worded(done.stdout, "base.files.user_errors", "large")
+    says(done.stdout, "cannot be written", "large")
     assert done.stdout.count("\n") == 1
     assert [path.suffix for path in (cache / "prepared" / "2").iterdir()] == [".lock"]
 
@@ -279,7 +278,7 @@ def test_unwritable_cache_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         monkeypatch.setenv("HARNESS_CACHE_DIR", str(place))
-        with refused("base.files.user_errors"):
+        with refuses("cannot be written"):
             datasets.prepare(datasets.locate(workload("higgs", data="synthetic"), None))
 
 
@@ -287,7 +286,7 @@ def test_damaged_cache_is_one_sentence(cache):
     source = datasets.locate(workload("acoustic", data="synthetic", samples=100), None)
     folder = datasets.prepare(source).folder
     (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:5000])
-    with refused("datasets.prepare._open"):
+    with refuses("is damaged"):
         datasets.prepare(source)
 
 

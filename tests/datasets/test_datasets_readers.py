@@ -20,8 +20,8 @@ from harness.datasets.known.papers import CIFAR10 as cifar10
 from harness.datasets.known.papers import HIGGS as higgs
 from harness.datasets.known.papers import MNIST as mnist
 from harness.datasets.libsvm import LibsvmFiles
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs import sentences
+from tests.labs.sentences import says
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
@@ -292,7 +292,7 @@ def test_no_message_has_two_sentences_glued(tmp_path):
     path.write_text("\n".join(higgs_lines(5)).replace("e+00", "q"))
     with pytest.raises(UserError) as caught:
         list(higgs.read((path,), "train"))
-    sentence = worded(caught.value, "datasets.csv_rows.stream_csv", path.name, 29)
+    sentence = says(caught.value, "columns of numbers", path.name, 29)
     assert len(re.findall(r"line \d+: ", sentence)) == 1
 
 
@@ -304,5 +304,5 @@ class _Huge:
 def test_cifar_refuses_a_pickle_that_asks_for_more_than_the_memory(tmp_path):
     path = tmp_path / "data_batch_1"
     path.write_bytes(pickle.dumps({b"data": _Huge(), b"labels": [0]}, protocol=2))
-    with refused("datasets.safe_reading.readable"):
+    with sentences.refuses("is not a readable"):
         list(cifar10.read((path,), "train"))

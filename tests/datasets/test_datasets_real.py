@@ -8,7 +8,7 @@ import pytest
 from harness import datasets
 from harness.datasets.data_checks import verify_data
 from harness.schema.workload import Workload
-from tests.labs.code_sentences import worded
+from tests.labs.sentences import says
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,8 +50,8 @@ def test_mnist(shared_data):
 def test_cifar10_holds_out_the_last_batch_end(shared_data):
     source, prepared = real("cifar10", shared_data)
     assert (prepared.record.train_rows, prepared.record.test_rows, prepared.record.held_out) == (45_000, 5_000, True)
-    worded(prepared.record.note, "datasets.prepare._held_out", "the last 5,000")
-    worded(source.note, "datasets.data_source._locate", "held out")
+    says(prepared.record.note, "the last 5,000")
+    says(source.note, "held out")
     assert list(np.bincount(prepared.train_y[:10_000])) == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
 
 
@@ -59,7 +59,7 @@ def test_higgs_piece(shared_data):
     source, prepared = real("higgs", shared_data)
     record = prepared.record
     assert (record.train_rows, record.test_rows, record.held_out) == (8_000, 2_000, True)
-    worded(record.note, "datasets.prepare._held_out", "HIGGS_first10000.csv", "10,000", "11,000,000", "2,000")
+    says(record.note, "rows: its last", "HIGGS_first10000.csv", "10,000", "11,000,000", "2,000")
     labels = np.concatenate([prepared.train_y, prepared.test_y])
     assert list(np.bincount(labels)) == [4_705, 5_295]
     first = source.files[0].open().readline().split(",")

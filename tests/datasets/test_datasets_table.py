@@ -9,7 +9,7 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.held_out import draw_rows
 from harness.schema.workload import Workload
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 def own(path: Path, text: str, label: str | None = None, drop: str | None = None) -> datasets.Prepared:
@@ -104,5 +104,5 @@ def test_what_cannot_be_used_is_refused_by_column(
 def test_columns_are_of_csv_files(cache: Path, tmp_path: Path, setting: dict[str, str]) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((3, 2)), y=np.arange(3))
     for given in ({"dataset": "file", "data_file": str(tmp_path / "own.npz")}, {"dataset": "mnist"}):
-        with refused("datasets.data_source._locate"):
+        with refuses("is for a .csv"):
             datasets.locate(Workload(model="dnn", batch_per_rank=4, **given, **setting), None)

@@ -9,7 +9,7 @@ import pytest
 from harness import datasets
 from harness.base.errors import UserError
 from harness.schema.workload import Workload
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 def own(path: Path) -> datasets.Prepared:
@@ -130,7 +130,7 @@ def test_own_arrays_refuse(cache, tmp_path, arrays, part):
 def test_own_file_of_another_kind(cache, tmp_path, suffix):
     path = tmp_path / f"own{suffix}"
     path.write_text("this is text")
-    with refused("datasets.safe_reading.readable"):
+    with refuses("is not a readable"):
         own(path)
 
 
@@ -148,7 +148,7 @@ def test_an_npy_file_under_another_name(cache, tmp_path):
     path = tmp_path / "own.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros((3, 2)))
-    with refused("datasets.safe_reading.readable"):
+    with refuses("is not a readable"):
         own(path)
 
 
@@ -181,5 +181,5 @@ def test_an_array_too_large_for_memory_is_told(cache, tmp_path):
     with h5py.File(path, "w") as file:
         for name in ("x", "y"):
             file.create_dataset(name, (2**50, 1), "f8", chunks=(1, 1))
-    with refused("datasets.safe_reading.readable"):
+    with refuses("is not a readable"):
         own(path)

@@ -11,9 +11,8 @@ from harness import datasets
 from harness.datasets.image_files import find_images
 from harness.datasets.image_index import open_index
 from harness.schema.presets import resolve
-from tests.labs.code_sentences import worded
 from tests.labs.image_shards import write_shards
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 KINDS = ("n01440764", "n01443537", "n01484850")
 
@@ -55,7 +54,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
     assert (index.summary.train_rows, index.summary.test_rows, index.summary.classes) == (16, 6, 3)
     assert "damaged" in index.summary.note
     assert f"{KINDS[0]}/train_{KINDS[0]}_4.JPEG" in index.summary.note
-    worded(index.summary.note, "datasets.image_index._write", "1 CMYK", "1 PNG", "1 grey")
+    says(index.summary.note, "damaged images are left", "1 CMYK", "1 PNG", "1 grey")
     lines = (index.folder / "damaged.txt").read_text().splitlines()
     assert {line.split("\t")[0] for line in lines} == {
         f"{KINDS[0]}/train_{KINDS[0]}_4.JPEG",
@@ -144,7 +143,7 @@ def test_a_changed_image_is_another_data_set(cache, folder):
 def test_a_damaged_container_is_one_sentence(cache, tmp_path):
     (tmp_path / "train-00000-of-00001").write_bytes(b"\x10\0\0\0")
     found = find_images(tmp_path)
-    with refused("datasets.image_files._payloads"):
+    with refuses("or not an uncompressed"):
         open_index(found.train, found.test)
 
 
@@ -155,9 +154,9 @@ def test_a_folder_is_located_and_opened_as_data(cache, folder):
     record = datasets.prepare(source).record
     assert (record.train_rows, record.test_rows, record.features) == (16, 6, (64, 64, 3))
     assert "damaged" in record.note
-    with refused("datasets.data_source._images", "10", "3"):
+    with refuses("leave it out", "10", "3"):
         datasets.locate(resolve(dataset="imagenet", model="resnet50", data="real", classes=10), folder)
-    with refused("datasets.data_source._locate"):
+    with refuses("input resident holds synthetic"):
         datasets.locate(resolve(dataset="imagenet", model="resnet50", data="real", input="resident"), folder)
 
 
@@ -185,5 +184,5 @@ def test_synthetic_images_come_from_memory_or_from_files_of_the_size_of_photogra
 def test_rank_0_does_not_send_images_that_every_rank_decodes(cache):
     settings = {"dataset": "imagenet", "model": "alexnet", "distribution": "scatter", "image_size": 64, "classes": 4}
     assert datasets.locate(resolve(**settings), None).kind == "synthetic"  # held in memory
-    with refused("datasets.data_source.locate", "DISTRIBUTION=parallel"):
+    with refuses("DISTRIBUTION=parallel"):
         datasets.locate(resolve(**settings, input="files"), None)

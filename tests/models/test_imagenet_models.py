@@ -9,7 +9,7 @@ from harness.schema.presets import resolve
 from harness.schema.workload import IMAGE_NETWORKS
 from harness.train.optimizer import learning_rate
 from harness.train.step import row_losses, smooth
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 # Trainable parameters at the published image size and 1,000 classes. AlexNet: "60 million parameters" is the two
 # towers; one tower has more because its convolutions see all maps. GoogLeNet: 6,998,552 and the auxiliary
@@ -62,7 +62,7 @@ def test_the_smallest_images_are_taken_and_smaller_ones_refused(name):
     outputs = build(name, size=least, classes=10)(np.zeros((2, least, least, 3), np.float32), training=True)
     for logits in outputs if isinstance(outputs, list) else [outputs]:
         assert logits.shape == (2, 10)
-    with refused("models.check_network", name, least):
+    with refuses("or more, a row", name, least):
         build(name, size=least - 1)
 
 
@@ -108,50 +108,50 @@ def test_linear_scaling_warms_up_from_the_rate_of_one_rank():
     [
         (
             {"image_size": 20},
-            ("schema.workload.Workload._check_images", "20", "32", "4096"),
+            ("out of range for", "20", "32", "4096"),
         ),
         (
             {"classes": 1},
-            ("schema.workload.Workload._check_images", "1"),
+            ("is too small: use", "1"),
         ),
         (
             {"input": "disk"},
-            ("schema.option.Option.check", "disk"),
+            ("did you mean", "disk"),
         ),
         (
             {"precision": "float16"},
-            ("schema.option.Option.check", "float16"),
+            ("did you mean", "float16"),
         ),
         (
             {"label_smoothing": 1.0},
-            ("schema.workload.Workload._check_rates", "1.0"),
+            ("or more, below", "1.0"),
         ),
         (
             {"warmup_epochs": 9},
-            ("schema.workload.Workload._check_rates", "9", "0", "3"),
+            ("warmup epochs", "9", "0", "3"),
         ),
         (
             {"decay": 1.5},
-            ("schema.option.Option.check", "1.5"),
+            ("is too large: use", "1.5"),
         ),
         (
             {"weight_decay": -1.0},
-            ("schema.option.Option.check", "1.0"),
+            ("is too small: use", "1.0"),
         ),
-        ({"rate_scaling": "linear", "global_batch": 32}, ("schema.workload.Workload._check_rates",)),
+        ({"rate_scaling": "linear", "global_batch": 32}, ("rate scaling linear needs",)),
         (
             {"loss": "squared-error"},
-            ("schema.workload.Workload._check_rates", "0.1"),
+            ("needs loss cross-entropy", "0.1"),
         ),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, refusal):
-    with refused(*refusal):
+    with refuses(*refusal):
         resolve(dataset="imagenet", model="resnet50", **settings)
 
 
 def test_image_settings_of_another_data_set_are_refused():
-    with refused("schema.workload.Workload._check_images", "64"):
+    with refuses("a setting of dataset", "64"):
         resolve(dataset="mnist", model="dnn", image_size=64)
 
 

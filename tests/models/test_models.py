@@ -4,7 +4,7 @@ import pytest
 
 from harness import datasets, models
 from tests.labs.networks import EXPECTED
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 def build(dataset, model):
@@ -58,26 +58,26 @@ def test_fan_in_initialisation_has_the_papers_variance():
     [
         (
             "dmn",
-            ("models.check_network", "dnn"),
+            ("did you mean", "dnn"),
         ),
-        ("cnn", ("models.check_network",)),
+        ("cnn", ("images, but this data",)),
         (
             "cnn-relu",
-            ("models.check_network", "MODEL=cnn-relu"),
+            ("MODEL=cnn-relu",),
         ),
-        ("tests.no_such_module:network", ("schema.own_code.import_own",)),
-        ("tests.mpi.faulty:no_such_function", ("schema.own_code.import_own",)),
-        ("tests.models.test_models:not_a_model", ("models._user_model",)),
+        ("tests.no_such_module:network", ("write package.module:name",)),
+        ("tests.mpi.faulty:no_such_function", ("no function or class",)),
+        ("tests.models.test_models:not_a_model", ("must return a keras.Model",)),
         (
             "tests.models.test_models:wrong_width",
-            ("models._user_model", "2"),
+            ("must return a built", "2"),
         ),
-        ("tests.models.test_models:softmax", ("models._user_model",)),
-        ("tests.models.test_models:softmax_within", ("models._user_model",)),
+        ("tests.models.test_models:softmax", ("softmax, and the loss",)),
+        ("tests.models.test_models:softmax_within", ("softmax, and the loss",)),
     ],
 )
 def test_a_network_that_cannot_be_used_is_one_sentence(name, refusal):
-    with refused(*refusal):
+    with refuses(*refusal):
         models.build_network(name, dataset="adult", features=(123,), classes=2, init="glorot")
 
 

@@ -8,8 +8,8 @@ import pytest
 from harness.analysis.sweep_choice import as_preset, choose_sweep
 from harness.schema.presets import resolve
 from harness.schema.sweep import Study
-from tests.labs.code_sentences import worded
 from tests.labs.factories import START, make_point, make_run, write_run, write_study
+from tests.labs.sentences import says
 
 PRESET = {"optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine", "epochs": 5}
 
@@ -61,11 +61,11 @@ def test_it_is_told_which_was_taken_and_why(tmp_path: Path) -> None:
     write(tmp_path, "study", 6)
     alone = choose_sweep(tmp_path, wanted)
     assert alone and alone.sentence("mnist-dnn").startswith("mnist-dnn: study, ")
-    assert "only" in worded(alone.sentence("mnist-dnn"), "analysis.sweep_choice.SweepChoice.sentence", 6)
+    assert "only" in says(alone.sentence("mnist-dnn"), "valid launches, the", 6)
     write(tmp_path, "other", 1, sync="none")
     both = choose_sweep(tmp_path, wanted)
     assert both is not None
-    worded(both.sentence("x"), "analysis.sweep_choice.SweepChoice.sentence", "x: study", 6, 2, "preset")
+    says(both.sentence("x"), "has them, then most", "x: study", 6, 2, "preset")
 
 
 def test_rows_epochs_and_seed_are_free() -> None:

@@ -17,9 +17,9 @@ from harness.report.answer import Answer, Table
 from harness.report.sweep_answer import report_sweep
 from harness.schema.layout import Layout
 from harness.schema.sweep import Skipped
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run, write_study
 from tests.labs.prediction_base import base
+from tests.labs.sentences import says
 
 Array = np.ndarray
 LAUNCHES, FEW, BEYOND = 6, (1, 2), (4, 8, 16)
@@ -144,9 +144,9 @@ def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
 
 def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
     measured, _, predicted = two_cores.sentence.replace("\u00a0", " ").partition(", measured; ")
-    worded(measured, "report.sweep_sentences._speedup", "2 ranks", "MNIST-DNN", "1.60", "1 rank", "80 %")
-    worded(measured, "report.sweep_sentences._certainty")
-    worded(predicted, "report.sweep_sentences._furthest", "8 ranks", "5.0", "4.2", "5.9", "predicted")
+    says(measured, "ranks train", "2 ranks", "MNIST-DNN", "1.60", "1 rank", "80 %")
+    says(measured, "few for an interval")
+    says(predicted, "on a node like", "8 ranks", "5.0", "4.2", "5.9", "predicted")
 
 
 def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> None:
@@ -167,7 +167,7 @@ def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> 
         assert list(figure.table["ranks"][predicted]) == [3, 4, 5, 6, 7, 8]
         assert figure.table[value].notna().eq(~predicted).all()
         assert figure.table[["predicted", "predicted_low", "predicted_high"]].notna().all(axis=1).eq(predicted).all()
-        worded(figure.caption, "report.captions.foreseen", "predicted, not measured")
+        says(figure.caption, "predicted, not measured")
 
 
 def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> None:
@@ -179,8 +179,8 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     (series,) = json.loads(_document(two_cores))["predicted"]
     assert series["where"] == NODE and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
-    worded(page, "report.sweep_tables.extrapolation_table", NODE)
-    worded(page, "prediction.extrapolation._sums", "not probed")
+    says(page, "for an interval (it", NODE)
+    says(page, "not probed")
     assert "Amdahl" not in page
 
 
@@ -188,12 +188,12 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
 def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1,)))
     measured, _, predicted = answer.sentence.replace("\u00a0", " ").partition(", measured; ")
-    worded(measured, "report.sweep_sentences.headline", "1 rank", "MNIST-DNN", "2.02 s")
-    worded(predicted, "report.sweep_sentences._furthest", "8 ranks", NODE)
+    says(measured, "1 rank", "MNIST-DNN", "2.02 s")
+    says(predicted, "8 ranks", NODE)
     assert re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", predicted)
     note = table(answer, f"Predicted {NODE}").note
-    worded(note, "prediction.extrapolation._sums", "NETWORK=")
-    worded(note, "prediction.extrapolation._wait", "0.5 %", "10 %")
+    says(note, "NETWORK=")
+    says(note, "0.5 %", "10 %")
     assert [one.name for one in answer.figures][:2] == ["speedup", "efficiency"]
 
 
@@ -202,15 +202,15 @@ def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     links = read_links("2e-5,8e-10")
     answer = drawn(folder, network=links)
-    worded(answer.sentence.rpartition(";")[2], "report.sweep_sentences._furthest", "8 ranks", NETWORK)
+    says(answer.sentence.rpartition(";")[2], "8 ranks", NETWORK)
     assert answer.table is not None and list(answer.table.headings[-2:]) == ["Predicted", "Predicted, network"]
-    worded(table(answer, f"Predicted {NETWORK}").note, "prediction.network_cost.read_links", "20 µs", "1.25 GB/s")
+    says(table(answer, f"Predicted {NETWORK}").note, "20 µs", "1.25 GB/s")
 
 
 @pytest.mark.slow
 def test_what_cannot_be_predicted_is_said_in_one_sentence(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), threads=2))
-    worded(answer.sentence, "prediction.extrapolation._refused", "threads")
+    says(answer.sentence, "threads")
     assert answer.data["predicted"] == () and NODE not in answer.sentence
 
 
@@ -243,13 +243,13 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
         point = make_point(ranks, repeat, sync="none")
         write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
     answer = drawn(tmp_path / "study")
-    worded(answer.sentence, "prediction.extrapolation._refused", "SYNC=none")
+    says(answer.sentence, "SYNC=none")
     assert answer.data["predicted"] == ()
 
 
 @pytest.mark.slow
 def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
-    worded(answer.sentence, "report.sweep_sentences.headline")
-    worded(answer.sentence, "report.sweep_answer._measure")
+    says(answer.sentence, "an epoch of")
+    says(answer.sentence, "Nothing is predicted from")
     assert answer.data["predicted"] == ()

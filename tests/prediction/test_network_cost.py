@@ -22,8 +22,8 @@ from harness.prediction.network_cost import (
 from harness.probe.message_fit import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_provenance
+from tests.labs.sentences import says
 from tests.labs.simgrid import simulate_step
 
 ALPHA, BETA = 2e-6, 1e-9
@@ -111,7 +111,7 @@ def test_a_message_takes_what_the_probe_measured_of_its_size(tmp_path: Path) -> 
     write_probe(tmp_path, make_provenance().machine, asking=20e-6, both_ways=1.5)
     network, words = read_links(str(tmp_path / "probes/1x2/probe.json"))
     assert rabenseifner(four, 2**19, network.value)[0] == pytest.approx(1.5 * halves, rel=1e-6)
-    assert worded(words, "prediction.network_cost.probe_links").count("both") == 1
+    assert says(words, "inside one host, which stands").count("both") == 1
 
 
 @pytest.mark.parametrize("text", ["fast", "1e-6", "-1e-6,1e-9", "1e-6,1e,9", "nan,1e-9", "1,2,3"])

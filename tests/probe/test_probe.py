@@ -44,11 +44,10 @@ from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import JobPlan
 from harness.sweep.job_script import write_job
 from harness.sweep.schedulers import open_scheduler
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_provenance, make_workload
 from tests.labs.networks import EXPECTED
 from tests.labs.probes import SIZES, make_probe, noisy
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 
 @hypothesis_settings(max_examples=15)
@@ -174,7 +173,7 @@ def test_a_probe_without_blocks_recommends_the_defaults() -> None:
 
 
 def test_a_size_beyond_the_probe_is_refused() -> None:
-    with refused("probe.tuning.fastest_allreduce", "67,108,864", "--largest", "70000000"):
+    with refuses("more than the probe's", "67,108,864", "--largest", "70000000"):
         fastest_allreduce(make_probe({"default": (1e-6, 1e-10)}).probe, 70_000_000)
 
 
@@ -186,7 +185,7 @@ def test_sizes_are_doublings_and_the_papers_networks() -> None:
         <= set(SIZES)
     )
     assert all(size % 4 == 0 for size in SIZES)
-    with refused("probe.probe_runner.message_sizes", "LARGEST=100"):
+    with refuses("LARGEST=100"):
         message_sizes(100)
 
 
@@ -195,7 +194,7 @@ def test_settings_are_parsed_and_named() -> None:
         name="pml=ob1 btl=self,sm", mca={"pml": "ob1", "btl": "self,sm"}
     )
     for text in ("pml", "", "=ob1", "pml="):
-        with refused("probe.probe_runner.parse_settings", "NAME=VALUE"):
+        with refuses("NAME=VALUE"):
             parse_settings([text])
     names = [setting.name for setting in algorithm_settings()]
     assert len(set(names)) == len(names) >= 8
@@ -211,7 +210,7 @@ def test_a_probe_is_kept_and_found_again(tmp_path: Path) -> None:
     samples = pd.read_parquet(folder / "samples.parquet")
     assert len(samples) == 2 * 2 * len(SIZES) * 6
     assert newest_probe(tmp_path, f"{fingerprint}0") is None
-    with refused("base.files.read_bytes"):
+    with refuses("run `harness probe` first"):
         read_probe(tmp_path / "nothing")
 
 
@@ -283,7 +282,7 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
     probe = probe_runner.run_probe(asked, lambda line: None).probe
     assert [network.setting.name for network in probe.by_setting] == ["default", "a=1", "b=2", "c=3"]
     (note,) = probe.notes
-    worded(note, "probe.probe_runner._measure_all", "pml=none-such", reason)
+    says(note, "the setting", "pml=none-such", reason)
     assert [len(names) for names in tried] == [3, 3, 3, 2] and {names[0] for names in tried} == {"default"}
     assert {len(cost.sizes[0].ratios) for one in probe.by_setting[1:] for cost in one.costs} == {2}
     # What a launcher of the user's own starts, perhaps on other hosts, is launched one after the other.
@@ -326,7 +325,7 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     write_probe(make_probe({"default": (1e-6, 4e-10), "other": (1e-5, 1e-10)}), tmp_path)
     settings, sentence = tuned_settings(make_workload(), tmp_path)
     assert settings == (("HARNESS_REDUCTION", "native"), ("OMPI_MCA_pml", "other"))
-    worded(sentence, "probe.tuning.tuned_settings", "2 ranks", "HARNESS_REDUCTION=native", "pml=other")
+    says(sentence, "2 ranks", "HARNESS_REDUCTION=native", "pml=other")
     assert sentence.count(" us ") == 2
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
     better = replace(usual, settings=settings)
@@ -338,5 +337,5 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
         data_dir=None,
     )
     assert "OMPI_MCA_pml=other" in job.script.read_text().split()
-    with refused("probe.tuning.tuned_settings", "TUNED=1"):
+    with refuses("TUNED=1"):
         tuned_settings(make_workload(dataset="file"), tmp_path)

@@ -14,7 +14,7 @@ from harness.readers.csv_source import CsvRows
 from harness.readers.peers import Peers, find_peers
 from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 def together(size, action):
@@ -111,7 +111,7 @@ def test_a_bad_value_is_named_by_the_line_of_the_file(tmp_path):
     (tmp_path / "data.csv").write_text("".join(f"1,{row}\n" if row != 7 else "1,x\n" for row in range(10)))
     source = CsvRows(tmp_path / "data.csv", None, Peers())
     assert source.read([range(0, 5)])[0][:, 0].tolist() == [0, 1, 2, 3, 4]
-    with refused("datasets.csv_rows.stream_csv", "8", "x"):
+    with refuses("columns of numbers", "8", "x"):
         source.read([range(5, 10)])
 
 
@@ -206,14 +206,14 @@ def test_imagenet_images_are_decoded_by_the_rank_that_has_them(tmp_path, cache):
         seen = {round(255 * float(row.mean())): int(label.argmax()) for row, label in zip(rows, labels, strict=True)}
         assert seen == {grey: label for (own, grey), label in greys.items() if own == name}
     assert {len(parts[TRAIN].data) for parts in found} == {7}
-    with refused("readers.rank_rows.DataSetRequest.__post_init__", "32"):
+    with refuses("is for IMAGENET: leave", "32"):
         DataSet("MNIST", image_size=32)
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(monkeypatch, tmp_path, cache):
     monkeypatch.setattr("harness.readers.row_sources.memory_limit", lambda: 2**30)
     images = ImageRows(np.array([b"f"]), np.zeros((10_000, 3), np.int64), np.zeros(10_000, np.int32), 224, 10)
-    with refused("readers.row_sources.ImageRows.read", "10,000", "224", "5.6"):
+    with refuses("pixels a side take", "10,000", "224", "5.6"):
         images.read([range(10_000)])
 
 
@@ -232,45 +232,45 @@ def test_mnist_itself_over_three_ranks(shared_data, cache):
     [
         (
             {"data_name": "MNSIT"},
-            ("readers.rank_rows.DataSetRequest.__post_init__", "mnsit", "mnist"),
+            ("pnetcdf", "mnsit", "mnist"),
         ),
-        ({"data_name": "CSV"}, ("readers.rank_rows.DataSetRequest.__post_init__",)),
+        ({"data_name": "CSV"}, ("has no train_file: give",)),
         (
             {"data_name": "CSV", "train_file": "absent.csv"},
-            ("readers.rank_rows.DataSetRequest.__post_init__", "absent.csv"),
+            ("there: check the path", "absent.csv"),
         ),
         (
             {"data_name": "MNIST", "normalize": 0},
-            ("readers.rank_rows.DataSetRequest.__post_init__", "0"),
+            ("is not a divisor", "0"),
         ),
         (
             {"data_name": "MNIST", "valid_pct": 0.5, "test_pct": 0.5},
-            ("readers.rank_rows.DataSetRequest.__post_init__",),
+            ("leave no training rows",),
         ),
         (
             {"data_name": "MNIST", "onehot": True},
-            ("readers.script_data.DataSet.__init__", "onehot", "one_hot"),
+            ("argument of DataSet", "onehot", "one_hot"),
         ),
     ],
 )
 def test_wrong_arguments_are_told_in_one_sentence(arguments, refusal):
-    with refused(*refusal):
+    with refuses(*refusal):
         DataSet(**arguments)
 
 
 def test_files_that_do_not_fit_are_told(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((3, 2)), y=np.zeros(4))
-    with refused("datasets.array_files.named_pair"):
+    with refuses("give as many rows"):
         DataSet("npz", train_file=tmp_path / "data.npz")
     (tmp_path / "bad.nc").write_bytes(b"CDF\x01 cut")
-    with refused("datasets.safe_reading.readable"):
+    with refuses("is not a readable"):
         DataSet("NetCDF", train_file=tmp_path / "bad.nc")
     x, y = numbered(3)
     np.savez(tmp_path / "few.npz", x=x, y=y)
-    with refused("readers.rank_rows.load_rank_rows", "3", "4"):
+    with refuses("ranks: use fewer ranks", "3", "4"):
         read_all(4, name="npz", train_file=tmp_path / "few.npz")
     np.savez(tmp_path / "real.npz", x=x, y=[0.5, 1, 2])
-    with refused("readers.rank_rows._RankReader.labels"):
+    with refuses("are not whole numbers"):
         DataSet("npz", train_file=tmp_path / "real.npz")
     assert DataSet("npz", train_file=tmp_path / "real.npz", one_hot=False).training_labels.tolist() == [0.5, 1, 2]
 
@@ -284,7 +284,7 @@ def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
     (tmp_path / "data.csv").write_text("1,,3\n0,1,2\n")
     source = CsvRows(tmp_path / "data.csv", None, Peers())
     assert source.blocks == (2,)
-    with refused("datasets.csv_rows.to_array", "1", "2"):
+    with refuses("missing, NaN or infinite", "1", "2"):
         source.read([range(0, 2)])
 
 
@@ -298,6 +298,6 @@ def test_csv_names_that_are_numbers_are_no_row(tmp_path):
 
 def test_csv_index_is_no_label(tmp_path):
     (tmp_path / "data.csv").write_text(",a,b\n" + "".join(f"{row},{row}.5,{row % 3}\n" for row in range(20)))
-    with refused("readers.csv_source._label"):
+    with refuses("has a nameless first"):
         CsvRows(tmp_path / "data.csv", None, Peers())
     assert CsvRows(tmp_path / "data.csv", "b", Peers()).read([range(20)])[1].tolist() == [row % 3 for row in range(20)]

@@ -10,8 +10,8 @@ from harness.regression.checks import ALIKE, INCONCLUSIVE, OPEN, WORSE, check_la
 from harness.regression.cost_samples import CURVE, EFFICIENCY, TIME, samples
 from harness.regression.measurement import Measurement
 from harness.report.compare_answer import comparison_sentence
-from tests.labs.code_sentences import worded
 from tests.labs.histories import make_measurement, make_summary
+from tests.labs.sentences import says
 
 WIGGLE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.005, -0.005, 0.015, -0.015, 0.003, -0.003, 0.008)
 
@@ -80,7 +80,7 @@ def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
     assert at_two.verdict == WORSE
     assert at_two.ratio == pytest.approx(1 / 1.2, rel=1e-6)
     words = comparison_sentence("new", "old", found)
-    worded(words, "report.compare_answer.comparison_sentence", 2, "new", "slower", "old", "0.83", "95 % interval")
+    says(words, "ranks", 2, "new", "slower", "old", "0.83", "95 % interval")
     at_one = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 1)
     assert at_one.ratio == 1 and at_one.verdict == ALIKE
 
@@ -101,16 +101,16 @@ def test_comparing_few_launches_leaves_it_open() -> None:
     found = compare_measurements(measured(3), measured(3, slower=2.0, commit="b" * 40))
     assert {one.verdict for one in found} == {OPEN}
     sentence = comparison_sentence("new", "old", found)
-    worded(sentence, "report.compare_answer.comparison_sentence", "new", "old", 6)
+    says(sentence, "ranks", "new", "old", 6)
     assert "sessions" not in sentence and "interval" not in sentence
 
 
 def test_other_rows_cannot_be_compared() -> None:
     other = make_measurement([make_summary(4, block, 1.0, minutes=block) for block in range(6)])
     assert compare_measurements(measured(6), other) == ()
-    worded(
+    says(
         comparison_sentence("new", "old", ()),
-        "report.compare_answer.comparison_sentence",
+        "the same rows: nothing",
         "new",
         "old",
         "layout",

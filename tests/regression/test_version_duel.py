@@ -21,8 +21,8 @@ from harness.schema.layout import Layout
 from harness.schema.record import encode, read_point
 from harness.schema.sweep import Sweep
 from harness.sweep.plan import build_sweep
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
+from tests.labs.sentences import says
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
@@ -65,7 +65,7 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
         assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
     assert trained == [30, 150, 150, 30, 30]
     (line,) = (line for line in said if "epochs" in line)
-    worded(line, "regression.version_duel.VersionDuel._lengthen", 30, "4 s", 150)
+    says(line, "s in turns: launches", 30, "4 s", 150)
 
 
 def test_a_version_writes_its_point_files_by_its_own_entry(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from harness.report.answer import Answer
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.html_pages import write_page
 from harness.schema.record import FailedRank, LossReason, Stretch
-from tests.labs.code_sentences import worded
 from tests.labs.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 SETTINGS = {"on_failure": "shrink"}
 
@@ -82,14 +81,14 @@ def test_a_partial_last_batch_counts_its_rows():
 
 
 def test_what_needs_every_ranks_steps_says_where_else_to_look(tmp_path):
-    with refused("analysis.sync_calls.read_calls"):
+    with refuses("went on after ranks"):
         read_calls(write_run(tmp_path, outlived()), outlived())
 
 
 def test_a_loss_behind_the_last_step_of_an_epoch_is_after_that_epoch():
     whole, begun = str(loss(3, 1.0, 50, 2, 0.4)), str(loss(3, 1.0, 0, 2, 0.4))
-    worded(whole, "schema.record.FailedRank.__str__", "rank 3", "epoch 2")
-    worded(begun, "schema.record.FailedRank.__str__", "rank 3", "0 steps", "epoch 1")
+    says(whole, "ranks went on after", "rank 3", "epoch 2")
+    says(begun, "steps of epoch", "rank 3", "0 steps", "epoch 1")
     assert "steps" not in whole.partition("epoch 2")[0]
 
 
@@ -107,8 +106,8 @@ def test_the_page_lists_each_failure_and_what_was_trained_between(tmp_path):
     sweep, reports = tmp_path / "results" / "mnist-dnn", tmp_path / "reports"
     write_run(sweep, outlived())
     page = page_of(sweep, reports)
-    worded(page, "report.failed_ranks._sentence", "1 launch", "3 ranks", "600 ms", "600 ms", "2 steps", "39 %")
-    worded(page, "report.failed_ranks._NOTICED_BY", "process had ended")
+    says(page, "on to the end", "1 launch", "3 ranks", "600 ms", "600 ms", "2 steps", "39 %")
+    says(page, "process had ended")
     table = pd.read_csv(reports / "mnist-dnn/timeline-1.csv", comment="#")
     assert table["ranks"].tolist() == [4, 4, 2]
     assert table["rows_per_s"].tolist() == pytest.approx([1792, 1984, 768])

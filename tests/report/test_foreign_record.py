@@ -27,9 +27,8 @@ from harness.schema.layout import Layout
 from harness.schema.record import decode, encode, read_run
 from harness.schema.sweep import Skipped, Study
 from harness.schema.sweep_folder import SweepFolder
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_launch, write_run, write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 OWN = {"sync": "evil:Policy", "model": "evil:network", "optimizer": "evil:optimizer"}
@@ -162,7 +161,7 @@ def test_a_policy_of_the_users_own_is_not_predicted_and_supports_no_claim(
     write_study(tmp_path / "s", sync="evil:Policy", skipped=(Skipped(layout=Layout(nodes=4), reason="few cores"),))
     measured = _measure(load_sweep(tmp_path / "s"), None, None)
     assert measured.predicted == ()
-    worded(measured.why_not_predicted, "prediction.extrapolation._refused")
+    says(measured.why_not_predicted, "policy is the user's")
     claim = read_published(resource(CLAIMS_FILE)).claims[0]
     for rule in (computation_and_exchange, loss_difference):
         assert all(way.missing for way in rule(claim, gather([tmp_path / "s"])))
@@ -187,5 +186,5 @@ def test_a_page_is_never_written_beside_the_reports(tmp_path: Path, monkeypatch:
     assert (public / "index.html").read_text() == "mine"
     for place in ("../public_html", "x/../../public_html", "/etc", ""):
         answer = Answer(sentence="", kind="page", place=place, title="a page")
-        with refused("base.record_words.below", place):
+        with refuses("use a name without", place):
             write_page(answer, tmp_path / "reports")

@@ -21,7 +21,7 @@ from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_request import read_study
 from tests.labs.factories import START, make_launch, make_point, write_run, write_study
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 COUNTS = (1, 2, 4, 8, 16)
@@ -105,29 +105,29 @@ def test_explain_has_the_names_of_talp_in_its_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (("explain", SWEEP.name, "--format", "junit"), ("report.formats.format_of",)),
+        (("explain", SWEEP.name, "--format", "junit"), ("does not fit `harness",)),
         (
             ("report", SWEEP.name, "--format", "junti"),
-            ("report.formats.format_of", "junti"),
+            ("did you mean", "junti"),
         ),
         (
             ("report", SWEEP.name, "--output", "x"),
-            ("cli.format_options.asked_renderings", "--format"),
+            ("needs a format: add", "--format"),
         ),
         (
             ("report", SWEEP.name, "--format", "junit", "--json"),
-            ("cli.format_options.asked_renderings", "--output"),
+            ("--json and --format both", "--output"),
         ),
         (
             ("report", SWEEP.name, "--format", "junit", "--format", "markdown", "--output", "x"),
-            ("cli.format_options.asked_renderings", "--output"),
+            ("FILE for each --format", "--output"),
         ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_read(
     words: tuple[str, ...], refusal: str, tmp_path: Path
 ) -> None:
-    with refused(*refusal):
+    with refuses(*refusal):
         call(*words, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -9,8 +9,8 @@ from harness.report.sweep_facts import data_facts
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from tests.labs.code_sentences import worded
 from tests.labs.factories import launch_frame, make_data, make_ranks, make_run, write_report, write_run
+from tests.labs.sentences import says
 
 
 def launch(ranks, repeat, seconds, *, model="resnet50", gpus=0, waited=()):
@@ -37,7 +37,7 @@ def test_waiting_for_images_is_a_part_of_the_epoch_and_a_share_of_the_step():
     whole = split[[*EPOCH_PARTS]].sum(axis=1)
     assert list(whole) == pytest.approx([8.0, 4.0])
     facts = {fact.name: fact.value for fact in data_facts(runs, frame)}
-    worded(facts["Input"], "report.sweep_facts._input", "files", "1 rank", "50 %")
+    says(facts["Input"], "of it is input", "files", "1 rank", "50 %")
     alone = launch(1, 0, 8.0)
     resident = {fact.name: fact.value for fact in data_facts([alone], launch_frame([alone]))}
     assert "memory" in resident["Input"] and "files" not in resident["Input"]
@@ -50,5 +50,5 @@ def test_a_sweeps_report_of_images_is_written(tmp_path):
     for run in (launch(1, 0, 8.0, waited=(3.0,)), launch(2, 0, 4.0, waited=(1.0, 2.0))):
         write_run(folder, run)
     page = write_report(folder, tmp_path / "reports").read_text()
-    worded(page, "report.sweep_facts._input", "files", "%")
+    says(page, "files", "%")
     assert "smoothing" in page

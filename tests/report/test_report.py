@@ -19,7 +19,7 @@ from tests.labs.factories import (
     write_run,
 )
 from tests.labs.page_text import Text
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
@@ -78,11 +78,11 @@ def test_csv_holds_the_numbers_of_the_figure(report: Path) -> None:
 
 def test_a_report_never_replaces_anything_but_a_report(tmp_path: Path) -> None:
     record = write_run(tmp_path / "results" / "s", make_launch(1, 0, 1.0)) / "run.json"
-    with refused("report.sweep_answer.report_sweep"):
+    with refuses("would replace the records"):
         write_report(tmp_path / "results" / "s", tmp_path / "results")
     (tmp_path / "other" / "s").mkdir(parents=True)
     (tmp_path / "other" / "s" / "thesis.tex").write_text("x")
-    with refused("base.removal.check_folder", "s"):
+    with refuses("made by the harness", "s"):
         write_report(tmp_path / "results" / "s", tmp_path / "other")
     assert record.exists() and (tmp_path / "other" / "s" / "thesis.tex").exists()
 
@@ -113,9 +113,9 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     result = CliRunner().invoke(command, where, catch_exceptions=False)
     assert result.output.splitlines()[-1] == str(tmp_path / study.name / "index.html")
     assert " " in study.name and find_sweep(study.name, study.parent) == find_sweep(str(study), tmp_path) == study
-    with refused("cli.sweep_argument._beginning"):
+    with refuses("no sweep in"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
-    with refused("cli.sweep_argument._all_sweeps"):
+    with refuses("sweep` first, or name"):
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.labs.code_sentences import worded
 from tests.labs.factories import write_report
 from tests.labs.page_text import Text
+from tests.labs.sentences import says
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 ROWS = 20_000
@@ -189,7 +189,7 @@ def test_two_ranks_with_one_ranks_learning_rate_learn_less(
     assert (cause.split()[0], found) == ("learning", "6 of 12")
     losses = [f"{epoch['train_loss']:.3f}" for epoch in (two, one)]
     accuracies = [f"{epoch['test_accuracy']:.1%}".replace("%", " %") for epoch in (two, one)]
-    worded(evidence, "why.symptoms.worse_learning", *losses, *accuracies)
+    says(evidence, "not scaled", *losses, *accuracies)
 
 
 def test_parts_of_an_epoch_from_the_steps(
@@ -335,4 +335,4 @@ def test_headline_says_the_same(report: Path, runs: dict[int, list[dict[str, Any
     speedup = median(launches(runs, 1)) / median(launches(runs, 2))
     text = str(Text(report.read_text())).replace("\u00a0", " ")
     efficiency = f"{speedup / 2:.0%}".replace("%", " %")
-    worded(text, "report.sweep_sentences._speedup", "2 ranks", f"{speedup:.2f}", "1 rank", efficiency)
+    says(text, "How much faster do", "2 ranks", f"{speedup:.2f}", "1 rank", efficiency)

@@ -17,9 +17,9 @@ from harness.report.svg import SERIES, draw
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from tests.conftest import leave_out_pictures
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text
+from tests.labs.sentences import says
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -135,7 +135,7 @@ def test_figures_tell_their_numbers_to_those_who_cannot_see_them(report: Path) -
     )
     assert re.search(r"2\u00a0ranks: \d\.\d\d \(\d\.\d\d to \d\.\d\d\)", labels["speedup"])
     assert "computation" in labels["epoch-breakdown"]
-    worded(labels["accuracy-time"], "report.figures.learning_curves.spoken_ends")
+    says(labels["accuracy-time"], "training time (without evaluation")
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from harness.schema.command_lines import repeat_command
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve, usual_scaling
 from harness.schema.sweep import Sweep
-from tests.labs.code_sentences import worded
 from tests.labs.factories import launch_frame, make_point, make_run, write_run, write_study
+from tests.labs.sentences import says
 
 TRAINING = {"dataset": "imagenet", "model": "resnet50", "preset": "jupiter"}
 ROWS = 6400
@@ -47,7 +47,7 @@ def test_the_metric_is_on_the_page_in_json_csv_and_formats(tmp_path: Path) -> No
     answer = report_sweep(sweep, tmp_path / "reports")
     seconds = 90 * 1_281_167 / (ROWS / 4.25)
     assert answer.page is not None
-    worded(answer.page.read_text().replace("&#39;", "'"), "report.report_time_sections._TITLE")
+    says(answer.page.read_text().replace("&#39;", "'"), "JUPITER's time to report")
     (time,) = answer.data["time_to_report"].values()
     assert time.seconds == pytest.approx(seconds)
     rows = list(csv.DictReader((answer.page.parent / "launches.csv").open()))

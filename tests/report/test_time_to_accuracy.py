@@ -11,10 +11,9 @@ from harness.analysis.accuracy_times import default_accuracy, speedups_to_accura
 from harness.report.html_pages import write_page
 from harness.report.policies_answer import policies_answer
 from harness.schema.record import RunRecord
-from tests.labs.code_sentences import worded
 from tests.labs.factories import epoch_frame, launch_frame, make_data, make_point, make_run, write_run, write_study
 from tests.labs.page_text import Text
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 BASE = "1 rank"
 
@@ -78,21 +77,21 @@ def test_a_policy_cannot_look_better_than_it_is(policies: tuple[Path, Path], tmp
     page = write_page(policies_answer(policies, reports), reports).page
     assert page is not None
     text = str(Text(page.read_text())).replace("\u00a0", " ")
-    worded(text, "report.policies_answer._headline", "94.0 %", "gradients", "2 ranks", "2.40 s")
-    assert "0 of 6" in worded(text, "report.learning_tables.equal_accuracy")  # though its epochs are twice as fast
+    says(text, "Which of these sweeps", "94.0 %", "gradients", "2 ranks", "2.40 s")
+    assert "0 of 6" in says(text, "not reached")  # though its epochs are twice as fast
     table = (page.parent / "accuracy-by-policy.csv").read_text()
     assert "weights:epoch" in table and "gradients" in table
     low = policies_answer(policies, reports, target=0.85).sentence
-    worded(low, "report.policies_answer._headline", "85.0 %", "gradients", "2 ranks", "1.20 s")
+    says(low, "test accuracy is reached", "85.0 %", "gradients", "2 ranks", "1.20 s")
 
 
 def test_side_by_side_compares_like_with_like(policies: tuple[Path, Path], tmp_path: Path) -> None:
-    with refused("report.policies_answer._load_comparable"):
+    with refuses("side needs at least"):
         policies_answer(policies[:1], tmp_path / "reports")
     other = tmp_path / "results" / "other"
     write_study(other, dataset="adult")
     write_run(other, make_run(make_point(1, dataset="adult"), data=make_data(name="adult", sha256="ef" * 32)))
-    with refused("report.policies_answer._load_comparable"):
+    with refuses("are not of one"):
         policies_answer([policies[0], other], tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
 
@@ -106,8 +105,8 @@ def test_claims_are_judged_by_what_is_there(policies: tuple[Path, Path], tmp_pat
     page = tmp_path / "reports" / "claims" / "index.html"
     content = page.read_text()
     text = str(Text(content)).replace("\u00a0", " ")
-    worded(text, "claims.judgement._lack_of_counts", 32)
-    worded(text, "claims.judgement.judge_claim", "valid launches", "cores")  # no other workload has a base here
+    says(text, 32)
+    says(text, "valid launches", "cores")  # no other workload has a base here
     links = [link for link in Text(content).links if "n2x1x1" in link]
     assert links  # the dots of the figure, and the ledger
     assert all((page.parent / link.replace("%20", " ")).is_dir() for link in links)

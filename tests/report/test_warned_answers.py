@@ -12,7 +12,6 @@ from harness.probe.measuring_ranks import ProbeResult
 from harness.probe.probe_runner import parse_settings
 from harness.report.probe_answer import best_settings, probe_answer
 from harness.why.known_causes import diagnose_sweep
-from tests.labs.code_sentences import worded
 from tests.labs.factories import (
     make_point,
     write_run,
@@ -20,6 +19,7 @@ from tests.labs.factories import (
 )
 from tests.labs.planted_causes import Machine, slower
 from tests.labs.probes import make_probe
+from tests.labs.sentences import says
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
 SLOW_RANK = "a slow rank"
@@ -54,13 +54,13 @@ def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.Monke
     assert [len(one.by_setting[0].costs[0].sizes[0].launches) for one in (quiet, half, busy)] == [6, 2, 6]
     assert (quiet.invalid, half.invalid, busy.invalid) == ((), (), (BUSY,))
     (note,) = half.notes
-    worded(note, "probe.probe_runner.run_probe", 4, 6, BUSY)
+    says(note, "blocks are left out", 4, 6, BUSY)
     assert best_settings(quiet, ["mnist-dnn"])["mnist-dnn"].environment
     assert not best_settings(half, ["mnist-dnn"])["mnist-dnn"].environment  # two blocks show nothing
     assert best_settings(busy, ["mnist-dnn"]) == {}
     answer = probe_answer(busy, tmp_path, {})
     assert answer.code == 3
-    worded(answer.sentence, "report.probe_answer._headline", BUSY)
+    says(answer.sentence, "No times are valid", BUSY)
     assert "interval" not in answer.sentence
 
 

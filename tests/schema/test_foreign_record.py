@@ -22,7 +22,7 @@ from harness.schema.record import RunRecord, decode, encode
 from harness.schema.sweep import Study, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_point, make_run, make_workload
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 SOURCE = Path("run.json")
 ENCODED = json.loads(encode(make_run(make_point(2), block="block-1", notes=("a note",))))
@@ -91,7 +91,7 @@ def test_no_text_leads_out_of_the_results_or_into_a_command(place: tuple[Any, ..
 
 @pytest.mark.parametrize("preset", ["x/../../../../victim", "..", "-x", "", "a b"])
 def test_a_preset_is_a_name(preset: str) -> None:
-    with refused("base.record_words.check_text", "preset", preset):
+    with refuses("is not allowed: use", "preset", preset):
         make_workload(preset=preset)
 
 
@@ -116,7 +116,7 @@ def test_settings_tune_communication_and_nothing_else(name: str, value: str) -> 
     foreign = content.replace(b'"HARNESS_REDUCTION"', json.dumps(name).encode()).replace(
         b'"native"', json.dumps(value).encode()
     )
-    with refused("schema.record.decode", SOURCE, name):
+    with refuses("Point", SOURCE, name):
         decode(foreign, Point, SOURCE)
 
 
@@ -128,10 +128,10 @@ def test_a_study_has_such_settings_and_names_too() -> None:
         (("sweep", "code"), "-o/tmp/x"),
         (("sweep", "workload", "dataset"), "../a"),
     ):
-        with refused("schema.record.decode", text):
+        with refuses("is not allowed: use", text):
             decode(json.dumps(changed(study, place, text)).encode(), Study, SOURCE)
     study["sweep"]["settings"] = [["LD_PRELOAD", "x"]]
-    with refused("schema.record.decode", "LD_PRELOAD"):
+    with refuses("is not allowed: use", "LD_PRELOAD"):
         decode(json.dumps(study).encode(), Study, SOURCE)
 
 

@@ -16,7 +16,7 @@ from harness.schema.record import decode, encode
 from harness.schema.setting_words import conditions
 from harness.schema.workload import Workload
 from tests.labs.factories import make_workload
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 ROOT = Path(__file__).parents[2]
 LINE = '    clip_norm: float | None = option("Longest gradient.", None, above=0)\n'
@@ -92,5 +92,5 @@ def test_conditions_tell_what_counts_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
 def test_a_number_out_of_its_range_is_refused(value: float) -> None:
-    with refused("schema.option.Option.check"):
+    with refuses("learning rate"):
         check_options(make_workload(learning_rate=value))

@@ -10,7 +10,7 @@ from harness.datasets import known
 from harness.schema.code_identity import source_identity
 from harness.schema.presets import resolve
 from harness.train.optimizer import build_optimizer
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 TOY = '''
 """A data set of one's own."""
@@ -44,7 +44,7 @@ def test_a_data_set_is_one_file(tmp_path, monkeypatch, cache):
     workload = resolve(dataset=datasets.choose_dataset("toy", None), model=datasets.dataset_info("toy").default_model)
     prepared = datasets.prepare(datasets.locate(workload, None))
     assert prepared.train_x.shape == (100, 3)
-    with refused("datasets.known.dataset_info", "toy"):
+    with refuses("did you mean", "toy"):
         datasets.choose_dataset("toi", None)
 
 
@@ -76,5 +76,5 @@ def test_what_is_no_optimizer_is_told_in_one_sentence(own):
         workload = resolve(dataset="adult", model="dnn", optimizer=f"additions.own:{name}")
         with pytest.raises(UserError, match=message):
             build_optimizer(workload, steps_per_epoch=1, ranks=1)
-    with refused("schema.option.Option.check", "adam"):
+    with refuses("did you mean", "adam"):
         resolve(dataset="adult", model="dnn", optimizer="adan")

@@ -16,7 +16,7 @@ from harness.schema.sweep import Sweep
 from tests.labs.asked import asked
 from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
 from tests.labs.histories import make_measurement
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import Lab
 
 WORDS = 'it\'s "new" $HOME $(false) `false` <b> % \\ | ; #'
@@ -39,7 +39,7 @@ def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ["", " ", "two\nlines", "\t", "\0", "\x1b[31m", "\udc80"])
 def test_what_is_no_line_of_words_is_refused(note: str) -> None:
-    with refused("schema.option.Option.check"):
+    with refuses("a line of text"):
         make_workload(note=note)
 
 

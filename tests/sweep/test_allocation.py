@@ -13,7 +13,7 @@ from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
 from harness.sweep.schedulers import open_scheduler
-from tests.labs.code_sentences import count_worded
+from tests.labs.sentences import count_said
 from tests.mpi.launch import ROOT
 
 SLURM = {
@@ -94,5 +94,5 @@ def test_two_ranks_start_in_a_job_of_one_task(nodes: tuple[str, ...], tmp_path: 
     )
     # It trains nothing, which is told when both ranks have run it.
     assert result.stdout.count("RANKS 2") == 1, result.stdout + result.stderr
-    is_told = count_worded(result.stderr, "sweep.allocation.other_nodes") > 0
+    is_told = count_said(result.stderr, "ranks start on this host alone") > 0
     assert is_told == (len(nodes) > 1)

@@ -22,10 +22,9 @@ from harness.sweep.job_template import check_directives
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 PMIX = JobRequest(launcher="srun --mpi=pmix")
 MPIRUN = JobRequest(launcher="mpirun")
@@ -180,8 +179,8 @@ def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_runn
 def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_submitted() -> None:
     site, limit = Site(modules=("openmpi/5.0",)), Partition(name="standard", cores_per_node=64)
     said = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site)
-    worded(said[0], "sweep.job_cost.remarks", "openmpi/5.0", "MPI=system")
-    worded(said[1], "sweep.job_cost.remarks", 64, FOUR.ranks_per_node, "RANKS_PER_NODE=")
+    says(said[0], "openmpi/5.0", "MPI=system")
+    says(said[1], 64, FOUR.ranks_per_node, "RANKS_PER_NODE=")
     whole = Layout(nodes=1, ranks_per_node=64)
     assert len(remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))) == 1
     assert "container" in remarks((whole,), CONTAINER, limit, site)[0]
@@ -211,10 +210,10 @@ def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
     _, text = script_of("slurm-pmix", tmp_path, template=str(own))
     assert "\necho 4\n" in text
     own.write_text("#!/bin/sh\n{{ tasks }}\n")
-    with refused("sweep.job_template.render_script", "my.j2", "tasks"):
+    with refuses("a variable that does", "my.j2", "tasks"):
         script_of("slurm-pmix", tmp_path, template=str(own))
     own.write_text("#!/bin/sh\n{% if %}\n")
-    with refused("sweep.job_template.render_script", "2"):
+    with refuses("an error in line", "2"):
         script_of("slurm-pmix", tmp_path, template=str(own))
 
 
@@ -224,21 +223,21 @@ def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
         (
             "slurm",
             "#!/bin/sh\necho\n#SBATCH --nodes=2\n",
-            ("sweep.job_template.check_directives", "3"),
+            ("stands after the first", "3"),
         ),
-        ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", ("sweep.job_template.check_directives",)),
-        ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", ("sweep.job_template.check_directives",)),
-        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", ("sweep.job_template.check_directives",)),
-        ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", ("sweep.job_template.check_directives",)),
+        ("pbs", "#!/bin/sh\nset -e\n#PBS -N x\n", ("stands after the first",)),
+        ("pbs", "#!/bin/sh\n#PBS -l nodes=2:ppn=2\n", ("nodes in the old",)),
+        ("pbs", "#!/bin/sh\n#PBS --nodes=2\n", ("an option of qsub",)),
+        ("slurm", "#!/bin/sh\r\n#SBATCH --nodes=2\r\n", ("has CRLF line ends",)),
     ],
 )
 def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: str, refusal: str) -> None:
-    with refused(*refusal):
+    with refuses(*refusal):
         check_directives(script, open_scheduler(scheduler), "my.j2")
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    with refused("sweep.schedulers.Scheduler.path", "SCHEDULER=pbs"):
+    with refuses("SCHEDULER=pbs"):
         script_of("pbs-jobs", tmp_path / "a sweep")
 
 

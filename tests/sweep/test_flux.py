@@ -7,7 +7,7 @@ import pytest
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import Job, Scheduler, open_scheduler
 from harness.sweep.site import Partition, Site
-from tests.labs.code_sentences import worded
+from tests.labs.sentences import says
 
 FLUX = """#!/bin/sh
 echo "$@" >> {folder}/said
@@ -46,17 +46,17 @@ def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path)
     assert phases == ["running", "queued", "ended", "ended", "ended", "unknown"]
     assert [states[job].exit_code for job in ("1237", "1238")] == [0, 3]
     assert [states[job].forced for job in ("1236", "1237", "1238")] == [True, False, False]
-    worded(scheduler.explain(states["1237"]), "sweep.schedulers.flux.Scheduler.meaning", "no whole record")
+    says(scheduler.explain(states["1237"]), "no whole record")
     assert "TIMEOUT" in scheduler.explain(states["1236"])
-    worded(scheduler.explain(states["9"]), "sweep.schedulers.Scheduler.explain")
+    says(scheduler.explain(states["9"]), "longer knows the job")
     scheduler.cancel(["1234", "1235"])
     assert "1234 1235" in (tmp_path / "said").read_text()
 
 
 def test_what_a_flux_instance_does_not_have_is_refused_before_it_is_submitted(scheduler: Scheduler) -> None:
     assert scheduler.refusal(Layout(nodes=3, ranks_per_node=2)) is None
-    worded(scheduler.refusal(Layout(nodes=4)), "sweep.schedulers.exceeds", 4, "nodes", "Flux", 3)
-    worded(scheduler.refusal(Layout(nodes=1, ranks_per_node=3)), "sweep.schedulers.exceeds", 3, "cores")
+    says(scheduler.refusal(Layout(nodes=4)), "instance", 4, "nodes", "Flux", 3)
+    says(scheduler.refusal(Layout(nodes=1, ranks_per_node=3)), "of this Flux instance", 3, "cores")
 
 
 def test_flux_deals_ranks_out_evenly_and_says_so() -> None:
@@ -68,5 +68,5 @@ def test_a_sites_partitions_are_taken_as_they_are() -> None:
     site = Site(partition=(Partition(name="batch", nodes=4),))
     findings = tuple(open_scheduler("flux", site=site).findings())
     assert all(finding.good for finding in findings)
-    worded(findings[0].text, "sweep.schedulers.Scheduler.findings", "flux")
-    worded(open_scheduler("flux", site=site).refusal(Layout(nodes=5)), "sweep.schedulers.exceeds", 5, "batch", 4)
+    says(findings[0].text, "are as the file", "flux")
+    says(open_scheduler("flux", site=site).refusal(Layout(nodes=5)), "needs", 5, "batch", 4)

@@ -16,8 +16,7 @@ from harness.schema.record import read_run
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import local as local_scheduler
 from harness.sweep.schedulers.local import Scheduler
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 ANSWER = """\
 GPU-aaaa1111-0000, NVIDIA A100-SXM4-40GB, 535.129.03, 40960, 1410, 400.00, 00000000:17:00.0
@@ -32,7 +31,7 @@ def test_the_drivers_answer_is_read():
     gpu = GPUS[0]
     facts = (gpu.name, gpu.memory_mib, gpu.driver, gpu.clock_mhz, gpu.power_w)
     assert facts == ("NVIDIA A100-SXM4-40GB", "40960", "535.129.03", "1410", "400.00")
-    worded(f"{gpu}", "comm.gpus.Gpu.__str__", *facts[1:])
+    says(f"{gpu}", "MiB, driver", *facts[1:])
     assert str(gpu).startswith(gpu.name)
     assert parse_gpus("") == ()
 
@@ -61,7 +60,7 @@ def test_visible_devices_are_honoured_in_their_order(visible, expected):
 
 
 def test_a_visible_device_that_is_not_there_is_named():
-    with refused("comm.gpus.select_visible", "CUDA_VISIBLE_DEVICES=0", "7", "3"):
+    with refuses("CUDA_VISIBLE_DEVICES=0", "7", "3"):
         select_visible(GPUS, "0,7")
 
 
@@ -118,19 +117,19 @@ def test_cuda_sees_all_gpus_of_the_node_but_of_scripts_and_instances():
 
 def test_fewer_gpus_than_ranks_are_refused_or_shared_on_request():
     pools = [GPUS[:2]] * 4
-    with refused("comm.gpu_choice.assign", "4", "2"):
+    with refuses("GPUs: use at most", "4", "2"):
         assign(pools, 0, host="node1", shared=False)
     assert [assign(pools, rank, host="node1", shared=True) for rank in range(4)] == [*GPUS[:2]] * 2
 
 
 def test_a_rank_that_sees_no_gpu_says_so():
-    with refused("comm.gpu_choice.assign", "1"):
+    with refuses("asked for, but local", "1"):
         assign([GPUS[:1], ()], 1, host="node1", shared=False)
 
 
 def test_no_driver_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with refused("comm.gpus.visible_gpus"):
+    with refuses("for, but the driver"):
         visible_gpus()
 
 
@@ -155,15 +154,15 @@ def test_a_sweep_on_this_machine_takes_as_many_gpus_as_the_driver_shows(driver, 
     layouts, _ = combine(Axes(gpus=parse_counts("GPUS", counts)), local.limit())
     assert [(each.nodes, each.ranks, each.gpus_per_rank) for each in layouts] == [(1, count, 1) for count in ranks]
     many = Layout(nodes=1, ranks_per_node=4, gpus_per_rank=1)
-    worded(local.refusal(many), "sweep.schedulers.local.Scheduler.refusal", 4, 3)
+    says(local.refusal(many), "a GPU for every", 4, 3)
     assert local.refusal(Layout(nodes=1)) is None
 
 
 def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
     monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
     local = Scheduler(oversubscribe=True)
-    worded(local.refusal(Layout(nodes=1, gpus_per_rank=1)), "sweep.schedulers.local.Scheduler.refusal", "GPU", 1, 0)
-    with refused("sweep.plan.combine", "GPUS=", "RANKS_PER_NODE=:"):
+    says(local.refusal(Layout(nodes=1, gpus_per_rank=1)), "for every rank", "GPU", 1, 0)
+    with refuses("GPUS=", "RANKS_PER_NODE=:"):
         combine(Axes(gpus=(1, 2)), local.limit())
 
 
@@ -205,5 +204,5 @@ def test_each_rank_of_a_script_takes_a_gpu_of_its_own_whatever_the_script_choose
 
 
 def test_a_rank_has_one_gpu_or_none():
-    with refused("schema.layout.Layout.__post_init__", "2"):
+    with refuses("of range: a rank", "2"):
         Layout(nodes=1, gpus_per_rank=2)

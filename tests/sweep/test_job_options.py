@@ -14,7 +14,7 @@ from harness.sweep.job_plan import JobPlan
 from harness.sweep.schedulers import exceeds
 from harness.sweep.site import JobRequest, Partition, find_site
 from tests.labs.factories import make_point
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 def test_a_time_limit_may_depend_on_the_nodes() -> None:
@@ -31,16 +31,16 @@ def test_a_time_limit_may_depend_on_the_nodes() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "refusal"),
     [
-        ("walltime", "1:00:00,0=0:10:00", ("sweep.site._walltimes",)),
-        ("walltime", "1:00:00,0:10:00", ("sweep.site._walltimes",)),
-        ("walltime", "1:00:00,4=10", ("sweep.site.walltime_seconds",)),
-        ("extra", ("gres=x",), ("sweep.site.JobRequest.__post_init__",)),
-        ("extra", ('--comment="x',), ("sweep.site.JobRequest.__post_init__",)),
-        ("extra", ("--a\nrm",), ("sweep.site.JobRequest.__post_init__",)),
+        ("walltime", "1:00:00,0=0:10:00", ("a list of time",)),
+        ("walltime", "1:00:00,0:10:00", ("a list of time",)),
+        ("walltime", "1:00:00,4=10", ("is not a time",)),
+        ("extra", ("gres=x",), ("as in a directive",)),
+        ("extra", ('--comment="x',), ("close the quotation",)),
+        ("extra", ("--a\nrm",), ("as in a directive",)),
     ],
 )
 def test_what_cannot_stand_in_a_script_is_refused(field: str, value: object, refusal: str) -> None:
-    with refused(*refusal):
+    with refuses(*refusal):
         JobRequest(**{field: value})  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
 from harness.sweep.unsettled_launches import read_running
 from tests.labs.queues import Queue, sweep
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import Lab, wait_for
 
 pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
@@ -128,7 +128,7 @@ def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n")
     queue.next("accept_then_fail")
     for _ in range(2):  # and so does the next command
-        with refused("sweep.job_submission._look"):
+        with refuses("the same command looks for it first"):
             sweep(lab, "slurm", "jobs")
         assert queue.submissions == 1
     squeue.write_text(answers)
@@ -163,7 +163,7 @@ def test_a_lost_connection_is_given_up_in_the_end(
     monkeypatch.setattr(job_submission, "_ARRIVAL_S", 0.1)
     monkeypatch.setattr("harness.sweep.job_loop._PATIENCE_S", 0.5)
     queue.next(*["fail_first"] * 50)
-    with refused("sweep.job_submission.submit_job"):
+    with refuses("was not queued"):
         sweep(lab, "slurm", "jobs")
     assert queue.names.total() == 0
     (folder,) = sweep_folders(lab.results)

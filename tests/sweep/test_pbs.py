@@ -29,11 +29,10 @@ from harness.sweep.submission_errors import UnreadableAnswer
 from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
-from tests.labs.code_sentences import worded
 from tests.labs.doubles import install
 from tests.labs.factories import START
 from tests.labs.fake_mpirun import FAILURE
-from tests.labs.refusals import refused, refusing
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parents[1] / "data/pbs"
@@ -102,7 +101,7 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
     down["nodes"]["n2"]["state"] = "state-unknown,down"
     (ill,) = read_pbs_nodes(json.dumps(down))[1].items()
     assert ill[0] == "n2"
-    worded(ill[1], "sweep.pbs_answers.read_pbs_nodes", "n2", "state-unknown,down")
+    says(ill[1], "n2", "state-unknown,down")
 
 
 @pytest.mark.parametrize(
@@ -110,24 +109,24 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
     [
         (
             JobRequest(qos="high"),
-            ("sweep.schedulers.Scheduler.__init__", "QOS=high", "SCHEDULER=pbs"),
+            ("QOS=high", "SCHEDULER=pbs"),
         ),
         (
             JobRequest(signal_s=30),
-            ("sweep.schedulers.Scheduler.__init__", "SIGNAL=30"),
+            ("SIGNAL=30",),
         ),
         (
             JobRequest(launcher="srun --mpi=pmix"),
-            ("sweep.schedulers.Scheduler.__init__", "LAUNCHER=srun", "--mpi", "SCHEDULER=pbs:"),
+            ("LAUNCHER=srun", "--mpi", "SCHEDULER=pbs:"),
         ),
         (
             JobRequest(partition="a", reservation="R1"),
-            ("sweep.schedulers.pbs.Scheduler.check_request", "PARTITION=a", "RESERVATION=R1"),
+            ("PARTITION=a", "RESERVATION=R1"),
         ),
     ],
 )
 def test_what_pbs_does_not_have_is_refused(request_: JobRequest, refusal: str) -> None:
-    with refused(*refusal):
+    with refuses(*refusal):
         open_scheduler("pbs", request=request_)
 
 
@@ -194,7 +193,7 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
     else:
         assert {one.usage for one in accounts} == {None}
         for account in accounts:
-            worded(account.missing, "sweep.schedulers.pbs.Scheduler.account")
+            says(account.missing, "qstat: the server keeps")
     lab.launched()
     run(lab, *layouts, repeats=2, shape=shape)
     assert lab.launched() == []
@@ -215,13 +214,13 @@ def test_ten_ranks_at_four_a_node_are_ten(lab: Lab, server: Path) -> None:
 def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: Path) -> None:
     tell(server, history=True)
     lab.behave(r1="silent")
-    with pytest.MonkeyPatch.context() as patch, refused("sweep.execute.run_sweep", "1", error=RunError):
+    with pytest.MonkeyPatch.context() as patch, refuses("whatever finished is kept", "1", error=RunError):
         patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     (entry,) = read_status(folder).entries
-    worded(entry.detail, "sweep.outcome._keep_failure", 0)
-    worded(entry.detail, "sweep.pbs_answers._meaning", "finished", "no whole record")
+    says(entry.detail, "without a valid record", 0)
+    says(entry.detail, "finished", "no whole record")
 
 
 def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
@@ -248,8 +247,8 @@ def test_jobs_in_the_queue_are_shown_not_submitted_twice_and_can_be_cancelled(
     assert cancel_launches(folder) == (3, False)
     status = read_status(folder)
     assert (status.count("failed"), status.to_launch) == (3, 3)
-    worded(status.entries[0].detail, "sweep.outcome._keep_failure", "not started")
-    worded(status.entries[0].detail, "sweep.pbs_answers._meaning", "without having run")
+    says(status.entries[0].detail, "not started")
+    says(status.entries[0].detail, "without having run")
 
 
 def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_launches_it_again(
@@ -260,7 +259,7 @@ def test_the_same_command_takes_in_what_failed_after_its_command_was_killed_and_
 ) -> None:
     tell(server, history=True)
     lab.behave(r1="fail")
-    with refused("sweep.execute.run_sweep", "1", error=RunError):
+    with refuses("whatever finished is kept", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     (point,) = read_study(SweepFolder(folder)).sweep.points()
@@ -312,7 +311,7 @@ def test_a_thousand_jobs_are_asked_for_in_two_calls(server: Path) -> None:
 
 
 def test_damaged_answers_are_one_sentence() -> None:
-    with refused("sweep.pbs_answers.read_table"):
+    with refuses("PBS answered with damaged"):
         read_jobs('{"Jobs": {')
 
 
@@ -341,7 +340,7 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
 ) -> None:
     monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
     tell(server, hold=True, history=True, form="unreadable")
-    with refused("sweep.schedulers.pbs.Scheduler._read_bare", error=UnreadableAnswer):
+    with refuses("PBS answered with damaged", error=UnreadableAnswer):
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     assert [running.job for running in read_running(SweepFolder(folder))] == ["0.head"]
@@ -366,7 +365,7 @@ def test_a_failed_launch_is_told_with_its_own_reason_whether_or_not_the_server_r
 ) -> None:
     tell(server, history=history)
     lab.behave(r1="fail")
-    with refused("sweep.execute.run_sweep", "1", error=RunError):
+    with refuses("whatever finished is kept", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     assert read_status(folder).entries[0].detail == FAILURE
@@ -381,21 +380,21 @@ def test_a_job_at_its_time_limit_fails_and_is_not_waited_for_for_ever(
 ) -> None:
     tell(server, history=history)
     lab.behave(r1="hang")
-    with refused("sweep.execute.run_sweep", "1", error=RunError):
+    with refuses("whatever finished is kept", "1", error=RunError):
         run(lab, Layout(nodes=1), walltime="0:00:01")
     (folder,) = sweep_folders(lab.results)
     detail = read_status(folder).entries[0].detail
-    worded(detail, "sweep.outcome._keep_failure", 1, 2, "WALLTIME")
+    says(detail, "s ended it after", 1, 2, "WALLTIME")
 
 
 def test_a_node_that_went_down_is_the_cause_whatever_the_output_says(lab: Lab, server: Path, soon: None) -> None:
     tell(server, history=True, down=["n1"])
     lab.behave(r1="fail")
-    with refused("sweep.execute.run_sweep", "1", error=RunError):
+    with refuses("whatever finished is kept", "1", error=RunError):
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     detail = read_status(folder).entries[0].detail
-    worded(detail, "sweep.pbs_answers._meaning", "n1", "n1", "state-unknown,down", FAILURE)
+    says(detail, "it failed", "n1", "n1", "state-unknown,down", FAILURE)
 
 
 def test_a_job_that_no_answer_lists_goes_on_counting_until_its_record_is_there(
@@ -449,7 +448,7 @@ def test_a_node_that_goes_down_under_a_running_job_is_told(
 
 
 def test_a_memory_that_no_node_has_is_refused_before_anything_is_submitted(lab: Lab, server: Path) -> None:
-    with refused("sweep.planned_launches.SweepCommand.__init__", "8192", "4096"):
+    with refuses("no layout can run", "8192", "4096"):
         run(lab, Layout(nodes=1), memory="8G")
     assert submitted(server) == 0
 
@@ -498,7 +497,7 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
 @pytest.mark.parametrize("words", [["check", "--decide"], ["compare", "a.py", "b.py"]])
 def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
     error = command(*words).exception
-    assert error and refusing(error) == "cli.launch_options.refuse_elsewhere" and "SCHEDULER=pbs" in str(error)
+    assert error and "versions train in turns" in str(error) and "SCHEDULER=pbs" in str(error)
 
 
 def command(*words: str) -> Result:

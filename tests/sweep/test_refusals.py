@@ -16,9 +16,8 @@ from harness.sweep.submission_errors import (
     SubmissionUnknown,
     submission_error,
 )
-from tests.labs.code_sentences import worded
 from tests.labs.queues import Queue, sweep
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -123,7 +122,7 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     assert (status.count("queued"), status.count("failed")) == (2, 2)
     assert all(words in entry.detail for entry in status.entries if entry.state == "failed")
     printed = capsys.readouterr().out
-    worded(printed, "sweep.job_loop.Launches._refuse", 2, "2 ranks", words)
+    says(printed, "cores for this sweep", 2, "2 ranks", words)
     assert printed.count("2 ranks:") == 1
 
 
@@ -210,7 +209,7 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
         queue.end()
 
     monkeypatch.setattr("harness.sweep.job_loop.time.sleep", end)
-    with refused("sweep.execute.run_sweep", "4", error=RunError):
+    with refuses("whatever finished is kept", "4", error=RunError):
         sweep(lab, "slurm", "jobs")
     monkeypatch.undo()
 
@@ -220,5 +219,5 @@ def test_an_unknown_command_is_told_before_anything_is_looked_for(
     queue: Queue,
 ) -> None:
     (queue.folder.parent / "bin/qsub").unlink()
-    with refused("sweep.scheduler_commands.CommandRunner.submit"):
+    with refuses("is not here: run"):
         sweep(lab, "pbs", "jobs")

@@ -11,8 +11,7 @@ from harness.sweep.execute import run_sweep, write_scripts
 from harness.sweep.site import find_site
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
 MODULE = '''
@@ -84,7 +83,7 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     site = find_site(str(added / "centre.toml"))
     name, why = schedulers.choose_scheduler("auto", site)
     assert name == "atonce"
-    worded(why, "sweep.schedulers.choose_scheduler", "atonce", "centre")
+    says(why, "scheduler", "atonce", "centre")
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
     plan = write_scripts(lab.sweep(), Context(results=lab.results), submission)
@@ -97,13 +96,13 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
 
 def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, added: Path) -> None:
     assert "atonce" in schedulers.known_schedulers()
-    with refused("sweep.schedulers.Scheduler.__init__", "QOS=high", "SCHEDULER=atonce"):
+    with refuses("QOS=high", "SCHEDULER=atonce"):
         schedulers.open_scheduler("atonce", request=Submission().request.__class__(qos="high"))
     (added / "atonce.sh.j2").write_text("#!/bin/bash\n#ONCE x\n")
-    with refused("sweep.job_template.check_directives", "2"):
+    with refuses("of the script", "2"):
         write_scripts(lab.sweep(), Context(results=lab.results), Submission(scheduler="atonce"))
 
 
 def test_a_scheduler_that_nobody_added_is_named_with_those_there_are() -> None:
-    with refused("sweep.schedulers.scheduler_class", "atonce"):
+    with refuses("did you mean", "atonce"):
         schedulers.choose_scheduler("atonce", find_site("example"))

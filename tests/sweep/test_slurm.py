@@ -17,8 +17,7 @@ from harness.sweep.slurm_answers import (
     read_slurm_nodes,
     read_slurm_usage,
 )
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 DISABLED = "Slurm accounting storage is disabled"
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -61,8 +60,8 @@ def test_one_squeue_tells_every_job_for_what_it_is() -> None:
         "5": ("ended", 2, False),
     }
     explain = slurm.Scheduler.explain
-    worded(explain(states["4"]), "sweep.schedulers.slurm._MEANING", "time limit (TIMEOUT)", "n[1-2]", "TimeLimit")
-    worded(explain(states["5"]), "sweep.schedulers.slurm._MEANING", "failed (FAILED)", "n3")
+    says(explain(states["4"]), "time limit (TIMEOUT)", "n[1-2]", "TimeLimit")
+    says(explain(states["5"]), "failed (FAILED)", "n3")
 
 
 def test_tasks_cancelled_before_they_started_are_found_under_their_arrays_number(scheduler: slurm.Scheduler) -> None:
@@ -167,8 +166,8 @@ def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(mon
     built = slurm.Scheduler(request=ask)
     assert built.refusal(Layout(nodes=9)) is None
     assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
-    with refused("sweep.schedulers.slurm.Scheduler._live_limit", "PARTITION=c"):
+    with refuses("PARTITION=c"):
         slurm.Scheduler(request=JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
-        with refused("sweep.site.walltime_seconds"):
+        with refuses("is not a time"):
             JobRequest(walltime=wrong)

@@ -9,7 +9,7 @@ from harness.schema.layout import Layout
 from harness.sweep.schedulers import slurm
 from harness.sweep.site import JobRequest
 from harness.sweep.slurm_answers import expand, gpus_of, read_node_gpus, read_partitions
-from tests.labs.code_sentences import worded
+from tests.labs.sentences import says
 
 GRES = {
     "(null)": 0,
@@ -91,7 +91,7 @@ def test_a_layout_is_refused_for_gpus_only_where_their_count_is_known(
     assert built.refusal(Layout(nodes=1, ranks_per_node=8, gpus_per_rank=1)) is None
     beyond = built.refusal(Layout(nodes=1, ranks_per_node=9, gpus_per_rank=1))
     if refused:
-        worded(beyond, "sweep.schedulers.exceeds", 9, "GPUs", "gpu", 8)
+        says(beyond, "needs", 9, "GPUs", "gpu", 8)
     else:
         assert beyond is None
 

@@ -14,7 +14,7 @@ from harness.base.host import boot_id
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep import sweep_lock
 from harness.sweep.sweep_lock import hold_sweep, is_locked
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 ELSEWHERE = "process 17 on login2 (boot 0f0f0f0f-0000-0000-0000-000000000000)"
 HOLDS = """
@@ -73,7 +73,7 @@ def test_a_holder_on_another_host_whose_lock_does_not_reach_here_is_named(
     mounted(tmp_path, monkeypatch, kind, options)
     left_by(files, ELSEWHERE)
     named = ("'sweep'", "process 17 on login2", str(files.lock))
-    with refused("sweep.sweep_lock._refuse_elsewhere", *named), hold_sweep(files):
+    with refuses("when that was killed", *named), hold_sweep(files):
         pass
     assert files.lock.read_text() == ELSEWHERE
     assert is_locked(files)
@@ -103,7 +103,7 @@ def test_a_killed_command_of_this_host_is_no_obstacle_anywhere(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with refused("sweep.sweep_lock._take", f"process {holder.pid} on {os.uname().nodename}:"), hold_sweep(files):
+        with refuses("is already being run", f"process {holder.pid} on {os.uname().nodename}:"), hold_sweep(files):
             pass
         holder.kill()
     assert holder.returncode == -signal.SIGKILL

@@ -11,8 +11,8 @@ import pytest
 from harness.base import cores, cpu_contention
 from harness.base.cpu_contention import CpuUsage, delayed
 from harness.comm import mpi_library
-from tests.labs.code_sentences import worded
-from tests.labs.refusals import refused
+from tests.labs import sentences
+from tests.labs.sentences import refuses
 
 
 @pytest.fixture
@@ -120,12 +120,12 @@ def test_the_sites_launcher_brings_its_library(
 def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HARNESS_MPI", "system")
-    with refused("comm.mpi_library.find_launcher"):
+    with refuses("mpirun on PATH: load"):
         mpi_library.find_launcher()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
-    with refused("comm.harness_variables.mpi_choice", "system"):
+    with refuses("MPI (HARNESS_MPI", "system"):
         mpi_library.find_launcher()
-    with refused("comm.mpi_library.mpi_family"):
+    with refuses("is neither Open MPI"):
         mpi_library.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
 
 
@@ -147,7 +147,7 @@ def test_two_busy_ranks_on_one_core_see_that_they_waited_for_it() -> None:
     both = [subprocess.Popen([sys.executable, "-c", BUSY, core], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     queued = [float(process.communicate(timeout=60)[0]) for process in both]
     (sentence,) = delayed(["node1", "node1"], queued, {"node1": 1.0})
-    worded(sentence, "base.cpu_contention.delayed", "node1", "1.00")
+    sentences.says(sentence, "of the timed epochs", "node1", "1.00")
     assert "rank 0" in sentence or "rank 1" in sentence
     assert delayed(["node1", "node1"], queued, {"node1": 0.02}) == (), "its own threads wait for each other"
     assert all(0.2 < share < 1 for share in queued), queued

@@ -12,8 +12,8 @@ from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
 from harness.sweep.plan import Axes, combine, format_seconds, launch_order, split_runnable, time_left
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_workload
+from tests.labs.sentences import says
 
 NODES = st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True)
 
@@ -126,7 +126,7 @@ def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_e
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
     found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
     assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
-    worded(notes[0], "sweep.job_plan.plan_turn_blocks", "turns: 2 ", "GB")
+    says(notes[0], "layouts at a time", "turns: 2 ", "GB")
 
 
 def test_what_cannot_wait_for_a_turn_is_launched_alone():

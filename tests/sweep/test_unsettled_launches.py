@@ -15,7 +15,7 @@ from harness.sweep.job_plan import QUEUE_NAME, JobPlan, queue_name
 from harness.sweep.unsettled_launches import Running, read_running, write_running
 from tests.labs.factories import make_point
 from tests.labs.queues import Queue, sweep
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import Lab
 
 NOW = datetime.now(UTC)
@@ -41,11 +41,11 @@ def test_an_identifier_has_the_form_of_its_scheduler(
     for job in bad:
         content[0]["job"] = job
         files.running.write_text(json.dumps(content))
-        with refused("schema.record.decode", scheduler):
+        with refuses("the file, or correct", scheduler):
             read_running(files)
     content[0] |= {"job": "", "name": "../x"}
     files.running.write_text(json.dumps(content))
-    with refused("schema.record.decode", "../x"):
+    with refuses("is not allowed: use", "../x"):
         read_running(files)
 
 
@@ -70,9 +70,9 @@ def test_cancel_ends_no_job_of_another_name(
     for name in ("mnist-00000000", "my-own-job", ""):
         foreign = (replace(launches[0], name=name), *launches[1:])
         files.running.write_bytes(encode(foreign))
-        with refused("sweep.job_submission.own_jobs", launches[0].job):
+        with refuses("so that no command", launches[0].job):
             cancel_launches(folder)
     files.running.write_bytes(encode((replace(launches[0], job=launches[1].job), *launches[1:])))
-    with refused("sweep.job_submission.own_jobs", launches[1].job):
+    with refuses("so that no command", launches[1].job):
         cancel_launches(folder)
     assert {path.name: path.read_text() for path in (queue.folder / "jobs").iterdir()} == before

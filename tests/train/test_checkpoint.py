@@ -16,7 +16,7 @@ from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import parse_interval
 from harness.train.checkpoint_file import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
 from tests.labs.factories import make_point, make_run
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 ARRAYS = {"variable/0": np.arange(6, dtype=np.float32).reshape(2, 3), "variable/1/0": np.array(3, np.int64)}
 
@@ -80,7 +80,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     for body in (pickle.dumps(Evil()), _saved(np.array([Evil()], dtype=object)), b"", b"PK\x03\x04"):
         path = tmp_path / "000001-000000000.ckpt"
         path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        with refused("train.checkpoint_file.read_checkpoint"):
+        with refuses("one of this harness's"):
             read_checkpoint(path)
     assert not (tmp_path / "run").exists()
 
@@ -115,7 +115,7 @@ def test_intervals(text: str, steps: int | None, seconds: float | None) -> None:
 @pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5", "10 m", "1e9", "ten", "None", "١"])
 def test_what_is_no_interval(text: str) -> None:
     if text:
-        with refused("schema.workload.parse_interval", "500"):
+        with refuses("is not an interval", "500"):
             parse_interval(text)
 
 

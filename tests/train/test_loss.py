@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from harness.comm.native_library import find_library
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
 from harness.train.evaluation import auc
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 tf = pytest.importorskip("tensorflow")
 
@@ -68,7 +68,7 @@ def test_the_native_batch_is_the_plain_one(kind: str, mirror: bool, monkeypatch:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     assert native[0].shape == (9, *data.train_x.shape[1:])
     monkeypatch.delenv("HARNESS_REDUCTION")
-    with refused("train.batch_input.resident_batch.batch", "40", error=tf.errors.InvalidArgumentError):
+    with refuses("there is no", "40", error=tf.errors.InvalidArgumentError):
         resident_batch(data, first=0, mirror=mirror)(tf.constant([[40]]), tf.constant(0), tf.constant(0, tf.uint32))
 
 

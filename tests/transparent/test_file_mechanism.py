@@ -11,7 +11,7 @@ from harness.transparent.file_mechanism import (
     refused_write,
     sees_ranks,
 )
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_launcher_tells_the_rank(monkeypatch, no_launcher):
 
 def test_a_launch_in_which_one_rank_has_no_tree_is_refused():
     check_trees(["", ""])
-    with refused("transparent.file_mechanism.check_trees", "uid_map", "--shared-files"):
+    with refuses("of a user namespace", "uid_map", "--shared-files"):
         check_trees(["", "uid_map of a user namespace: Operation not permitted"])
 
 

@@ -21,7 +21,7 @@ from harness.schema.record_notes import NoteCode
 from harness.schema.sweep import Sweep
 from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
 from tests.labs.factories import make_run, write_report, write_run
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
@@ -38,9 +38,9 @@ def test_a_script_and_its_arguments_survive_the_round_trip():
 
 
 def test_settings_that_the_script_settles_are_refused():
-    with refused("cli.training_options._build_script", "--epochs", "--script"):
+    with refuses("with --script: the script", "--epochs", "--script"):
         build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
-    with refused("cli.training_options._build_script", "globl", "global"):
+    with refuses("script batch", "globl", "global"):
         build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
 
 
@@ -131,15 +131,15 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
 @pytest.mark.parametrize(
     ("pattern", "refusal"),
     [
-        ("(", ("schema.user_script.check_own_rate",)),
+        ("(", ("is no regular expression",)),
         (
             "images/sec",
-            ("schema.user_script.check_own_rate", "0"),
+            ("groups: put parentheses around", "0"),
         ),
     ],
 )
 def test_an_own_rate_that_finds_no_number_is_refused(pattern, refusal):
-    with refused(*refusal):
+    with refuses(*refusal):
         build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
 
 

@@ -16,7 +16,7 @@ from harness.analysis.trace import MOST_EVENTS, trace_events, trace_file
 from harness.cli import main
 from harness.schema.record import RunRecord, Segment, read_run
 from tests.labs.factories import make_epochs, make_point, make_run
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 RECORDS = Path(__file__).parents[1] / "data/mnist-dnn-6x2"
 TWO = "n2x1x1-r2-1d52edaec954"
@@ -164,7 +164,7 @@ def test_what_went_wrong_is_an_instant_of_the_launch() -> None:
 def test_what_no_browser_can_hold_is_refused() -> None:
     run, calls = planted([[0.1, 0.1]], [[0.2, 0.2]])
     huge = replace(calls, entry=np.broadcast_to(0.1, (MOST_EVENTS, 2)))
-    with refused("analysis.trace._choose", "--epochs", "1..1"):
+    with refuses("events are too many", "--epochs", "1..1"):
         next(trace_events(run, (huge,)))
 
 
@@ -176,7 +176,7 @@ def test_the_command_writes_the_middle_launch_of_a_sweep_or_the_one_that_is_name
         file = tmp_path / "traces" / f"{launch}.json.gz"
         check_format(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"])
         file.unlink()
-    with refused("analysis.trace._choose", "--epochs", "4", "1"):
+    with refuses("of range: the launch", "--epochs", "4", "1"):
         CliRunner().invoke(main, ["trace", TWO, "--epochs", "3,4", *options], catch_exceptions=False)
 
 

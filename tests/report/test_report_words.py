@@ -23,7 +23,7 @@ from tests.labs.factories import (
     write_study,
 )
 from tests.labs.page_text import Text
-from tests.labs.refusals import refused
+from tests.labs.sentences import refuses
 
 WEEK = timedelta(days=7)
 
@@ -72,7 +72,7 @@ def test_verdict_comes_first_and_says_what_caps_it(page: Text) -> None:
 def test_another_base_is_one_option_away(study: Path, tmp_path: Path) -> None:
     text = str(Text(write_report(study, tmp_path, base=2).read_text()))
     assert "Speedup over 2 ranks" in text.replace("\u00a0", " ") and "1 (base)" in text
-    with refused("analysis.comparison.base_launches", "16", "1", "2"):
+    with refuses("no valid launch: choose", "16", "1", "2"):
         write_report(study, tmp_path, base=16)
 
 
@@ -113,7 +113,7 @@ def test_only_invalid_launches_give_a_page_without_numbers(tmp_path: Path) -> No
 
 def test_only_failures_give_a_page_and_nothing_at_all_an_error(tmp_path: Path) -> None:
     write_study(tmp_path / "s")
-    with refused("report.sweep_answer.report_sweep"):
+    with refuses("holds no launch: run"):
         write_report(tmp_path / "s", tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
     write_failure(tmp_path / "s", make_point(2), "rank 0: out of memory")

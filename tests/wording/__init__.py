@@ -1,1 +1,0 @@
-"""Tests of wording: here, and nowhere else, tests say what sentences are."""
