@@ -34,7 +34,7 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
-from harness.sweep import finished_launches, job_loop, sweep_request, unsettled_launches
+from harness.sweep import finished_launches, job_loop, sweep_files
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
 from tests.labs.doubles import install
@@ -108,7 +108,7 @@ class Study:
 
     def _moment(self) -> str:
         """Return where the command was, by what it has left on disk."""
-        left = unsettled_launches.read_running(SweepFolder(self.sweep)) if self.sweep else ()
+        left = sweep_files.read_running(SweepFolder(self.sweep)) if self.sweep else ()
         if not left:
             return "nothing submitted"
         if any(not running.job for running in left):
@@ -133,7 +133,7 @@ class Study:
         """Take note of records that are not whole, and of a status that does not answer."""
         if self.sweep is None:
             return
-        for point in sweep_request.read_study(SweepFolder(self.sweep)).sweep.points():
+        for point in sweep_files.read_study(SweepFolder(self.sweep)).sweep.points():
             if (self.sweep / point.folder).exists():
                 record = finished_launches.check_record(SweepFolder(self.sweep), point)
                 if isinstance(record, RunRecord):
@@ -162,9 +162,7 @@ class Study:
         self.found += [f"laid aside: {path}" for path in self.sweep.glob("replaced/*")]
         locks = (SweepFolder(self.sweep).lock.name, SweepFolder(self.sweep).submitting.name)
         self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name not in locks]
-        self.found += [
-            f"still noted: {running.name}" for running in unsettled_launches.read_running(SweepFolder(self.sweep))
-        ]
+        self.found += [f"still noted: {running.name}" for running in sweep_files.read_running(SweepFolder(self.sweep))]
         self.found += [line for line in (self.folder / "launched.txt").read_text().splitlines() if ";" in line]
         if "Traceback" in (self.folder / "said.txt").read_text():
             self.found.append((self.folder / "said.txt").read_text()[-2000:])

@@ -25,7 +25,7 @@ import psutil
 from harness.base.exit_codes import AGAIN
 from harness.schema.record import RunRecord, Segment, read_run
 from harness.schema.sweep_folder import LaunchFolder
-from harness.train.checkpoint_file import read_attempts
+from harness.train.checkpointing import read_attempts
 from tests.mpi.launch import rank_command, rank_environment, warm_python
 
 _LIMIT_S = 300

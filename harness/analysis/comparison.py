@@ -4,17 +4,44 @@ The base is the layout with the fewest ranks, of these the fewest nodes, of thes
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, ratio_interval
-from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.base.errors import UserError
 from harness.schema.layout import Layout, layout_order
+
+# Sessions: launches without an hour's pause between them, which share what the machine was like.
+
+SESSION_GAP = timedelta(hours=1)
+SESSION_SPREAD = 0.02
+"""The relative deviation between sessions that stands in where too few were measured."""
+
+
+def sessions(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:
+    """Return the number of the session, from 0 in order of time, of launches that started and ended at `times`.
+
+    A session ends where nothing runs for `SESSION_GAP`: what comes later may find the machine in another state
+    (other neighbours on the host, another clock rate), which all its launches share. The levels are those of
+    Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013): launches within sessions.
+    """
+    session_of_launch = [0] * len(times)
+    session = -1
+    session_end: datetime | None = None
+    for place in sorted(range(len(times)), key=lambda place: times[place]):
+        begin, end = times[place]
+        if session_end is None or begin - session_end > SESSION_GAP:
+            session += 1
+            session_end = end
+        session_end = max(session_end, end)
+        session_of_launch[place] = session
+    return tuple(session_of_launch)
+
 
 SAME_WORK = 0.01
 """The relative difference of rows (strong scaling) or rows per rank (weak) that is still the same work."""

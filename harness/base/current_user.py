@@ -1,8 +1,4 @@
-"""Who runs this and where their folders are, also where nothing says so.
-
-In a container a process often has a number that is in no passwd file, and neither HOME nor USER. Everything that asks
-for the user's name or folders asks here.
-"""
+"""Who runs this, where their folders are, and paths as users write them."""
 
 import logging
 import os
@@ -10,8 +6,16 @@ import pwd
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import click
 
 from harness.base.errors import UserError
+
+# Who runs this and where their folders are, also where nothing says so.
+#
+# In a container a process often has a number that is in no passwd file, and neither HOME nor USER. Everything that
+# asks for the user's name or folders asks here.
 
 _log = logging.getLogger(__name__)
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # in the order of Python's getpass
@@ -87,3 +91,32 @@ def temporary_folder() -> Path:
     if not is_ours:
         raise UserError(f"'{folder}' is not a folder that only you can write to: {fix}")
     return folder
+
+
+# Paths as users write them: ``~`` is their home also where no shell has seen it, as after ``DATA=`` of make.
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return `path` with the home that ``~`` or ``~name`` at its beginning stands for.
+
+    What is there under the name as it is written stays, as does the home of a user whom nobody knows.
+    """
+    written = Path(path)
+    if written.exists():
+        return written
+    try:
+        return written.expanduser()
+    except RuntimeError:
+        return written
+
+
+class UserPath(click.Path):
+    """The type of options and arguments that are paths."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path = super().convert(value, param, ctx)
+        return expanded(path) if isinstance(path, Path) else path

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.base import removal
-from harness.base.current_user import base_folder, can_be_written, temporary_folder
+from harness.base.current_user import base_folder, can_be_written, expanded, temporary_folder
 from harness.base.errors import UserError
-from harness.base.user_path import expanded
 
 CACHE_PARTS = ("prepared", "images", "sha256", "data", "native", "matplotlib")
 _CACHE = "mpi-tf-harness"

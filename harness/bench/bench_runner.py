@@ -1,9 +1,12 @@
 """Run a bench: blocks of workloads, in which all contenders train in turns, and a record of whatever happened."""
 
+import contextlib
 import itertools
 import math
 import platform
+import random
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,23 +14,158 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from harness import datasets
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds
-from harness.base import __version__
+from harness.base import __version__, first_epoch, turns
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.cpu_contention import wait_until_quiet
 from harness.base.errors import RunError, UserError, unknown
+from harness.base.files import write_atomic
+from harness.base.first_epoch import FIRST_EPOCH
+from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
-from harness.bench.contender_sets import SetMaker, write_inputs
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
+from harness.comm.mpi_library import AS_ROOT, mpi_version
 from harness.schema.claim import EXPERIMENTS
-from harness.sweep.launch_output import first_error, read_output
+from harness.schema.code_identity import code_identity
+from harness.schema.layout import Layout
+from harness.schema.point import Point
+from harness.schema.record import encode
+from harness.sweep.launch_command import first_error, mpirun_words, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import TurnBlock
+from harness.sweep.schedulers import open_scheduler
+from harness.sweep.turn_block import LaunchSpec, TurnBlock
 from harness.sweep.warm_python import warm_python
+
+# How the contenders of a block are started: their inputs, and the words and environment of each one's ranks.
+
+_SCRIPTS = "harness.bench.contenders"
+_SERVER_PORTS = range(20_000, 32_000)
+_FOLDER = Path(__file__).with_name("contenders")
+
+
+def write_inputs(task: Task, folder: Path, python: str) -> None:
+    """Write into `folder` what all contenders' processes read: rows, labels, the network, scripts to be run from there.
+
+    Raises:
+        RunError: they could not be written.
+    """
+    words = (python, "-m", f"{_SCRIPTS}.script", msgspec.json.encode(task).decode(), str(folder))
+    reply = run_program(words, limit_s=600, changes=dict(ONE_THREAD))
+    if reply.code != 0:
+        raise RunError(first_error(reply.err) or reply.last_error)
+    for script in (
+        *_FOLDER.glob("*.py"),
+        Path(turns.__file__),
+        Path(first_epoch.__file__),
+    ):  # beside a script lies nothing else of the harness
+        shutil.copy(script, folder)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstEpoch:
+    """What a contender has learned in its first epoch, and of which versions it is where it says so."""
+
+    train_loss: float
+    versions: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetMaker:
+    """Makes the set of ranks of each contender of a block: `folder` has the inputs (`write_inputs`) and gets the logs.
+
+    `python` starts what is the harness's own Python.
+    """
+
+    task: Task
+    folder: Path
+    python: str
+
+    def launch_spec(self, contender: Contender) -> LaunchSpec:
+        """Return how `contender` is started.
+
+        Raises:
+            RunError: its rows cannot be prepared.
+        """
+        scheduler = open_scheduler("local")
+        layout = Layout(nodes=contender.ranks)
+        launcher = scheduler.launcher(layout).words
+        changes = dict(scheduler.environment(layout))
+        if contender.helpers:  # more processes than cores: they place themselves
+            program = Path(launcher[0])
+            family = "mpich" if "-bind-to" in launcher else "openmpi"
+            launcher = mpirun_words(program, family, contender.ranks + contender.helpers, oversubscribe=True)
+        elif contender.own_mpi:
+            launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
+            changes |= AS_ROOT
+        return LaunchSpec(
+            name=contender.name,
+            words=(*launcher, *self._program(contender, layout)),
+            log=str(self.log(contender)),
+            changes=changes | ONE_THREAD | {FIRST_EPOCH: str(self._first_epoch(contender))},
+        )
+
+    def log(self, contender: Contender) -> Path:
+        """Return the file of what `contender` prints."""
+        return self.folder / f"{contender.name}.log"
+
+    def first_epoch(self, contender: Contender) -> FirstEpoch | None:
+        """Return what `contender` has noted of its first epoch; None where it has not come to its end."""
+        path = self._first_epoch(contender)
+        return msgspec.json.decode(path.read_bytes(), type=FirstEpoch) if path.exists() else None
+
+    def _first_epoch(self, contender: Contender) -> Path:
+        return self.folder / f"{contender.name}-first-epoch.json"
+
+    def _program(self, contender: Contender, layout: Layout) -> tuple[str, ...]:
+        """Return the program of each process, and its arguments."""
+        script = str(self.folder / contender.script)
+        module = contender.script.removesuffix(".py")
+        numbers = map(str, (self.task.batch_per_rank, self.task.seed, self.task.learning_rate))
+        words = (str(self.folder), *numbers, *contender.options)
+        if contender.module:
+            words = (msgspec.json.encode(self.task).decode(),)
+        if contender.transparent:
+            logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
+            return (self.python, "-m", "harness.transparent", *logs, script, *words)
+        if contender.module:
+            ports = _free_ports(contender.ranks + contender.helpers)
+            addresses = ",".join(f"localhost:{port}" for port in ports)
+            return (self.python, "-m", f"{_SCRIPTS}.{module}", *words, addresses, *contender.options)
+        if contender.script:
+            return (contender.python or self.python, script, *words)
+        workload = self.task.workload(sync=contender.sync)
+        point = Point(
+            workload=workload,
+            layout=layout,
+            data_id=datasets.locate(workload, None).data_id,
+            code=code_identity(workload, mpi_version()),
+        )
+        file = self.folder / f"{contender.name}.json"
+        write_atomic(file, encode(point))
+        return (self.python, "-m", "harness", "train", "--point", str(file))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return `count` TCP ports of this host that no process listens on.
+
+    They lie below those that the kernel gives to outgoing connections: one of these could take a port in the seconds
+    until its server listens.
+    """
+    ports: list[int] = []
+    for port in random.sample(_SERVER_PORTS, len(_SERVER_PORTS)):
+        with socket.socket() as entry, contextlib.suppress(OSError):
+            entry.bind(("localhost", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise RunError(f"{count} free TCP ports are needed between {_SERVER_PORTS[0]} and {_SERVER_PORTS[-1]}")
+
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _LIMIT_S = 180  # that contenders wait for one

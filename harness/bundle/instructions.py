@@ -7,8 +7,8 @@ from harness.analysis import units
 from harness.analysis.launch_frames import launch_frame
 from harness.base import __version__
 from harness.base.record_words import shell_line
+from harness.bundle.archive import RECORDS
 from harness.bundle.bundled_sweep import BundledSweep, execution_seconds, smoke
-from harness.bundle.manifest import RECORDS
 from harness.bundle.repetition import LOSS_BOUND
 from harness.bundle.source_code import LOCK, BundledCode
 from harness.report.answer import plain

@@ -10,7 +10,7 @@ from statistics import median, stdev
 import psutil
 from scipy import stats
 
-from harness.analysis.sessions import SESSION_SPREAD
+from harness.analysis.comparison import SESSION_SPREAD
 from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
@@ -158,7 +158,7 @@ class Repetition:
     """The launch `old` and its repetition `new`.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sessions (`analysis.sessions.SESSION_SPREAD`) give the interval that the time must lie in.
+    sessions (`analysis.comparison.SESSION_SPREAD`) give the interval that the time must lie in.
     """
 
     old: RunRecord

@@ -6,8 +6,7 @@ from pathlib import Path
 from harness.analysis import units
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
-from harness.bundle.archive import files_in, unpacked, wrong_files
-from harness.bundle.manifest import RECORDS, open_bundle
+from harness.bundle.archive import RECORDS, files_in, open_bundle, unpacked, wrong_files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import pandas as pd
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
 from harness.analysis.sweep_choice import standing
 from harness.claims.claim_evidence import ClaimEvidence
-from harness.claims.claim_match import ClaimMatch, compare_with_claim, is_about
+from harness.claims.judging_sweep import ClaimMatch, compare_with_claim, is_about
 from harness.claims.measures import METRICS, Measured, Statement, exactly, measured_on, rate_of_parameter_servers
 from harness.schema.claim import Claim, ClaimMetric, Relation
 

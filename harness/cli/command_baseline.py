@@ -58,7 +58,7 @@ def show_command(name: str, context: Context) -> None:
     """Show what baseline NAME holds: every layout's epoch time and efficiency, settings, versions."""
     from harness.analysis.units import moment
     from harness.regression.baselines import find_baseline, machine_line
-    from harness.regression.cost_samples import quantity_value, samples
+    from harness.regression.measurement import quantity_value, samples
 
     saved = find_baseline(name, context.baselines)
     measurement = saved.measurement

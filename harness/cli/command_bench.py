@@ -8,9 +8,8 @@ import click
 from harness.base.command_context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import context_options, names_in
-from harness.cli.format_options import format_options
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, document
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from harness.base.command_context import Context
+from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.exit_codes import FAILED
 from harness.base.removal import check_output, make_place
-from harness.base.user_path import UserPath
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.sweep_argument import find_sweep
@@ -96,8 +96,8 @@ def verify_bundle_command(file: Path) -> Answer:
 @answering
 def redraw_command(file: Path, context: Context) -> Answer:
     """Draw the pages of the bundle FILE again and compare. Exit code 1: a table or a summary has other numbers."""
-    from harness.bundle.manifest import drawn_with
-    from harness.bundle.redrawing import redraw_bundle
+    from harness.bundle.archive import drawn_with
+    from harness.bundle.write_bundle import redraw_bundle
 
     redrawn = redraw_bundle(file, context.reports / file.name.removesuffix(".tar.gz"))
     same = len(redrawn.files) - len(redrawn.different)

@@ -10,7 +10,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
     budget_option,
@@ -19,7 +19,6 @@ from harness.cli.common_options import (
     refuse_given,
     sweep_argument,
 )
-from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.terminal import echo
@@ -90,8 +89,7 @@ def _measure(sweep: str | None, against: str | None, practical: float, budget_s:
     """Return the check of the code as it is now against the reference's commit, in turns."""
     from harness.datasets import locate
     from harness.regression.baselines import check_machine, default_reference, saved_measurements
-    from harness.regression.version_checkout import Version, checkout, why_no_checkout
-    from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
+    from harness.regression.version_duel import Version, VersionDuel, checkout, checks_folder, run_duel, why_no_checkout
 
     if against is not None:
         reference = find_measurement(against, results=context.results, baselines=context.baselines)

@@ -140,7 +140,7 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
     from harness.bench.bench_runner import BenchSettings
     from harness.claims.claim_studies import BENCHED
     from harness.cli.command_bench import write_bench
-    from harness.sweep.joint_sweeps import run_together
+    from harness.sweep.execute import run_together
     from harness.sweep.site import JobRequest
     from harness.sweep.submission_settings import Submission
 

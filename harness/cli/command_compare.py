@@ -9,17 +9,16 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import UserError
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
 from harness.cli.first_use import fetch_for
-from harness.cli.format_options import format_options
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
 from harness.report.answer import Answer
 
 if TYPE_CHECKING:
-    from harness.regression.version_checkout import Version
+    from harness.regression.version_duel import Version
 
 
 @click.command(name="compare", cls=GroupedCommand)
@@ -82,7 +81,7 @@ def compare_command(
 
 def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
-    from harness.regression.version_checkout import Version
+    from harness.regression.version_duel import Version
     from harness.sweep.plan import build_sweep
     from harness.sweep.submission_settings import Submission
 

@@ -8,9 +8,9 @@ import click
 
 from harness import datasets
 from harness.base.command_context import Context
+from harness.base.current_user import expanded
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, discard
-from harness.base.user_path import expanded
 from harness.cli.answer_output import print_table
 from harness.cli.common_options import context_options, defaulted, with_options
 from harness.cli.first_use import transfer_bars

@@ -21,8 +21,7 @@ def doctor_command(context: Context) -> Answer:
 
     The exit code is 0 when everything that runs need works, else 1.
     """
-    from harness.doctor.all_checks import all_checks
-    from harness.doctor.diagnostic import PROBLEM
+    from harness.doctor.all_checks import PROBLEM, all_checks
 
     checks = []
     with interruptible():

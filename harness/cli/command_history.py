@@ -3,9 +3,8 @@
 import click
 
 from harness.base.command_context import Context
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import context_options, sweep_argument
-from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_measurement
 from harness.report.answer import Answer
 

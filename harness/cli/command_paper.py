@@ -172,8 +172,7 @@ def _run(
 
     On this machine all of them train in turns, in a queue they do not.
     """
-    from harness.sweep.execute import run_sweep
-    from harness.sweep.joint_sweeps import run_together
+    from harness.sweep.execute import run_sweep, run_together
 
     if submission.scheduler == "local":
         missing = run_together(sweeps, context, submission)

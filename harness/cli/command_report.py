@@ -5,9 +5,8 @@ from dataclasses import replace
 import click
 
 from harness.base.command_context import Context
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import base_option, context_options, network_option, style_option
-from harness.cli.format_options import format_options
 from harness.cli.sweep_argument import find_sweep
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, CaseSuite, plain

@@ -10,10 +10,10 @@ import click
 from harness.base import turns
 from harness.base.command_context import Context
 from harness.base.cpu_contention import busy_s
+from harness.base.current_user import UserPath
 from harness.base.errors import SharedError
 from harness.base.exit_codes import AGAIN
 from harness.base.removal import check_folder
-from harness.base.user_path import UserPath
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.terminal import echo
@@ -22,8 +22,7 @@ from harness.schema.code_identity import check_source, code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import read_point
-from harness.schema.user_script import UserScript
-from harness.schema.workload import Workload, survives
+from harness.schema.workload import UserScript, Workload, survives
 from harness.transparent.run_settings import RunSettings
 
 

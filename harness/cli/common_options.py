@@ -12,9 +12,9 @@ import click
 from click.core import ParameterSource
 
 from harness.base.command_context import Context
+from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.removal import check_place
-from harness.base.user_path import UserPath
 from harness.cli.terminal import echo
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.sweep_folder import holds_results

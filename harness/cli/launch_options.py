@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.base.current_user import expanded
 from harness.base.errors import UserError
-from harness.base.user_path import expanded
 from harness.cli.common_options import field_options, where, with_options
 from harness.schema.option import WHERE
 from harness.sweep.schedulers import known_schedulers

@@ -40,8 +40,7 @@ class LaunchRank:
 
     def train(self) -> None:
         """Train and write the record; with `ON_FAILURE` this ends the process."""
-        from harness.comm.gpu_choice import own_gpu
-        from harness.comm.gpus import start_gpu
+        from harness.comm.gpus import own_gpu, start_gpu
         from harness.comm.hang import HangWatch
 
         gpu = own_gpu(self.world, self.point.layout.gpus_per_rank, shared=self.point.oversubscribe)

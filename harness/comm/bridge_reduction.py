@@ -11,9 +11,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base import turns
-from harness.comm.exchange_order import in_sequence
 from harness.comm.lost_ranks import noting_loss
-from harness.comm.reduction import RECENT_CALLS
+from harness.comm.reduction import RECENT_CALLS, in_sequence
 from harness.schema.message_cost import Algorithm
 from harness.schema.record_notes import Note
 

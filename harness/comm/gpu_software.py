@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from harness.base.errors import RunError
 from harness.base.provenance import package_version
 from harness.comm.gpus import Gpu
-from harness.comm.nccl_library import load_nccl
+from harness.comm.nccl_reduction import load_nccl
 from harness.schema.message_cost import Algorithm
 
 _PACKAGES = {

@@ -13,10 +13,9 @@ from tensorflow.core.framework import attr_value_pb2
 
 from harness.base import turns
 from harness.base.errors import RunError
-from harness.comm.exchange_order import in_sequence
 from harness.comm.native_group import NativeGroup
 from harness.comm.native_library import NativeLibrary
-from harness.comm.reduction import RECENT_CALLS, Descent
+from harness.comm.reduction import RECENT_CALLS, Descent, in_sequence
 from harness.schema.message_cost import OVERLAPPED, REDUCTION_NAMES, Algorithm
 from harness.schema.record_notes import Note
 

@@ -9,12 +9,11 @@ import numpy as np
 
 from harness.base.errors import SharedError, UserError
 from harness.comm.bridge_reduction import BridgeReduction
-from harness.comm.gpu_sums import open_nccl
 from harness.comm.harness_variables import chosen_algorithm, chosen_overlap
 from harness.comm.native_group import Sum, direct_sum
 from harness.comm.native_library import NativeLibrary, find_library
 from harness.comm.native_reduction import NativeReduction, in_pieces
-from harness.comm.nccl_reduction import NcclReduction
+from harness.comm.nccl_reduction import NcclReduction, open_nccl
 from harness.comm.placement import observe
 from harness.comm.reduction import Reduction
 from harness.comm.wire_reduction import WireReduction

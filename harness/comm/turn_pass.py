@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from harness.base import turns
-from harness.comm.exchange_order import GPU, in_sequence
 from harness.comm.native_library import find_library
+from harness.comm.reduction import GPU, in_sequence
 
 _Boundary = ctypes.CFUNCTYPE(ctypes.c_int64)
 _boundary: Any = None  # what the C++ part calls, which must be kept

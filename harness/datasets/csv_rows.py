@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.base.errors import UserError
-from harness.datasets.csv_dialect import Dialect, split_rows
-from harness.datasets.csv_header import LABEL_NAMES, FirstLine, first_line
+from harness.datasets.csv_dialect import LABEL_NAMES, Dialect, FirstLine, first_line, split_rows
 from harness.datasets.dataset import Array, Chunk
 from harness.datasets.number_text import missing_spellings
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.datasets.data_source import DataSource
+from harness.datasets.data_source import DataSource, file_sha256
 from harness.datasets.dataset import Array, Dataset
 from harness.datasets.downloads import published_or_pinned
-from harness.datasets.file_hashes import file_sha256
 from harness.datasets.known import dataset_info
 from harness.datasets.npy_files import shift_and_factor
 from harness.datasets.prepare import Prepared

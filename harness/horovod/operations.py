@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from harness.base.errors import UserError
-from harness.comm.exchange_order import in_sequence
 from harness.comm.native_library import find_library
+from harness.comm.reduction import in_sequence
 from harness.horovod.mpi_exchange import AVERAGE, MAX, MIN, OPERATIONS, PRODUCT, SUM, Request
 from harness.horovod.not_offered import refuse_arguments
 from harness.horovod.ranks import current_ranks, rank, size

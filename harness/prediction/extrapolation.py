@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from harness.analysis.comparison import SESSION_SPREAD
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.analysis.sessions import SESSION_SPREAD
 from harness.analysis.units import percent
 from harness.analysis.units import ranks as rank_words
 from harness.prediction.measured_base import MeasuredBase, measured_base, predictable_policy, slowest

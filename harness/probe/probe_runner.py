@@ -24,7 +24,7 @@ from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.record import decode, encode
-from harness.sweep.launch_output import first_error, read_output
+from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.referee import run_block
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.turn_block import LaunchSpec, TurnBlock

@@ -13,9 +13,8 @@ from harness import datasets
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
-from harness.readers.csv_source import CsvRows
 from harness.readers.peers import Peers
-from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ArrayPair, ImageRows, RowSource, open_parts
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ArrayPair, CsvRows, ImageRows, RowSource, open_parts
 from harness.schema.workload import IMAGENET, Workload
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.analysis import units
+from harness.analysis.comparison import sessions
 from harness.analysis.confidence_intervals import Interval, ratio_interval
-from harness.analysis.sessions import sessions
-from harness.regression.cost_samples import RELATIVE, CostSample, samples
-from harness.regression.measurement import MeasuredLaunch, Measurement
+from harness.regression.measurement import RELATIVE, CostSample, MeasuredLaunch, Measurement, samples
 from harness.schema.layout import Layout
 
 PASS = "pass"

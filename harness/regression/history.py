@@ -9,8 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.cost_samples import CURVE, RELATIVE, TIME, CostSample, Values, samples
-from harness.regression.measurement import Measurement, group_by_code, state_names
+from harness.regression.measurement import (
+    CURVE,
+    RELATIVE,
+    TIME,
+    CostSample,
+    Measurement,
+    Values,
+    group_by_code,
+    samples,
+    state_names,
+)
 from harness.schema.layout import Layout, layout_order
 
 

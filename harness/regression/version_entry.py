@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.datasets import locate, prepare
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
-from harness.schema.user_script import SCRIPT
+from harness.schema.workload import SCRIPT
 from harness.sweep.plan import current
 
 INTERFACE = 1

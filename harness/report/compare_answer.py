@@ -9,8 +9,7 @@ from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.cost_samples import EFFICIENCY, TIME
-from harness.regression.measurement import Measurement
+from harness.regression.measurement import EFFICIENCY, TIME, Measurement
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Element, Section, Table
 from harness.report.measurement_words import (

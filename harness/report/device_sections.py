@@ -3,14 +3,35 @@
 from collections.abc import Mapping, Sequence
 
 from harness.analysis import units
-from harness.analysis.device_use import DeviceUse, device_uses
-from harness.analysis.energy_use import energy_uses
+from harness.analysis.device_use import DeviceUse, EnergyUse, device_uses, energy_uses
 from harness.analysis.scaling import PointScaling
 from harness.report.answer import Cell, Section, Table
-from harness.report.energy_tables import energy_table
 from harness.report.figures import SweepView
-from harness.report.table_cells import NOT_MEASURED, percent_cell
+from harness.report.table_cells import NOT_MEASURED, percent_cell, seconds_cell
 from harness.schema.record import RunRecord
+
+# The energy of a sweep's devices as a table.
+
+_ENERGY_NOTE = (
+    "Means over launches, from before the first epoch to after the last, evaluations included; of launches in turns in "
+    "their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
+)
+
+
+def energy_table(uses: Sequence[EnergyUse], names: Mapping[str, str]) -> Table:
+    """Return a line for every layout and kind of device that has counters; `names` are the layouts' on the page."""
+    rows: list[list[str | Cell]] = []
+    for use in uses:
+        devices = units.plural(use.devices, use.kind)
+        place: list[str | Cell] = [str(use.ranks), names[use.layout], devices]
+        rows.append([*place, _number(use.joules), seconds_cell(use.seconds), _number(use.watts)])
+    headings = ("Ranks", "Layout", "Devices", "Energy\nin J", "Time", "W of a\ndevice")
+    return Table(title="Energy of a launch", headings=headings, rows=rows, left=0, texts=(1, 2), note=_ENERGY_NOTE)
+
+
+def _number(value: float | None) -> Cell:
+    return NOT_MEASURED if value is None else Cell(text=units.significant(value), value=value)
+
 
 _TITLE = "What a device does"
 _RATE = "A rank's device is its GPU, or the cores that it trains on. "
@@ -54,10 +75,6 @@ def _row(
     row += [_number(use.tflops), percent_cell(use.utilisation, 1)] if has_flops else []
     row += [_number(use.joules_per_row), _number(use.watts)] if has_energy else []
     return row
-
-
-def _number(value: float | None) -> Cell:
-    return NOT_MEASURED if value is None else Cell(text=units.significant(value), value=value)
 
 
 def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:

@@ -10,11 +10,10 @@ import pandas as pd
 
 from harness import datasets
 from harness.analysis import units
-from harness.analysis.accuracy_times import SLACK, default_accuracy
+from harness.analysis.accuracy_times import SLACK, Side, Sided, default_accuracy, side_by_side
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.side_by_side import Side, Sided, side_by_side
 from harness.analysis.sweep_choice import choose_sweep
 from harness.base.own_matplotlib import Axes
 from harness.claims.judgement import ERRATUM, Judgement

@@ -7,7 +7,7 @@ from statistics import median
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
+from harness.analysis.time_parts import steps_repeated, stretch_rate, stretches_around
 from harness.base.own_matplotlib import Axes
 from harness.report.answer import Element, PageFigure, Prose, Section, Table
 from harness.report.svg import BLUE, VERMILLION, draw

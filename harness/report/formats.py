@@ -11,9 +11,8 @@ from xml.etree import ElementTree
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError, unknown
 from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, markdown, plain
-from harness.schema.launch_failure import Failure
 from harness.schema.point import Point
-from harness.schema.record import RunRecord
+from harness.schema.record import Failure, RunRecord
 from harness.schema.sweep import Study
 
 _TAGS = {CaseOutcome.FAILED: "failure", CaseOutcome.ERROR: "error", CaseOutcome.SKIPPED: "skipped"}

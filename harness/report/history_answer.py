@@ -8,8 +8,8 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.cost_samples import TIME
 from harness.regression.history import CostSeries, History
+from harness.regression.measurement import TIME
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
 from harness.report.measurement_words import measurement_warnings

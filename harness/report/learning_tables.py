@@ -7,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.accuracy_times import Side, TimeToAccuracy
 from harness.analysis.scaling import Scaling
-from harness.analysis.side_by_side import Side
 from harness.report.answer import Cell, Table
 from harness.report.sweep_tables import Names, rows_of
 from harness.report.table_cells import NOT_MEASURED, percent_cell, ratio_cell, seconds_cell

@@ -9,8 +9,7 @@ from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import ComparedRow
-from harness.regression.cost_samples import EFFICIENCY, STEP, TIME, quantity_value
-from harness.regression.measurement import Measurement
+from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement, quantity_value
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw

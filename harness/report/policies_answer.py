@@ -8,11 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.accuracy_times import default_accuracy
+from harness.analysis.accuracy_times import Side, default_accuracy, side_by_side
 from harness.analysis.launch_frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import scale
-from harness.analysis.side_by_side import Side, side_by_side
 from harness.base.errors import UserError
 from harness.base.own_matplotlib import Axes
 from harness.report import sweep_sentences

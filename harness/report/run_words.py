@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from harness.analysis import units
 from harness.base.provenance import Machine
 from harness.datasets import dataset_info, dataset_names
-from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Probe
-from harness.schema.record import Provenance, RunRecord
+from harness.schema.record import Failure, Provenance, RunRecord
 from harness.schema.setting_words import conditions
 from harness.schema.workload import Workload
 

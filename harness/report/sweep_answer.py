@@ -8,12 +8,20 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.device_use import device_uses, with_device_use
-from harness.analysis.energy_use import energy_uses
-from harness.analysis.launch_frames import launch_frame
+from harness.analysis.accuracy_times import (
+    IMAGES,
+    TimeToAccuracy,
+    default_accuracy,
+    has_report_time,
+    report_times,
+    speedups_to_accuracy,
+    times_to_accuracy,
+)
+from harness.analysis.device_use import device_uses, energy_uses, with_device_use
+from harness.analysis.launch_frames import curve_frame, final_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.report_times import IMAGES, has_report_time, report_times
-from harness.analysis.scaling import Scaling, scale
+from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame, scale
+from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
 from harness.base.exit_codes import UNDECIDED
 from harness.base.removal import check_folder
@@ -22,17 +30,55 @@ from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, Section, Table
 from harness.report.csv_text import csv_text
+from harness.report.figures import SweepView
 from harness.report.formats import launches_as_tests
 from harness.report.html_pages import SCREEN, relative_link, write_page
-from harness.report.run_words import data_words, machine_words
+from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine
 from harness.report.sweep_facts import run_facts
-from harness.report.sweep_sections import condition_sections, measured_sections
+from harness.report.sweep_sections import condition_sections, measured_sections, sweep_tiles
+from harness.report.sweep_sentences import subject
 from harness.report.sweep_tables import terminal_table
-from harness.report.sweep_tiles import sweep_tiles
-from harness.report.sweep_view import view_of
 from harness.report.sweep_warnings import DOUBTFUL, main_reason, sweep_warnings
 from harness.schema.command_lines import repeat_command
 from harness.schema.setting_words import study_name
+from harness.why.overheads import PARTS, overheads
+
+# All numbers that a sweep's page shows, computed once: for its sections, tiles and figures.
+
+
+def view_of(
+    loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, predicted: tuple[Extrapolation, ...]
+) -> SweepView:
+    """Return what the page of `loaded` shows; `launches` is the `launch_frames.launch_frame` that `scaling` is of."""
+    workload = loaded.runs[0].point.workload
+    goal = None if workload.sync == "none" else default_accuracy(launches, scaling.base.layout)
+    targets: tuple[TimeToAccuracy, ...] = ()
+    if goal is not None:
+        times = times_to_accuracy(loaded.epochs, goal)
+        targets = speedups_to_accuracy(times, times[times["layout"] == scaling.base.layout])
+    # A reader's words for every layout that ran or was asked for.
+    layouts = [run.point.layout for run in loaded.runs]
+    if loaded.study:
+        layouts += [skipped.layout for skipped in loaded.study.skipped]
+    one_machine = on_one_machine(loaded.runs)
+    layout_names = {str(layout): layout_words(layout, one_machine) for layout in layouts}
+    return SweepView(
+        folder=loaded.folder,
+        subject=subject(workload),
+        names=layout_names,
+        runs=loaded.runs,
+        launches=launches,
+        ratios=ratios_frame(scaling, launches),
+        parts=parts_of_points(scaling, breakdown_frame(launches), EPOCH_PARTS),
+        curves=curve_frame(loaded.epochs),
+        final=final_frame(launches),
+        scaling=scaling,
+        extrapolations=predicted,
+        costs=overheads(scaling, launches, PARTS),
+        goal=goal,
+        targets=targets,
+    )
+
 
 LAUNCHES = "launches.csv"
 Network = tuple[Uncertain, str]

@@ -20,12 +20,9 @@ from harness.report.run_words import (
     machines_words,
 )
 from harness.schema.data_record import DataRecord
-from harness.schema.job_usage import Account, JobUsage
-from harness.schema.launch_failure import Failure
-from harness.schema.record import RunRecord
+from harness.schema.record import Account, Failure, JobUsage, RunRecord
 from harness.schema.setting_words import conditions
-from harness.schema.user_script import OF_ALL_RANKS
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.workload import IMAGENET, OF_ALL_RANKS, Workload
 
 
 def run_facts(

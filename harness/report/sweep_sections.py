@@ -1,23 +1,122 @@
 """The sections of a sweep's page: what was measured and predicted, and the conditions that it was measured under."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from harness.analysis import units
+from harness.analysis.accuracy_times import has_report_time, report_times
 from harness.analysis.read_results import Loaded
-from harness.analysis.scaling import Scaling
+from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
-from harness.report.answer import Card, Element, Items, Section
+from harness.report.answer import Card, Cell, Element, Fact, Items, Section, Table
 from harness.report.device_sections import device_sections
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.figures import SweepView, draw_figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
-from harness.report.own_rates import own_rates_sections
-from harness.report.report_time_sections import report_time_sections
 from harness.report.run_words import layout_words, on_one_machine
+from harness.report.sweep_sentences import last_point, speedup_label, target_of
+from harness.report.sweep_tables import rows_of
+from harness.report.table_cells import NOT_MEASURED, seconds_cell
+from harness.schema.presets import JUPITER, SUBJECTS
+from harness.schema.record import RunRecord
+from harness.schema.workload import IMAGE_NETWORKS, Workload, image_size
 from harness.why.known_causes import diagnose_sweep
+
+# What a script prints of its own speed, beside what was timed of it.
+
+_NOTE = (
+    "Timed: rows of all ranks over the time between the steps' gradients, as it ran, without those that begin a turn. "
+    "Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which leave out the "
+    "turns of others; the median over launches."
+)
+
+
+def own_rates_sections(runs: Sequence[RunRecord], scaling: Scaling, names: Mapping[str, str]) -> list[Section]:
+    """Return the section of printed rates; none where no launch of `runs`, valid ones, has any."""
+    rows = []
+    for point in scaling.points:
+        printed = [run.own_rate for run in runs if str(run.point.layout) == point.layout and run.own_rate is not None]
+        if printed:
+            rows.append(_row(point, statistics.median(printed), len(printed), names))
+    if not rows:
+        return []
+    headings = ("Ranks", "Layout", "Launches", "Rows/s\ntimed", "Rows/s\nprinted", "Printed\nagainst timed")
+    table = Table(title="The script's own rate", headings=headings, rows=rows, left=0, texts=(1,), note=_NOTE)
+    return [Section(title="The script's own rate", name="own-rate", elements=[table])]
+
+
+def _row(point: PointScaling, printed: float, launches: int, names: Mapping[str, str]) -> list[str | Cell]:
+    timed = point.rows / (point.ran_seconds or point.seconds)
+    difference = printed / timed - 1
+    is_known = point.global_batch > point.ranks  # a batch of one row stands for a batch that nobody named
+    compared = Cell(text=f"{100 * difference:+.1f} %", value=difference) if is_known else NOT_MEASURED
+    return [
+        str(point.ranks),
+        names[point.layout],
+        str(launches),
+        Cell(text=units.significant(timed), value=timed) if is_known else NOT_MEASURED,
+        Cell(text=units.significant(printed), value=printed),
+        compared,
+    ]
+
+
+# The JUPITER suite's metric on a sweep's page.
+
+_TITLE = "JUPITER's time to report"
+_REPORT_TIME_NOTE = (
+    "Time to report = 90 x 1,281,167 / images per second: 90 epochs of ImageNet at the rate of an epoch, with the 95 % "
+    "interval of that rate."
+)
+
+
+def report_time_sections(workload: Workload, scaling: Scaling, names: Mapping[str, str]) -> list[Section]:
+    """Return the section of the metric; none of a workload that has not the suite's preset."""
+    if not has_report_time(workload):
+        return []
+    times = report_times(scaling)
+    in_turns = scaling.base.ran_seconds is not None
+    rows: list[list[str | Cell]] = []
+    for point in scaling.points:
+        time = times[point.layout]
+        as_it_ran = [seconds_cell(time.ran_seconds)] if in_turns else []
+        metric = seconds_cell(time.seconds, time.interval)
+        rows.append(
+            [
+                str(point.ranks),
+                names[point.layout],
+                Cell(text=units.significant(time.images_per_second), value=time.images_per_second),
+                metric,
+                *as_it_ran,
+            ]
+        )
+    headings = ("Ranks", "Layout", "Images/s", "Time to report", *(["As it ran"] if in_turns else []))
+    usual = SUBJECTS[JUPITER].model
+    size = image_size(workload.model, workload.image_size)
+    suite_size = IMAGE_NETWORKS[usual].size
+    different = []
+    if workload.model != usual:
+        different.append(f"the network is {workload.model}")
+    if size != suite_size:
+        different.append(f"images have {size} x {size} pixels instead of {suite_size} x {suite_size}")
+    differences = f"Not comparable with the suite's numbers: {', '.join(different)}." if different else ""
+    note = " ".join(filter(None, (_REPORT_TIME_NOTE, differences)))
+    table = Table(title=_TITLE, headings=headings, rows=rows, left=0, texts=(1,), note=note)
+    return [Section(title=_TITLE, name="time-to-report", elements=[table])]
+
+
+def report_time_tile(workload: Workload, scaling: Scaling) -> list[Fact]:
+    """Return the metric of the most ranks for a page's first screen; none of other workloads."""
+    if not has_report_time(workload):
+        return []
+    point = scaling.points[-1]
+    time = report_times(scaling)[point.layout]
+    interval = f"95 % interval {units.seconds_span(time.interval)}" if time.interval else "no interval"
+    detail = f"{units.ranks(point.ranks)}, {units.significant(time.images_per_second)} images/s; {interval}"
+    return [Fact(name="Time to report", value=units.seconds(time.seconds), detail=detail)]
+
 
 _LAUNCH_PARTS = (
     "Parts of the launch that is the median, or of the mean of the two middle ones: they sum to it. Computation and "
@@ -130,3 +229,96 @@ def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
         text = f"{layout_words(skipped.layout, one_machine)}: {skipped.reason}"
         texts.append(f"{text}; predicted" if str(skipped.layout) in predicted_layouts else text)
     return texts
+
+
+# The numbers of a sweep's first screen, each with its doubt.
+
+_INTERVAL = "95 % interval "
+
+
+def sweep_tiles(view: SweepView) -> Iterator[Fact]:
+    """Yield speedup, also to equal accuracy, efficiency, JUPITER's metric, the largest overhead, accuracy, launches."""
+    last = last_point(view.scaling)
+    yield _epoch_time(view.scaling) if last is None else _speedup(last, view.scaling)
+    yield from _speedup_to_accuracy(view)
+    if last is not None:
+        interval = _no_interval(last, view.scaling)
+        if last.efficiency_interval:
+            interval = _INTERVAL + units.percent_span(last.efficiency_interval)
+        yield Fact(name="Efficiency", value=units.percent(last.efficiency), detail=interval)
+    yield from report_time_tile(view.runs[0].point.workload, view.scaling)
+    if view.costs:
+        yield _largest_overhead(view)
+    yield from _accuracy(view)
+    invalid = sum(bool(run.invalid) for run in view.runs)
+    outliers = sum(point.outliers for point in view.scaling.points)
+    detail = f"{units.span(*view.scaling.repeats)} per point"
+    if invalid:
+        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
+    if outliers:
+        detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
+    yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
+
+
+def _epoch_time(scaling: Scaling) -> Fact:
+    base = scaling.base
+    detail = f"{units.ranks(base.ranks)}, median of {units.plural(base.launches, 'launch')}"
+    return Fact(name="Epoch time", value=units.seconds(base.seconds), detail=detail)
+
+
+def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
+    interval = _no_interval(last, scaling)
+    if last.speedup_interval:
+        interval = _INTERVAL + units.ratio_span(last.speedup_interval)
+    detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
+    return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
+
+
+def _no_interval(last: PointScaling, scaling: Scaling) -> str:
+    if last.other_session:
+        return "no interval: launched in another session than the base"
+    return f"no interval: {units.plural(needed_launches(scaling), 'launch')} too few"
+
+
+def _speedup_to_accuracy(view: SweepView) -> Iterator[Fact]:
+    target = target_of(view.scaling, view.targets)
+    if target is None or view.goal is None:
+        return
+    goal = f"to {units.percent(view.goal, 1)} test accuracy"
+    reached = f"reached by {target.reached} of {units.plural(target.launches, 'launch')}"
+    value = "none"
+    detail = f"{goal}, {reached}"
+    if target.speedup is not None:
+        value = f"{target.speedup:.2f}"
+        interval = f"no interval; {reached}"
+        if target.interval:
+            interval = _INTERVAL + units.ratio_span(target.interval)
+        detail = f"{goal}; {interval}"
+    yield Fact(name="Speedup to equal accuracy", value=value, detail=detail)
+
+
+def _largest_overhead(view: SweepView) -> Fact:
+    point = view.costs[-1]
+    largest = point.largest
+    if largest is None:
+        return Fact(name="Largest overhead", value="none", detail="no part takes 1 % more than its ideal share")
+    interval = ""
+    if largest.speedup_interval:
+        interval = f", {_INTERVAL}{units.ratio_span(largest.speedup_interval)}"
+    detail = (
+        f"{units.percent(largest.fraction)} of the epoch at {units.ranks(point.ranks)}; "
+        f"without it the speedup would be at most about {largest.speedup_without:.2f}{interval}"
+    )
+    return Fact(name="Largest overhead", value=largest.cause.name, detail=detail)
+
+
+def _accuracy(view: SweepView) -> Iterator[Fact]:
+    rows = rows_of(view.final[view.final["test_accuracy"].notna()])
+    if not rows:
+        return
+    fewest = rows[0]
+    most = rows[-1]
+    detail = f"{units.ranks(most['ranks'])}, after {units.plural(int(most['epochs']), 'epoch')}"
+    if len(rows) > 1:
+        detail += f"; {units.ranks(fewest['ranks'])}: {units.percent(fewest['test_accuracy'], 2)}"
+    yield Fact(name="Test accuracy", value=units.percent(most["test_accuracy"], 2), detail=detail)

@@ -16,8 +16,7 @@ from harness.schema.option import options
 from harness.schema.presets import changed_settings, usual_scaling
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.schema.user_script import OF_ALL_RANKS, UserScript
-from harness.schema.workload import Workload
+from harness.schema.workload import OF_ALL_RANKS, UserScript, Workload
 
 Words = list[tuple[str, object]]
 """Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""

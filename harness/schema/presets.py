@@ -7,8 +7,7 @@ from typing import Any
 
 from harness.base.errors import UserError, unknown
 from harness.schema.option import Option, options
-from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.workload import IMAGENET, OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, Workload
 
 # Which of the groups' public scripts made the papers' figures is not stated (docs/settings.md):
 # March 2016: weights averaged once per epoch, Adagrad, squared error, N(0, 1/fan_in), partial batch dropped.

@@ -12,14 +12,54 @@ import msgspec
 from harness.base.errors import UserError
 from harness.base.files import read_bytes
 from harness.base.provenance import Machine
-from harness.base.record_words import HOST, check_text
+from harness.base.record_words import HOST, JOB, check_text
 from harness.schema.data_record import DataRecord
 from harness.schema.energy import DeviceEnergy
-from harness.schema.job_usage import Account
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.steps_file import check_steps
 from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+
+# What jobs used, as their scheduler has measured it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobUsage:
+    """What an ended job used, as measured by its scheduler; None is what that does not measure.
+
+    `cpu_s` is processor time of all processes. `memory_bytes` is the most memory `memory_of` (Slurm: one process that
+    it samples; PBS: the job) had. Of a requeued job it is what it used since its last start.
+    """
+
+    elapsed_s: float
+    nodes: int
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    memory_of: str = ""
+    energy_j: float | None = None
+
+    @property
+    def node_hours(self) -> float:
+        """The node-hours that the job had."""
+        return self.elapsed_s * self.nodes / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """What is known of the `job` of a `launch` (its folder's name); jobs may be of several launches.
+
+    `usage` is None while nothing is known, and for good where `missing` says why.
+    """
+
+    job: str
+    scheduler: str
+    launch: str
+    usage: JobUsage | None = None
+    missing: str = ""
+
+    def __post_init__(self) -> None:
+        check_text("job", self.job, JOB)
+        check_text("launch", self.launch)
 
 
 class LossReason(StrEnum):
@@ -403,3 +443,22 @@ def read_run(folder: Path) -> RunRecord:
                 "delete the folder and run the point again"
             )
     return record
+
+
+# What became of a launch that did not reach its end.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A launch that did not reach its end. `reason` is its first error line, `tail` its last output lines.
+
+    `seconds` is how long it had this machine's cores, a block's shared out to its launches; 0 of a batch system's job,
+    which accounting knows.
+    """
+
+    point: Point
+    ended: datetime
+    exit_code: int
+    reason: str
+    tail: str
+    seconds: float = 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
-from harness.sweep.slurm_answers import expand
+from harness.sweep.schedulers.slurm import expand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,10 +10,9 @@ import msgspec
 
 from harness.base.errors import UserError
 from harness.base.removal import move
-from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.record import RunRecord, decode_file, read_run
+from harness.schema.record import Failure, RunRecord, decode_file, read_run
 from harness.schema.sweep_folder import RUN_FILE, SweepFolder
 
 

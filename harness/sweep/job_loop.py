@@ -11,31 +11,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.record import RunRecord
+from harness.schema.record import Failure, RunRecord
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.failures import write_failure
 from harness.sweep.finished_launches import set_aside
+from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
 from harness.sweep.job_script import write_job
-from harness.sweep.job_state import State
-from harness.sweep.job_submission import submit_job
+from harness.sweep.job_submission import QueueRoom, submit_job
 from harness.sweep.outcome import FirstSeen, LaunchOutcome, settle
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
-from harness.sweep.queue_room import QueueRoom
+from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, SubmissionRefused, UnreadableAnswer
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.submission_errors import (
-    NotQueued,
-    QueueFull,
-    SubmissionRefused,
-    UnreadableAnswer,
-)
 from harness.sweep.submission_settings import Submission
-from harness.sweep.unsettled_launches import Running, write_running
-from harness.sweep.usage_accounts import note_ended
+from harness.sweep.sweep_files import Running, write_failure, write_running
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
 _PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up

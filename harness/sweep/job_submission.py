@@ -7,6 +7,7 @@ submitted. Both the command that goes on and the next one do so.
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,10 @@ from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import QUEUE_NAME
+from harness.sweep.scheduler_answers import NotQueued, SubmissionRefused, SubmissionUnknown
 from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.submission_errors import NotQueued, SubmissionRefused, SubmissionUnknown
-from harness.sweep.unsettled_launches import Running
+from harness.sweep.sweep_files import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
 # taken in, and its clients have given up by then.
@@ -225,3 +226,28 @@ def _wait_for_submissions(files: SweepFolder) -> bool:
                 time.sleep(0.1)
     finally:
         os.close(handle)
+
+
+# Whether a queue that was full takes another job.
+
+_FULL_S = 60.0  # how long a full queue is left alone, unless a job of this sweep ends
+
+
+class QueueRoom:
+    """How many jobs of this sweep a queue takes: any number, until it has said that it is full."""
+
+    def __init__(self) -> None:
+        self._jobs = math.inf  # below so many jobs in the queue, or from `_retry_at` on, another one is tried
+        self._retry_at = 0.0
+
+    def takes_more(self, jobs: int) -> bool:
+        """Return whether another job should be tried, with `jobs` jobs of this sweep in the queue."""
+        if jobs >= self._jobs and time.monotonic() < self._retry_at:
+            return False
+        self._jobs = math.inf
+        return True
+
+    def is_full(self, jobs: int, *, certain: bool) -> None:
+        """Submit nothing more with `jobs` jobs in the queue: until one ends, or for a while where that is `certain`."""
+        self._jobs = jobs
+        self._retry_at = time.monotonic() + _FULL_S if certain else math.inf

@@ -8,7 +8,7 @@ from harness.base.removal import remove_left
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_submission import identify
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.unsettled_launches import Running, read_running, write_running
+from harness.sweep.sweep_files import Running, read_running, write_running
 
 
 def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], None]) -> tuple[Running, ...]:

@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from harness.base.exit_codes import AGAIN
-from harness.schema.launch_failure import Failure
 from harness.schema.point import Point
-from harness.schema.record import RunRecord
+from harness.schema.record import Failure, RunRecord
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.failures import file_failure, write_failure
 from harness.sweep.finished_launches import check_record
-from harness.sweep.job_state import State
-from harness.sweep.launch_output import first_error, read_output
+from harness.sweep.launch_command import first_error, read_output
+from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import Scheduler
-from harness.sweep.unsettled_launches import Running
+from harness.sweep.sweep_files import Running, file_failure, write_failure
 
 _TAIL_LINES = 30
 _GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)

@@ -1,11 +1,13 @@
-"""The data of a sweep before its launches: brought into the cache, and the network tried on it."""
+"""The data of a sweep before its launches: announced, and brought into the cache."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.datasets import locate, own_file_lines, prepare
 from harness.models import check_model
 from harness.schema.option import is_own_code
-from harness.schema.user_script import SCRIPT
+from harness.schema.sweep import Sweep
+from harness.schema.workload import SCRIPT
 from harness.sweep.planned_launches import SweepPlan
 from harness.sweep.progress import say
 
@@ -39,3 +41,22 @@ def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = Fal
             if notice:
                 say(notice)
             tried = True
+
+
+# What a sweep says of its data before it begins: which rows, and whether synthetic ones stand in for real ones.
+
+
+def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
+    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
+    lines: dict[str, None] = {}
+    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
+        source = locate(workload, data_dir)
+        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
+        if unasked:
+            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
+            line = f"SYNTHETIC DATA: {source.note}. {ways}."
+        else:
+            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
+        lines[line] = None
+    for line in lines:
+        say(line)

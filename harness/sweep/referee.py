@@ -15,13 +15,72 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from harness.base import exit_codes
 from harness.base.errors import UserError
+from harness.base.processes import run_program
 from harness.base.turns import APART, BLOCK, TURNS, TurnOrder, TurnReport
-from harness.sweep.device_memory import Device, Gpus, holds
+from harness.comm.gpus import visible_gpus
 from harness.sweep.rank_connections import RankConnection, RankConnections
 from harness.sweep.turn_block import TURN_TYPES, BlockEnd, LaunchSpec, Turn, TurnBlock
+
+# Whether devices hold the ranks of several launches at once: what is in use on each, before the first and with it.
+
+_QUERY = ("nvidia-smi", "--query-gpu=uuid,memory.used,memory.total", "--format=csv,noheader,nounits")
+_LIMIT_S = 60
+_MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryUse:
+    """The bytes in use on a device, and those that it has."""
+
+    used: int
+    total: int
+
+
+class Device(Protocol):
+    """Devices of this host that several launches share."""
+
+    def memory(self) -> Sequence[MemoryUse]:
+        """Return what is in use now on each, in the same order every time."""
+
+
+class Gpus:
+    """The GPUs that this process may use. Of MIG instances the whole GPU's memory is known: they count as one."""
+
+    def memory(self) -> Sequence[MemoryUse]:
+        """Return each GPU's memory.
+
+        Raises:
+            UserError: the driver does not answer.
+        """
+        buses = {gpu.uuid for gpu in visible_gpus()}
+        answer = run_program(_QUERY, limit_s=_LIMIT_S)
+        if answer.code != 0:
+            raise UserError(f"the driver does not say how much memory its GPUs have ({answer.last_error})")
+        return parse_memory(answer.out, buses)
+
+
+def parse_memory(text: str, uuids: set[str]) -> tuple[MemoryUse, ...]:
+    """Return the memory of the GPUs with these `uuids` in nvidia-smi's answer, of all where it has none of them."""
+    uses: dict[str, MemoryUse] = {}
+    for line in filter(str.strip, text.splitlines()):
+        uuid, used, total = map(str.strip, line.split(","))
+        uses[uuid] = MemoryUse(used=int(used) * _MIB, total=int(total) * _MIB)
+    chosen = tuple(use for uuid, use in uses.items() if uuid in uuids)
+    return chosen or tuple(uses.values())
+
+
+def holds(before: Sequence[MemoryUse], with_one: Sequence[MemoryUse], launches: int) -> bool:
+    """Return whether each device holds `launches` as large as the first, which has taken what is between the two.
+
+    The first has the fewest ranks and may be on one device alone: the most that it took there is taken for all.
+    """
+    taken = max((after.used - start.used for start, after in zip(before, with_one, strict=True)), default=0)
+    return all(start.used + launches * taken <= start.total for start in before)
+
 
 TURN_S = 0.05
 _FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S`

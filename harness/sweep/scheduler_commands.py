@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, run_program
-from harness.sweep.submission_errors import message
+from harness.sweep.scheduler_answers import message
 
 COMMAND_LIMIT_S = 120.0
 """Seconds that a scheduler's command may take; then it is ended."""

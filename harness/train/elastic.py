@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.core_ping import core_distance
-from harness.comm.elastic_world import MembershipChange, Team
+from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.hang import HangWatch
 from harness.comm.lost_ranks import find_loss
 from harness.comm.world import World
@@ -25,14 +26,137 @@ from harness.schema.point import Point
 from harness.schema.record import EpochRecord, FailedRank, LossReason, Stretch
 from harness.schema.sync_policies import Gradients
 from harness.schema.workload import OPTIMIZERS
-from harness.train.attempt_clock import AttemptClock, count_steps
-from harness.train.failure_knowledge import FailureKnowledge, merge_knowledge
+from harness.train.checkpointing import PartialEpoch, Progress
+from harness.train.epoch_loop import Epoch
 from harness.train.launch_record import TrainingOutcome
-from harness.train.partial_epoch import PartialEpoch, Progress
 from harness.train.replica import Replica, prepare_replica
 from harness.train.shard_data import load_shard
 from harness.train.step_table import Columns, step_columns
 from harness.train.training import TrainingStart, epoch_record, evaluate_all, time_is_up, train_epoch
+
+# How far an attempt has come while it trains: its steps, their seconds, and whether a step is under way.
+
+
+def count_steps(replica: Replica) -> int:
+    """Return how many steps the weights have made since training began."""
+    return int(replica.state.optimizer.iterations.numpy())
+
+
+@dataclass(kw_only=True, slots=True)
+class AttemptClock:
+    """The steps of one attempt, from its begin at `started` after `first_step` steps of the launch.
+
+    `in_step`: a call of the compiled epoch is under way, which began at `entered` (s, perf_counter) after `call_first`
+    steps of the launch. `training_s` are the seconds of all calls that have ended.
+    """
+
+    started: datetime
+    first_step: int
+    training_s: float = 0.0
+    in_step: bool = False
+    entered: float = 0.0
+    call_first: int = 0
+
+    def watched(self, replica: Replica) -> Epoch:
+        """Return the replica's epoch, whose calls this clock counts."""
+
+        def train(order: tf.Tensor, partial: tf.Tensor, salt: tf.Tensor, *, last: bool = True) -> tf.Tensor:
+            self.call_first = count_steps(replica)
+            self.in_step = True
+            self.entered = time.perf_counter()
+            losses = replica.epoch(order, partial, salt, last=last)
+            self.training_s += time.perf_counter() - self.entered
+            self.in_step = False
+            return losses
+
+        return train
+
+    def interrupted(self, calls: npt.NDArray[np.float64]) -> int:
+        """End a call that a failure has interrupted, after the sums `calls` (`Reduction.take_calls`).
+
+        Returns:
+            the steps that the launch has made then.
+        """
+        if len(calls):
+            self.training_s += float(calls[-1, 1]) - self.entered
+        return self.call_first + len(calls)
+
+    def stretch(self, ranks: int, steps: int, ended: float | None) -> Stretch | None:
+        """Return what `ranks` ranks trained up to step `steps` of the launch, None for nothing.
+
+        `ended` (s, time.time) is when that ended, None for now.
+        """
+        if steps == self.first_step:
+            return None
+        return Stretch(
+            ranks=ranks,
+            first=self.first_step,
+            steps=steps - self.first_step,
+            started=self.started,
+            ended=datetime.now(UTC) if ended is None else datetime.fromtimestamp(ended, UTC),
+            training_s=self.training_s,
+        )
+
+
+# What the processes of a launch know of failed ranks, and how it becomes the same on all of them.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureNotice:
+    """That a rank failed: `when` (s, time.time), for what `reason`, and whether in the middle of a step.
+
+    The reason is None on a rank that learned of the failure from others.
+    """
+
+    when: float
+    reason: LossReason | None
+    in_step: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureKnowledge:
+    """What a process knows of failures, to be exchanged.
+
+    `losses` and `stretches` are on record; `failed` are members that have failed since, with the first notice of each;
+    `notice` is this process's own of the attempt that has just failed.
+    """
+
+    losses: tuple[FailedRank, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    failed: tuple[tuple[Member, FailureNotice], ...] = ()
+    notice: FailureNotice | None = None
+
+    def noticing(self, reason: LossReason | None, *, in_step: bool) -> "FailureKnowledge":
+        """Return this with a notice of now; as it is where there is one already."""
+        if self.notice is not None:
+            return self
+        return replace(self, notice=FailureNotice(when=time.time(), reason=reason, in_step=in_step))
+
+
+def merge_knowledge(change: MembershipChange, all_knowledge: Sequence[FailureKnowledge]) -> FailureKnowledge:
+    """Return what all members together know of failures.
+
+    Some may know of failures that were recorded, or only noticed, in an attempt that failed on others.
+    """
+    losses = max((knowledge.losses for knowledge in all_knowledge), key=len)
+    stretches = max((knowledge.stretches for knowledge in all_knowledge), key=_steps_of)
+    notices = [knowledge.notice for knowledge in all_knowledge if knowledge.notice]
+    first = min(notices, key=lambda notice: (notice.reason is None, notice.when), default=None)
+    failed: dict[tuple[str, int], tuple[Member, FailureNotice]] = {}
+    for knowledge in all_knowledge:
+        for member, notice in knowledge.failed:
+            failed[member.host, member.pid] = (member, notice)
+    for member in change.failed:
+        if first:
+            failed[member.host, member.pid] = (member, first)
+    for loss in losses:
+        failed.pop((loss.host, loss.pid), None)
+    return FailureKnowledge(losses=losses, stretches=stretches, failed=tuple(failed.values()))
+
+
+def _steps_of(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.steps for stretch in stretches)
+
 
 T = TypeVar("T")
 

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.comm.world import World
-from harness.train.batch_input import prepare_input
-from harness.train.image_batches import ImageFiles, image_dataset
+from harness.train.batch_input import ImageFiles, image_dataset, prepare_input
 from harness.train.shard_data import RankData
 from harness.train.step import first_output, row_losses
 

@@ -1,16 +1,21 @@
 """One rank's replica: its network, optimizer and compiled epoch, equal on all ranks when training begins; scores."""
 
+import math
+import platform
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from harness import models
+from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
 from harness.comm.reduction import Reduction, differentiable_sum
@@ -24,16 +29,102 @@ from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.sync_policies import SyncPolicy
 from harness.schema.workload import OPTIMIZERS, Workload, survives
-from harness.train.batch_input import flip_salt, prepare_input, resident_batch
-from harness.train.epoch_loop import Epoch, compile_epoch
+from harness.train.batch_input import ImageFiles, flip_salt, image_dataset, prepare_input, resident_batch
+from harness.train.epoch_loop import Epoch, StreamedEpoch, compile_epoch
 from harness.train.evaluation import Scores, compile_evaluation
-from harness.train.image_batches import ImageFiles, image_dataset
 from harness.train.optimizer import build_optimizer
 from harness.train.shard_data import RankData
-from harness.train.statistics import own_statistics
 from harness.train.step import TrainState, first_output, row_losses
-from harness.train.step_memory import predict_bytes, refuse_too_large
-from harness.train.streamed_epoch import StreamedEpoch
+
+# Batch normalisation's statistics, which are each rank's own while it trains.
+
+
+def own_statistics(model: keras.Model) -> tuple[keras.Variable, ...]:
+    """Return the floating-point weights of `model` that are not trained."""
+    return tuple(variable for variable in model.non_trainable_variables if tf.as_dtype(variable.dtype).is_floating)
+
+
+def average_statistics(world: World, model: keras.Model, weight: float) -> None:
+    """Make every rank's `own_statistics` those of the rows of all ranks; `weight` is this rank's part of the rows.
+
+    They become weighted means over the ranks. To batch normalisation's variances the variance between the ranks'
+    means is added (the law of total variance), as one rank with all rows sees it.
+    """
+    if world.size == 1:
+        return
+
+    def mean(value: np.ndarray) -> np.ndarray:
+        total = np.empty_like(value, np.float64)
+        world.comm.Allreduce(np.array(value * np.float64(weight)), total)
+        return total
+
+    between = {}
+    for layer in normalisations(model):
+        rank_mean = np.asarray(layer.moving_mean)
+        between[id(layer.moving_variance)] = mean(np.square(rank_mean - mean(rank_mean)))
+    for variable in own_statistics(model):
+        variable.assign(mean(np.asarray(variable)) + between.get(id(variable), 0.0))
+
+
+# Whether a training step fits into a rank's memory, before it is made.
+
+_GIB = 2**30
+
+
+_WEIGHT_COPIES = 4  # gradients, their sums, the optimizer's work, and the copy that warm-up restores
+
+
+_BACKWARD = 1.6  # maps live at the same time over maps of the forward pass: measured with ResNet-50 on CPU
+
+
+def predict_bytes(model: keras.Model, optimizer: keras.optimizers.Optimizer, *, rows: int, precision: str) -> int:
+    """Return the bytes that a step of `rows` rows adds to what a process with model and optimizer already has.
+
+    The maps that the forward pass keeps for the backward pass, and copies of the weights. An estimate: what the
+    kernels' libraries need besides is in the factors.
+    """
+    size = 4 if precision == "float32" else 2
+    maps = sum(math.prod(output.shape[1:]) for layer in model.layers for output in _outputs(layer))
+    weights = sum(math.prod(variable.shape) for variable in model.trainable_variables) * 4
+    slots = sum(math.prod(variable.shape) for variable in optimizer.variables) * 4
+    total: int = int(maps * rows * size * _BACKWARD) + weights * _WEIGHT_COPIES + slots
+    return total
+
+
+def _outputs(layer: keras.Layer) -> Sequence[keras.KerasTensor]:
+    """Return the outputs of `layer` that are memory of their own."""
+    if not layer._inbound_nodes or isinstance(layer, (keras.layers.Flatten, keras.layers.Reshape)):
+        return ()
+    output = layer.output
+    return output if isinstance(output, (list, tuple)) else (output,)
+
+
+def refuse_too_large(world: World, needed: int, what: str, gpu: Gpu | None) -> int:
+    """Return the peak that this rank will reach, in bytes: what it has now and `needed` more, or on a GPU `needed`.
+
+    Raises:
+        SharedError: on some host or GPU that is more than there is, for all ranks on it together.
+    """
+    if gpu is None:
+        now = int(psutil.Process().memory_info().rss)
+        place = platform.node()
+        free = memory_limit()
+    else:
+        now = 0
+        place = f"GPU {gpu.uuid}"
+        free = int(float(gpu.memory_mib) * 2**20)
+    asked = world.comm.allgather((place, needed, free))
+    counts = Counter(name for name, _, _ in asked)
+    for name, more, left in asked:
+        if more * counts[name] > left:
+            raise SharedError(
+                UserError(
+                    f"{what} needs about {more / _GIB:.1f} GiB for each rank's steps, but {name} has "
+                    f"{left / _GIB:.1f} GiB left for {counts[name]}: use a smaller batch per rank"
+                )
+            )
+    return now + needed
+
 
 _WARM_UP_STEPS = 3
 _TIMED_STEPS = 64

@@ -24,13 +24,11 @@ from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World, check_world_size
 from harness.schema.point import Point
 from harness.schema.record import EpochRecord
-from harness.train.checkpointing import Checkpointing
+from harness.train.checkpointing import Checkpointing, PartialEpoch, Progress
 from harness.train.evaluation import Scores
 from harness.train.launch_record import TrainingOutcome, finite
-from harness.train.partial_epoch import PartialEpoch, Progress
-from harness.train.replica import Replica, check_wire, epoch_order, prepare_replica
+from harness.train.replica import Replica, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load_shard
-from harness.train.statistics import average_statistics
 from harness.train.step_table import Columns, step_columns
 
 _FEWEST_S = 2.0  # of training in turns: 40 rounds

@@ -15,7 +15,7 @@ def start() -> None:
 
     if file_mechanism.WITNESS in os.environ:
         _testify()
-    from harness.transparent.rank_command import main
+    from harness.transparent.script_process import main
 
     main()
 

@@ -19,7 +19,7 @@ _READS = ("ReadVariableOp", "VarHandleOp", "VariableV2", "Variable")  # stateful
 class Collectives(GroupedSums):
     """Sums and means over the ranks inside graphs, exchanges from Python outside of them.
 
-    Every rank makes the same calls in the same order (`harness.comm.exchange_order`). `batch_rows`: how many rows all
+    Every rank makes the same calls in the same order (`harness.comm.reduction`). `batch_rows`: how many rows all
     ranks together have in the batch of the last mean, where the collectives are `counting` them.
     """
 

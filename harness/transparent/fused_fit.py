@@ -5,26 +5,322 @@ that is saved is worth a compilation, its next steps are made by `FusedSteps`: a
 never across an epoch or a checkpoint.
 """
 
+import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.trainers.trainer import Trainer
 
 from harness.base.turns import clock
 from harness.schema.record_notes import Note, NoteCode
+from harness.transparent.batch_rows import BatchShare
 from harness.transparent.divided_keras_data import ArrayPartAdapter
-from harness.transparent.fused_arrays import FusedArrays
-from harness.transparent.fused_loop import Body, FusedSteps
-from harness.transparent.fused_pace import AgreedSteps, StepPace
+from harness.transparent.fused_arrays import FusedArrays, gathered
 from harness.transparent.patch import replace
+
+# Many steps of Keras's `fit` in one compiled loop.
+
+_DRAWING = frozenset(
+    {
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "TruncatedNormal",
+    }
+)
+"""Operations that keep what they have drawn in themselves: in another graph they would begin again."""
+
+Body = Callable[[bool], AbstractContextManager[None]]
+"""Returns what a step is traced in; True for a lean one, of which nothing but the variables is looked at."""
+
+
+def is_plain(trainer: Any) -> bool:
+    """Tell whether all that a training step of `trainer` does and reports is Keras's own."""
+    names = ("train_step", "compute_loss", "compute_metrics", "get_metrics_result", "_compute_loss")
+    kind = type(trainer)
+    return all(
+        name not in vars(trainer) and getattr(kind, name) is getattr(owner, name)
+        for name in names
+        for owner in [TensorFlowTrainer if name == "train_step" else Trainer]
+    )
+
+
+class FusedSteps:
+    """The compiled loops of one train function; `step` makes a step of a batch and returns what it reports.
+
+    `lean`: whether that is nothing but the results of Keras's metrics, so that only the last step needs to report.
+    """
+
+    def __init__(self, trainer: Any, step: Callable[[Any], Any], body: Body, *, divided: bool) -> None:
+        self._trainer = trainer
+        self._body = body
+        self._divided = divided
+        self.lean = is_plain(trainer)
+        self._step = trainer._autoconvert_optionals(step)
+        self._loops: dict[Any, Any] = {}
+        self.single = 0  # steps that were made one by one
+        self.results: Any = None  # of the metrics, after an epoch whose last steps were fused
+
+    @property
+    def traced(self) -> bool:
+        """Whether loops are there already."""
+        return bool(self._loops)
+
+    def prepare_arrays(self, arrays: FusedArrays) -> str:
+        """Trace the loops over `arrays`; return why they cannot take the place of single steps, if so."""
+        for numbers, share in arrays.stretches(0, arrays.steps):
+            loop = self._of_arrays(numbers, share)
+            specs = tree.map_structure(_any_length, (arrays.sources, numbers))
+            if why := unfit(loop.get_concrete_function(*specs).graph):
+                return why
+        return ""
+
+    def prepare_batches(self, batches: Any, *, counted: bool) -> str:
+        """Trace the loop over an iterator of `batches`, which are known to be there if `counted`; return the same."""
+        loop = self._of_batches(counted=counted)
+        return unfit(loop.get_concrete_function(batches, tf.constant(1)).graph)
+
+    def over_arrays(self, arrays: FusedArrays, first: int, count: int) -> tuple[int, Any]:
+        """Make up to `count` steps from number `first` of the epoch on; return how many, and what the last reports."""
+        steps = 0
+        logs: Any = {}
+        for numbers, share in arrays.stretches(first, count):
+            logs = self._of_arrays(numbers, share)(arrays.sources, numbers)
+            steps += len(numbers)
+        return steps, logs
+
+    def over_batches(self, batches: Any, count: int, *, counted: bool) -> tuple[int, Any]:
+        """Make up to `count` steps on the next of `batches`, an iterator; return as `over_arrays` does."""
+        steps, logs = self._of_batches(counted=counted)(batches, tf.constant(count))
+        return int(steps), logs
+
+    def _of_arrays(self, numbers: "np.ndarray[Any, Any]", share: BatchShare) -> Any:
+        """Return the loop over batches of as many rows, of the same `share`."""
+        key = (numbers.shape[1], share.rows, share.place)
+        if key not in self._loops:
+            self._loops[key] = self._compiled(partial(self._array_loop, share, numbers.shape[1]))
+        return self._loops[key]
+
+    def _of_batches(self, *, counted: bool) -> Any:
+        if counted not in self._loops:
+            self._loops[counted] = self._compiled(self._counted_loop if counted else self._open_loop)
+        return self._loops[counted]
+
+    def _compiled(self, loop: Callable[..., Any]) -> Any:
+        return tf.function(tf.autograph.experimental.do_not_convert(loop), reduce_retracing=True, autograph=False)
+
+    def _array_loop(self, share: BatchShare, rows: int, sources: Any, order: tf.Tensor) -> Any:
+        """Make a step on the rows that each line of `order` numbers; return what the last one reports."""
+        steps = tf.shape(order)[0]
+
+        def batch(number: tf.Tensor) -> Any:
+            data = gathered(sources, tf.ensure_shape(order[number], [rows]))
+            return self._shared(data, share)
+
+        return self._repeated(steps, batch)
+
+    def _shared(self, data: Any, share: BatchShare) -> Any:
+        """Return `data` as the step takes it on several ranks, or alone."""
+        if not self._divided:
+            return data
+        if share.rows is None:
+            return share._replace(data=data)
+        place = tf.constant(share.place, tf.int64)
+        return BatchShare(data, tf.constant(share.rows, tf.float32), place)
+
+    def _counted_loop(self, batches: Any, count: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return count, self._repeated(count, lambda _: batches.get_next())
+
+    def _repeated(self, count: tf.Tensor, batch: Callable[[tf.Tensor], Any]) -> Any:
+        """Make `count` steps, at least one, of the batches that `batch` returns for their numbers."""
+        if self.lean:
+
+            def body(number: tf.Tensor) -> list[tf.Tensor]:
+                with self._body(True), lean_update(self._trainer.optimizer):
+                    self._step(batch(number))
+                return [number + 1]
+
+            tf.while_loop(lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1)
+            return self._trainer.get_metrics_result()
+        one_step = self._traced_once()
+        logs = one_step(batch(tf.constant(0)))
+        _, logs = tf.while_loop(
+            lambda number, _: number < count,
+            lambda number, _: (number + 1, one_step(batch(number))),
+            [tf.constant(1), logs],
+            parallel_iterations=1,
+        )
+        return logs
+
+    def _open_loop(self, batches: Any, count: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Make up to `count` steps, while there are batches; a step is made in any case."""
+        one_step = self._traced_once()
+
+        def going(number: tf.Tensor, following: Any, _: Any) -> tf.Tensor:
+            return (number < count) & following.has_value()
+
+        def after(number: tf.Tensor) -> Any:
+            """Return the batch after so many steps; none where this execution has made its steps."""
+            nothing = partial(tf.experimental.Optional.empty, batches.element_spec)
+            return tf.cond(number < count, batches.get_next_as_optional, nothing)
+
+        def body(number: tf.Tensor, following: Any, _: Any) -> Any:
+            logs = one_step(following.get_value())
+            return number + 1, after(number + 1), logs
+
+        logs = one_step(batches.get_next())
+        begin = [tf.constant(1), after(tf.constant(1)), logs]
+        steps, _, logs = tf.while_loop(going, body, begin, parallel_iterations=1)
+        return steps, logs
+
+    def _traced_once(self) -> Callable[[Any], Any]:
+        """Return a step that may be called at several places of a graph, in each of which it is the same function."""
+
+        def step(data: Any) -> Any:
+            with self._body(False), lean_update(self._trainer.optimizer):
+                return self._step(data)
+
+        compiled: Callable[[Any], Any] = tf.function(
+            step, reduce_retracing=True, autograph=False, jit_compile=self._trainer.jit_compile
+        )
+        return compiled
+
+
+def _any_length(values: Any) -> tf.TensorSpec:
+    """Return what is known of arrays like `values` with any number of rows."""
+    return tf.TensorSpec([None, *values.shape[1:]], values.dtype)
+
+
+def unfit(graph: Any) -> str:
+    """Return why a loop's `graph` may train otherwise than single steps do, if so."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    drawing = sorted({node.op for node in nodes} & _DRAWING)
+    return f"its steps draw numbers that follow from how often an operation has run ({drawing[0]})" if drawing else ""
+
+
+@contextlib.contextmanager
+def lean_update(optimizer: Any) -> Iterator[None]:
+    """Have Keras's SGD subtract the gradient in one operation while a step is traced; the numbers are the same."""
+    if type(optimizer) is not keras.optimizers.SGD or "update_step" in vars(optimizer):
+        yield
+        return
+    vars(optimizer)["update_step"] = partial(_descend, optimizer)
+    try:
+        yield
+    finally:
+        del vars(optimizer)["update_step"]
+
+
+def _descend(optimizer: Any, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
+    """Make the step of `keras.optimizers.SGD.update_step` by TensorFlow's operation for it."""
+    if not isinstance(gradient, tf.Tensor):
+        type(optimizer).update_step(optimizer, gradient, variable, learning_rate)
+        return
+    kind = variable.dtype
+    gradient = tf.cast(gradient, kind)
+    rate = tf.cast(learning_rate, kind)
+    if optimizer.momentum == 0:
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+        return
+    tf.raw_ops.ResourceApplyKerasMomentum(
+        var=variable.handle,
+        accum=optimizer.momentums[optimizer._get_variable_index(variable)].value.handle,
+        lr=rate,
+        grad=gradient,
+        momentum=tf.constant(optimizer.momentum, kind),
+        use_nesterov=optimizer.nesterov,
+    )
+
+
+# How many steps an execution of fused steps makes: about 80 ms of them, and as many on every rank.
+
+TARGET_S = 0.08  # of an execution: between 20 and 100 ms where steps are that short
+_LONGEST_S = 0.1
+_MOST_EXECUTIONS = 16  # that follow one agreement
+
+
+@dataclass(kw_only=True)
+class StepPace:
+    """How many steps an execution makes. `step_s`: seconds of a step, the last time that any were timed."""
+
+    step_s: float = TARGET_S
+
+    def timed(self, steps: int, seconds: float) -> None:
+        """Take note of what some steps took."""
+        self.step_s = max(seconds / steps, 1e-6)
+
+    @property
+    def steps(self) -> int:
+        """The steps that make about `TARGET_S`, and no more than `_LONGEST_S` where there are several."""
+        return max(1, min(round(TARGET_S / self.step_s), int(_LONGEST_S / self.step_s)))
+
+
+@dataclass(kw_only=True)
+class AgreedSteps:
+    """The steps of executions, which are rank 0's: by its own clock each rank would choose another number.
+
+    One rank would then leave the loop while another waits in it. `agree` returns rank 0's value on all ranks. They
+    agree before the first execution, then after 1, 2, 4 ... 16 of them, then after every 16th. Where rank 0 saves the
+    model within epochs, they also agree after that, and at the begin of an epoch.
+    """
+
+    agree: Callable[[Any], Any]
+    _steps: int = 1
+    _until_save: int | None = None  # steps from now
+    _executions: int = 0  # to come before the ranks agree again
+    _following: int = 1  # executions after the next agreement
+
+    def next_count(self, pace: StepPace, callbacks: Sequence[Any], *, grain: int, begins: bool) -> int:
+        """Return the steps of the next execution, a multiple of `grain`; `begins`: it is the first of an epoch."""
+        saves = self._until_save is not None
+        if self._executions == 0 or (saves and (begins or self._until_save == 0)):
+            self._ask(pace, callbacks, grain)
+        self._executions -= 1
+        if self._until_save is None:
+            return self._steps
+        return min(self._steps, self._until_save)
+
+    def made(self, steps: int) -> None:
+        """Take note of an execution of so many steps."""
+        if self._until_save is not None:
+            self._until_save = max(0, self._until_save - steps)
+
+    def _ask(self, pace: StepPace, callbacks: Sequence[Any], grain: int) -> None:
+        steps = max(1, pace.steps // grain) * grain
+        until_save = steps_to_save(callbacks)
+        if until_save is not None:
+            until_save = -(-until_save // grain) * grain
+        self._steps, self._until_save = self.agree((steps, until_save))
+        self._executions = self._following
+        self._following = min(2 * self._following, _MOST_EXECUTIONS)
+
+
+def steps_to_save(callbacks: Sequence[Any]) -> int | None:
+    """Return how many steps there are until one of `callbacks` saves the model within an epoch; None if none does."""
+    saving = [callback for callback in callbacks if isinstance(getattr(callback, "save_freq", None), int)]
+    counts = [callback.save_freq - callback._batches_seen_since_last_saving for callback in saving]
+    return max(1, min(counts)) if counts else None
+
 
 _SAVED_S, _SAVED_SHARE = 3e-4, 0.04  # of a step that is fused: Python's time, and a part of its own
 _COMPILE_S, _COMPILE_VARIABLE_S = 0.3, 0.02  # of a loop, and for each variable of the model

@@ -101,8 +101,7 @@ def install(
     tf.random.set_seed(seed)
     from harness.base.scratch import keep_generated_files
     from harness.transparent.preflight import check_ranks
-    from harness.transparent.script_record import FitObservations, taken_calls
-    from harness.transparent.step_times import MissedTurns, StepTimes
+    from harness.transparent.script_record import FitObservations, MissedTurns, StepTimes, taken_calls
     from harness.transparent.tf1 import keep_trained_at_close
 
     tf.random.set_seed = AgreedSeeding(agree, seed, tf.random.set_seed)
@@ -152,7 +151,6 @@ def _take_turns_alone() -> None:
 
 
 def _replace_all(runtime: "Runtime") -> None:
-    from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.divided_keras_data import divide_adapters
     from harness.transparent.divided_loops import Loops
@@ -161,6 +159,7 @@ def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
+    from harness.transparent.rank_files import Checkpoints
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from harness.base.current_user import UserPath
 from harness.base.errors import UserError, unknown
-from harness.base.user_path import UserPath
 from harness.schema.own_code import find_policy
 from harness.schema.sync_policies import FORMS
 

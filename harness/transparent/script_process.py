@@ -1,29 +1,122 @@
 """A process that runs a user's script as one rank, or as the witness: from its arguments to its exit code."""
 
 import contextlib
+import os
 import runpy
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import click
+
+from harness.base.current_user import settle_home
 from harness.base.errors import RunError, SharedError, UserError
+from harness.base.exit_codes import BAD_INPUT
 from harness.base.processes import process_age_s
-from harness.comm.gpu_choice import own_gpu
+from harness.base.removal import check_folder
+from harness.base.secret_text import refuse_secrets
+from harness.comm.gpus import own_gpu
 from harness.comm.world import World, abort, leave
 from harness.schema.point import Point
+from harness.transparent import file_mechanism
 from harness.transparent.install import fuse_alone
 from harness.transparent.module_precedence import NAME, has_own
-from harness.transparent.patch import ImportHook, offer_old_names, with_script_traceback
-from harness.transparent.process_ends import ProcessEnds, end_at_exec
-from harness.transparent.run_settings import RunSettings, mpi_enabled
+from harness.transparent.patch import ImportHook, is_script, offer_old_names, put, script_place, with_script_traceback
+from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 from harness.transparent.session import Session
 from harness.transparent.shadowed_modules import give_way
 from harness.transparent.witness import Alone
-from harness.transparent.witness_process import enter as enter_witness
+from harness.transparent.witness import enter as enter_witness
+
+# What ends a script's process without Python's own end: `os._exit`, and another program in its place.
+#
+# MPI takes a process that goes so for one that has failed, and the run would have no end: no comparison of the
+# replicas, no record.
+
+_PROGRAMS = ("execv", "execve")  # which all of Python's `os.exec...` call
+
+
+class ProcessEnds:
+    """Has a script's `os._exit` end the run first, and keeps a rank from being replaced by another program.
+
+    `world` is None where the script runs alone. `end_run` ends the run of this process, whose script asks for an exit
+    code, and returns the process's own.
+    """
+
+    def __init__(self, world: World | None, script: str, end_run: Callable[[int], int]) -> None:
+        self._world = world
+        self._script = script
+        self._end_run = end_run
+        self._process = os.getpid()  # what a script has forked ends as it likes
+        self._exit: Callable[[int], NoReturn] = os._exit
+
+    def install(self) -> None:
+        """Replace `os._exit`, `os.execv` and `os.execve`; in what is forked from this process they are as before."""
+        put(os, "_exit", self._end)
+        for name in _PROGRAMS:
+            put(os, name, self._guarded(getattr(os, name)))
+
+    def _end(self, status: int) -> None:
+        """End this process: its run first, where it is the script that ends it."""
+        caller = sys._getframe(1)
+        if os.getpid() != self._process or not is_script(caller.f_code.co_filename):
+            self._exit(status)
+        if self._world is not None and threading.current_thread() is not threading.main_thread():
+            abort(
+                self._world,
+                UserError(
+                    f"{self._script} ends its process in a thread (os._exit in {script_place(caller)}), which no other "
+                    "rank can wait for: return from the script, or run it with -n 1"
+                ),
+            )
+        code = self._end_run(status)
+        _finalize()
+        self._exit(code)
+
+    def _guarded(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what replaces the process where no other rank waits for it."""
+
+        def execute(*words: Any) -> Any:
+            if os.getpid() != self._process:
+                return original(*words)
+            if self._world is not None:
+                raise UserError(
+                    f"{self._script} puts another program in its own place ({_exec_place()}), which is no rank: set "
+                    "what it sets for that program before the start, as in `PYTHONHASHSEED=1 harness run`, or run it "
+                    "with -n 1"
+                )
+            _finalize()
+            return original(*words)
+
+        return execute
+
+
+def end_at_exec(end: Callable[[], None]) -> None:
+    """Have this process, a witness, `end` where its script would put another program in its place."""
+    for name in _PROGRAMS:
+        put(os, name, lambda *_: end())
+
+
+def _exec_place() -> str:
+    """Return where the script asks for another program in its place, in words."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename == os.__file__:
+        frame = frame.f_back
+    return f"os.exec in {script_place(frame)}"
+
+
+def _finalize() -> None:
+    """End MPI in this process."""
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        MPI.Finalize()
+
 
 _ALIKE_S = 3.0  # all ranks fail alike where they get to the end within it
 
@@ -127,3 +220,80 @@ def end_together(world: World, error: BaseException) -> int:
         print(f"harness: {error}", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
     return leave(world, 2 if isinstance(error, UserError) else 1)
+
+
+# The command of one rank: its switches, MPI, and the script.
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@run_options
+@click.option("--threads", type=int, help="TensorFlow threads of this rank [default: the host's cores over its ranks].")
+def main(
+    script: Path,
+    arguments: tuple[str, ...],
+    threads: int | None,
+    gpus_per_rank: int,
+    allow_argument: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Run SCRIPT on this rank of the MPI world."""
+    try:
+        settle_home()
+        if options["record"] is not None:
+            refuse_secrets(arguments, allow_argument)
+    except UserError as error:
+        click.echo(f"harness: {error}", err=True)
+        sys.exit(BAD_INPUT)
+    if input_file := os.environ.get(INPUT):
+        os.dup2(os.open(input_file, os.O_RDONLY), 0)
+    if not options["shared_files"]:
+        _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
+    _run(script, arguments, threads, gpus_per_rank, options)
+
+
+def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
+    """Give a rank above 0 files of its own; where no variable tells the rank, that is done when MPI has."""
+    rank = file_mechanism.rank_by_environment()
+    if rank and mpi_enabled() and script.is_file() and not file_mechanism.sees_ranks(script, arguments):
+        file_mechanism.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
+
+
+def _run(
+    script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, options: dict[str, Any]
+) -> None:
+    """Start MPI, and run the script to its end; this ends the process."""
+    from harness.base import turns
+    from harness.base.cores import usable_cores
+    from harness.base.cpu_contention import busy_s
+    from harness.comm.mpi_library import mpi_version
+    from harness.comm.world import impatiently, start_mpi
+    from harness.schema.code_identity import code_identity
+    from harness.schema.layout import Layout
+    from harness.schema.point import Point
+    from harness.schema.presets import script_workload
+    from harness.schema.workload import SCRIPT
+
+    with impatiently(options["hang_timeout"]):
+        world = start_mpi()
+    turns.join_turns(world.rank, world.size, busy_s)
+    host = os.uname().nodename
+    own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
+    try:
+        settings = RunSettings(**options)
+        if settings.record is not None:
+            record = settings.record
+            world.on_root(lambda: check_folder(record, "--record"))
+        workload = script_workload(
+            script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
+        )
+        point = Point(
+            workload=workload,
+            layout=Layout(nodes=1, ranks_per_node=world.size, threads=own_cores, gpus_per_rank=gpus_per_rank),
+            data_id=SCRIPT,
+            code=world.on_root(lambda: code_identity(workload, mpi_version())),
+        )
+    except UserError as error:
+        sys.exit(end_together(world, error))
+    except SharedError as shared:
+        sys.exit(end_together(world, shared.error))
+    sys.exit(run_point(world, settings, point))

@@ -3,9 +3,10 @@
 import math
 import os
 import runpy
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.base.turns import current_turns
 from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu, start_gpu
-from harness.comm.hang import HangWatch
-from harness.comm.hang_page import END
+from harness.comm.hang import END, HangWatch
 from harness.comm.placement import observe
 from harness.comm.world import World
 from harness.schema.own_code import find_policy
@@ -28,18 +28,53 @@ from harness.transparent.file_mechanism import RankFiles, check_trees, enter, ke
 from harness.transparent.file_mechanism import leave as leave_own_files
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.module_precedence import has_own
-from harness.transparent.observed_rank import start_witness
-from harness.transparent.own_ports import OwnPorts
-from harness.transparent.own_rate import OwnRate
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place
-from harness.transparent.rank_output import rank_output
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place, wrapped
+from harness.transparent.rank_output import OwnRate, rank_output
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
-from harness.transparent.witness import STEPS, NoWitness, PeerRank
+from harness.transparent.witness import STEPS, NoWitness, PeerRank, start_witness
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
+
+# Ports of ranks above 0, and of the witness: where a script asks for a certain port, they listen at a free one.
+#
+# A script that serves its metrics at a fixed port works in one process. Whoever asks at that port is answered by rank
+# 0; what the rank itself asks there goes to the port that it has got.
+
+
+class OwnPorts:
+    """Replaces `bind` and `connect` of Python's sockets."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, int] = {}  # what this process has got for what it has asked
+
+    def install(self) -> None:
+        """Put the replacements in place, for child processes too."""
+        members: Any = socket.socket
+        for name, replacement in (("bind", self._bind), ("connect", self._connect), ("connect_ex", self._connect)):
+            setattr(members, name, wrapped(getattr(socket.socket, name), replacement))
+
+    def _bind(self, original: Callable[..., None], sock: socket.socket, address: Any) -> None:
+        if HorovodScript.active or not _is_internet(sock, address) or not address[1]:
+            original(sock, address)
+            return
+        original(sock, (address[0], 0, *address[2:]))
+        self._ports[address[1]] = sock.getsockname()[1]
+
+    def _connect(self, original: Callable[..., Any], sock: socket.socket, address: Any) -> Any:
+        if _is_internet(sock, address) and address[1] in self._ports and _is_this_host(address[0]):
+            address = (address[0], self._ports[address[1]], *address[2:])
+        return original(sock, address)
+
+
+def _is_internet(sock: socket.socket, address: Any) -> bool:
+    return sock.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple) and len(address) > 1
+
+
+def _is_this_host(host: str) -> bool:
+    return host in ("", "localhost", "0.0.0.0", "::", "::1", socket.gethostname()) or host.startswith("127.")
 
 
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever

@@ -11,8 +11,7 @@ from harness.base.record_words import shell_line
 from harness.probe.probe_store import newest_probe
 from harness.schema.message_cost import ALLREDUCE, REDUCTION, MessageCost, Probe
 from harness.schema.record import RunRecord
-from harness.why.efficiencies import PointEfficiencies, efficiencies
-from harness.why.launch_detail import Detailed, detailed
+from harness.why.efficiencies import Detailed, PointEfficiencies, detailed, efficiencies
 from harness.why.overheads import LAUNCH_CAUSES, PointOverheads, overheads
 
 

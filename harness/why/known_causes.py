@@ -9,12 +9,10 @@ from harness.analysis.launch_frames import launch_frame, middle_launch
 from harness.analysis.read_results import Loaded
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.base.errors import UserError
-from harness.schema.launch_failure import Failure
-from harness.schema.record import RunRecord, read_run
+from harness.schema.record import Failure, RunRecord, read_run
 from harness.why import symptoms
-from harness.why.diagnosed_launch import Case
 from harness.why.overheads import CAUSES
-from harness.why.symptoms import Symptom, rare_delays
+from harness.why.symptoms import Case, Symptom, rare_delays
 
 MOST_LAUNCHES = 24  # that are examined: reading every call of thousands would take minutes
 

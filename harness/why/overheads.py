@@ -142,7 +142,7 @@ def overheads(
     """Return the overheads of every point with a speedup, other than the base; `launches` are those of `scaling`.
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
-    (weak). The CAUSES need the columns of `launch_detail.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
+    (weak). The CAUSES need the columns of `efficiencies.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
     `launch_frames.launch_frame` and `time_parts.with_launch_parts`.
     """
     valid = launches[launches["valid"]]

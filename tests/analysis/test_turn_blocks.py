@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.confidence_intervals import mean_over_blocks, ratio_over_blocks
 from harness.analysis.launch_frames import launch_frame
-from harness.analysis.read_results import load_sweep
+from harness.analysis.read_results import load_sweep, read_rounds
 from harness.analysis.scaling import scale
 from harness.analysis.turn_blocks import (
     block_steps,
@@ -19,9 +19,8 @@ from harness.analysis.turn_blocks import (
     undisturbed_rounds,
     undisturbed_step_times,
 )
-from harness.analysis.turn_times import read_rounds
 from harness.base.errors import UserError
-from harness.cli.repeats_until_narrow import next_repeats
+from harness.cli.command_sweep import next_repeats
 from harness.report.sweep_warnings import sweep_warnings
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run

@@ -14,7 +14,7 @@ from harness.base.provenance import relevant_environment
 from harness.base.secret_text import WITHHELD
 from harness.schema.record import encode, read_point
 from harness.sweep.site import JobRequest, Site, refuse_recorded_secrets
-from harness.transparent.rank_command import main
+from harness.transparent.script_process import main
 from tests.labs.factories import make_point
 from tests.labs.sentences import refuses
 

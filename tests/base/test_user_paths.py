@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.base.current_user import expanded
 from harness.base.processes import process_age_s
 from harness.base.removal import MARK
-from harness.base.user_path import expanded
 from harness.cli.command_sweep import sweep_command
 from harness.schema.sweep_folder import STUDY_FILE, sweep_folders
 from tests.labs.factories import make_run

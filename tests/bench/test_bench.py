@@ -19,8 +19,7 @@ from harness.bench.bench_record import (
     read_bench,
     tabulate,
 )
-from harness.bench.bench_runner import BenchSettings, split
-from harness.bench.contender_sets import FirstEpoch, SetMaker
+from harness.bench.bench_runner import BenchSettings, FirstEpoch, SetMaker, split
 from harness.bench.contenders import BATCH_PER_RANK, CONTENDERS, Contender, Task, choose_contenders
 from harness.report.answer import Table
 from harness.report.bench_answer import TEXT, bench_answer

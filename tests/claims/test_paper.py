@@ -19,8 +19,8 @@ from harness.schema.presets import SOURCES
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.execute import run_together
 from harness.sweep.job_plan import JobPlan
-from harness.sweep.joint_sweeps import run_together
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_point, make_run, write_run
@@ -172,7 +172,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
             return 0
 
     monkeypatch.setattr("harness.sweep.planned_launches.Launches", Trained)
-    monkeypatch.setattr("harness.sweep.joint_sweeps.prepare_data", lambda *_: None)
+    monkeypatch.setattr("harness.sweep.execute.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
     in_turns = Submission(request=JobRequest(shape="block"))

@@ -17,7 +17,7 @@ from harness.cli.answer_output import WIDTH, answering, print_table
 from harness.cli.command_make import settings_of
 from harness.report.answer import Answer, Table
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_request import read_study
+from harness.sweep.sweep_files import read_study
 
 SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
 

@@ -19,7 +19,7 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
         ran.append(sweeps[0].workload.name)
         return 1
 
-    monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
+    monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
     monkeypatch.setattr("harness.cli.command_claims.usable_cores", lambda: 2)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     told = CliRunner().invoke(claims_command, [*where, "--run", "--budget", "2"])

@@ -44,7 +44,7 @@ def test_command_goes_on_after_a_failed_experiment(
         return int(sweeps[0].workload.dataset == "adult")
 
     monkeypatch.setattr("harness.sweep.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("harness.sweep.joint_sweeps.run_together", run_together)
+    monkeypatch.setattr("harness.sweep.execute.run_together", run_together)
     where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     few = ["--workloads", "adult-dnn,acoustic-dnn", "--nodes", "1", "--samples", "300"]
     result = CliRunner().invoke(paper_command, [*few, *where])

@@ -61,7 +61,7 @@ def test_the_process_has_one_thread_until_then() -> None:
     """A process of several gets no user namespace."""
     code = (
         "import os, harness.__main__, harness.cli.launch_rank, harness.schema.record\n"
-        "import harness.transparent.rank_command, harness.transparent.file_mechanism\n"
+        "import harness.transparent.script_process, harness.transparent.file_mechanism\n"
         "assert len(os.listdir('/proc/self/task')) == 1"
     )
     variables = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

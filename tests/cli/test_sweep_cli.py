@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.cli.command_sweep import sweep_command
 from harness.schema.command_lines import repeat_command
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
-from harness.sweep.sweep_request import read_study
+from harness.sweep.sweep_files import read_study
 from tests.labs.factories import make_run, write_run, write_study
 
 ROOT = Path(__file__).parents[2]

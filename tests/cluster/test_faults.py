@@ -10,7 +10,7 @@ import pytest
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.status import LaunchStatus, read_status
-from harness.sweep.unsettled_launches import read_running
+from harness.sweep.sweep_files import read_running
 from tests.cluster.conftest import Untrained
 from tests.cluster.slurm import Cluster, wait_for
 

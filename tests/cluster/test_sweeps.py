@@ -7,7 +7,7 @@ import pytest
 
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_request import read_study
+from harness.sweep.sweep_files import read_study
 from tests.cluster.conftest import Terminal
 from tests.cluster.slurm import Cluster
 from tests.labs.reframe import SMALL, performance, reframe

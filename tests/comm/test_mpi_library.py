@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli.command_sweep import sweep_command
 from harness.comm.mpi_library import LibraryFault, find_bad_library, find_launcher
-from harness.doctor.diagnostic import PROBLEM
-from harness.doctor.mpi_checks import check_mpi, find_mpirun
+from harness.doctor.all_checks import PROBLEM, check_mpi, find_mpirun
 
 SAYS = {"mpich": "HYDRA build details:", "openmpi": "mpirun (Open MPI) 4.1.4"}
 

@@ -7,11 +7,9 @@ import pytest
 
 from harness.base.errors import RunError
 from harness.base.processes import quiet_stderr
-from harness.comm import nccl_library
-from harness.comm.gpu_sums import GpuOfRank, open_nccl, reason_against
+from harness.comm import nccl_reduction
 from harness.comm.native.build import SUMS_BY_NCCL, build_operation
-from harness.comm.nccl_library import version_words
-from harness.comm.nccl_reduction import share_id
+from harness.comm.nccl_reduction import GpuOfRank, open_nccl, reason_against, share_id, version_words
 from harness.comm.reduction_choice import select
 from harness.comm.world import World
 from tests.labs.communicators import Alone
@@ -33,15 +31,15 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def loaded(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> nccl_library.NcclLibrary:
+def loaded(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> nccl_reduction.NcclLibrary:
     """Return the C++ part with the stand-in for NCCL."""
-    monkeypatch.setattr(nccl_library, "installed_nccl", lambda: stand_in)
-    nccl_library.load_nccl.cache_clear()
+    monkeypatch.setattr(nccl_reduction, "installed_nccl", lambda: stand_in)
+    nccl_reduction.load_nccl.cache_clear()
     with quiet_stderr():
-        return nccl_library.load_nccl()
+        return nccl_reduction.load_nccl()
 
 
-def test_the_operations_are_for_gpus_and_refuse_a_processor(loaded: nccl_library.NcclLibrary) -> None:
+def test_the_operations_are_for_gpus_and_refuse_a_processor(loaded: nccl_reduction.NcclLibrary) -> None:
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
@@ -53,12 +51,12 @@ def test_the_operations_are_for_gpus_and_refuse_a_processor(loaded: nccl_library
         loaded.operations.harness_nccl_open(id=ID, group=1, ranks=1, rank=0)
 
 
-def test_the_library_is_loaded_at_run_time_and_says_its_version(loaded: nccl_library.NcclLibrary) -> None:
+def test_the_library_is_loaded_at_run_time_and_says_its_version(loaded: nccl_reduction.NcclLibrary) -> None:
     assert loaded.version == "2.28.9"
     assert [version_words(number) for number in (21903, 23203)] == ["2.19.3", "2.32.3"]
 
 
-def test_all_ranks_get_the_id_of_the_first(loaded: nccl_library.NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_get_the_id_of_the_first(loaded: nccl_reduction.NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     assert share_id(Alone(), loaded) == ID
     monkeypatch.setenv("STAND_IN_NO_ID", "1")
     with refuses(error=RunError):

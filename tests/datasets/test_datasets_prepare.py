@@ -111,7 +111,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
 
 
 def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
-    module = importlib.import_module("harness.datasets.file_hashes")
+    module = importlib.import_module("harness.datasets.data_source")
     path = a9a(tmp_path, 10)
     first = module.file_sha256(path)
     monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("hashed twice"))
@@ -124,7 +124,7 @@ def test_hashes_are_remembered(cache, tmp_path, monkeypatch):
 def test_prepared_cache_is_used_without_writing(cache, tmp_path, monkeypatch):
     a9a(tmp_path, 40)
     first = datasets.prepare(datasets.locate(workload("adult"), tmp_path))
-    for module in ("base.files", "datasets.file_hashes"):
+    for module in ("base.files", "datasets.data_source"):
         loaded = importlib.import_module(f"harness.{module}")
         monkeypatch.setattr(loaded, "hold_lock_file", lambda path: pytest.fail(f"locks {path}"))
     assert datasets.prepare(datasets.locate(workload("adult"), tmp_path)).folder == first.folder

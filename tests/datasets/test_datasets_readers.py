@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.datasets.idx_and_cifar import read_idx
 from harness.datasets.known.papers import ADULT as adult
 from harness.datasets.known.papers import CIFAR10 as cifar10
 from harness.datasets.known.papers import HIGGS as higgs
 from harness.datasets.known.papers import MNIST as mnist
-from harness.datasets.libsvm import LibsvmFiles
+from harness.datasets.original_files import LibsvmFiles, read_idx
 from tests.labs import sentences
 from tests.labs.sentences import says
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness import datasets
 from harness.base.errors import UserError
-from harness.datasets.held_out import draw_rows
+from harness.datasets.prepare import draw_rows
 from harness.schema.workload import Workload
 from tests.labs.sentences import refuses
 

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from harness import datasets
-from harness.datasets.image_files import find_images
-from harness.datasets.image_index import open_index
+from harness.datasets.image_files import find_images, open_index
 from harness.schema.presets import resolve
 from tests.labs.image_shards import write_shards
 from tests.labs.sentences import refuses, says
@@ -63,7 +62,7 @@ def test_damaged_images_are_left_out_and_named_and_unusual_ones_counted(cache, f
 
 
 def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
-    from harness.train.image_batches import ImageFiles, image_dataset
+    from harness.train.batch_input import ImageFiles, image_dataset
 
     found = find_images(folder)
     assert write_shards(found.train, found.test, tmp_path / "shards", 3) == [16, 6]
@@ -86,7 +85,7 @@ def test_every_container_has_the_same_rows_and_batches(cache, folder, tmp_path):
 
 
 def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
-    from harness.train.image_batches import ImageFiles, image_dataset
+    from harness.train.batch_input import ImageFiles, image_dataset
 
     index = index_of(folder)
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from harness import datasets
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.datasets.held_out import draw_rows
-from harness.datasets.own_columns import LabelChoice
+from harness.datasets.own_table import LabelChoice
+from harness.datasets.prepare import draw_rows
 from harness.schema.data_record import OwnFile, TableColumns
 from harness.schema.record import read_run
 from tests.labs.factories import make_launch, write_report, write_run

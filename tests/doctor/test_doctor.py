@@ -9,10 +9,18 @@ import pytest
 
 from harness.__main__ import run_command_line as command
 from harness.base.processes import Reply, run_program
-from harness.doctor.diagnostic import OK, PROBLEM, WARNING
-from harness.doctor.machine_checks import check_cache, check_data, check_gpus
-from harness.doctor.mpi_checks import check_match, check_world
-from harness.doctor.software_checks import check_compilers, check_package
+from harness.doctor.all_checks import (
+    OK,
+    PROBLEM,
+    WARNING,
+    check_cache,
+    check_compilers,
+    check_data,
+    check_gpus,
+    check_match,
+    check_package,
+    check_world,
+)
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 

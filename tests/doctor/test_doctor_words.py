@@ -12,10 +12,19 @@ from harness.__main__ import run_command_line as command
 from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.doctor import all_checks as table
-from harness.doctor.cluster_checks import check_scheduler
-from harness.doctor.diagnostic import OK, PROBLEM, WARNING, ok, problem, warning
-from harness.doctor.mpi_checks import check_mpi, find_mpirun
-from harness.doctor.software_checks import TensorFlow, check_tensorflow
+from harness.doctor.all_checks import (
+    OK,
+    PROBLEM,
+    WARNING,
+    TensorFlow,
+    check_mpi,
+    check_scheduler,
+    check_tensorflow,
+    find_mpirun,
+    ok,
+    problem,
+    warning,
+)
 
 
 def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from harness.comm.gpu_choice import own_gpu
-from harness.comm.gpus import start_gpu
+from harness.comm.gpus import own_gpu, start_gpu
 from harness.comm.world import World, start_mpi
 
 SHAPES = ([784, 200], [200], [200, 100], [1], [0], [1_000_003])

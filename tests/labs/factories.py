@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.schema.data_record import DataRecord
-from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.record import SCHEMA, EpochRecord, Machine, Provenance, RankRecord, RunRecord, WeightsRecord, encode
+from harness.schema.record import (
+    SCHEMA,
+    EpochRecord,
+    Failure,
+    Machine,
+    Provenance,
+    RankRecord,
+    RunRecord,
+    WeightsRecord,
+    encode,
+)
 from harness.schema.sweep import Skipped, Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload

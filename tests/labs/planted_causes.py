@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.analysis.sync_calls import Calls
 from harness.schema.record import EpochRecord
-from harness.why.diagnosed_launch import Case
+from harness.why.symptoms import Case
 from tests.labs.factories import (
     make_point,
     make_provenance,

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from harness.transparent import batch_rows, collectives
 from harness.transparent.keras_layers import Layers
-from harness.transparent.rank_command import main
 from harness.transparent.replica_variables import ReplicaVariables
+from harness.transparent.script_process import main
 
 _held: list[Any] = []
 

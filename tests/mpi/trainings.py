@@ -16,7 +16,7 @@ from harness.comm.world import start_mpi
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve
-from harness.train.checkpoint_state import gather_variables, restore_variables
+from harness.train.checkpointing import gather_variables, restore_variables
 from harness.train.replica import prepare_replica
 from harness.train.shard_data import load_shard
 from harness.train.training import train_epoch

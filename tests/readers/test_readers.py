@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import DataSet, datasets
-from harness.readers import csv_source
-from harness.readers.csv_source import CsvRows
+from harness.readers import row_sources
 from harness.readers.peers import Peers, find_peers
 from harness.readers.rank_rows import DataSetRequest, load_rank_rows
-from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ImageRows
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, CsvRows, ImageRows
 from tests.labs.sentences import refuses
 
 
@@ -72,7 +71,7 @@ def test_csv_rows_are_covered_exactly_once(tmp_path_factory, sizes, ranks, piece
         text = f"label,a,b,c{end}" * header + (spaced if newline else spaced.rstrip("\r\n"))
         (folder / f"{number}.csv").write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "PIECE_BYTES", piece)
+        patch.setattr(row_sources, "PIECE_BYTES", piece)
 
         def read(peers):
             source = CsvRows(folder, None, peers)

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from harness.regression.checks import ALIKE, INCONCLUSIVE, OPEN, WORSE, check_launches, compare_measurements
-from harness.regression.cost_samples import CURVE, EFFICIENCY, TIME, samples
-from harness.regression.measurement import Measurement
+from harness.regression.measurement import CURVE, EFFICIENCY, TIME, Measurement, samples
 from harness.report.compare_answer import comparison_sentence
 from tests.labs.histories import make_measurement, make_summary
 from tests.labs.sentences import says

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
-from harness.regression.cost_samples import TIME
 from harness.regression.history import history_of
-from harness.regression.measurement import Measurement
+from harness.regression.measurement import TIME, Measurement
 from harness.report.answer import plain
 from harness.report.history_answer import history_answer, history_sentence
 from harness.report.html_pages import write_page

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.regression.baselines import save_baseline
-from harness.regression.version_checkout import HERE, why_no_checkout
+from harness.regression.version_duel import HERE, why_no_checkout
 from tests.labs.histories import make_measurement, make_summary
 
 

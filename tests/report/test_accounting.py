@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from harness.report.sweep_facts import account_facts
-from harness.schema.job_usage import Account, JobUsage
+from harness.schema.record import Account, JobUsage
 
 
 def test_accounting_in_words() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.read_results import load_sweep
 from harness.analysis.sync_calls import read_calls
-from harness.analysis.training_stretches import steps_repeated, stretch_rate, stretches_around
+from harness.analysis.time_parts import steps_repeated, stretch_rate, stretches_around
 from harness.report.answer import Answer
 from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.html_pages import write_page

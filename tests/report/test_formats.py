@@ -14,12 +14,11 @@ from click.testing import CliRunner, Result
 from harness.cli import main
 from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite
 from harness.report.formats import FORMATS
-from harness.schema.launch_failure import Failure
 from harness.schema.layout import Layout
-from harness.schema.record import encode
+from harness.schema.record import Failure, encode
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_request import read_study
+from harness.sweep.sweep_files import read_study
 from tests.labs.factories import START, make_launch, make_point, write_run, write_study
 from tests.labs.sentences import refuses
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.report_times import report_times
+from harness.analysis.accuracy_times import report_times
 from harness.analysis.scaling import scale
 from harness.base.errors import UserError
 from harness.report.sweep_answer import report_sweep

@@ -22,8 +22,7 @@ from harness.report.history_answer import history_answer
 from harness.report.run_words import cost
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_warnings import doubts, sweep_warnings
-from harness.schema.launch_failure import Failure
-from harness.schema.record import RunRecord
+from harness.schema.record import Failure, RunRecord
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside

@@ -86,7 +86,7 @@ def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
         ("transparent/start.py", True),
         ("sweep/referee.py", True),  # it says which steps are timed
         ("sweep/launch_command.py", True),  # it binds ranks to cores
-        ("sweep/slurm_answers.py", False),
+        ("sweep/schedulers/slurm.py", False),
         ("sweep/schedulers/slurm.py", False),
         ("cli/command_sweep.py", False),
         ("report/svg.py", False),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.cli.counts import parse_counts
+from harness.cli.option_values import parse_counts
 from harness.schema.layout import Layout
 from harness.schema.own_code import find_policy
 from harness.schema.point import Point

@@ -13,12 +13,11 @@ from harness import __version__
 from harness.base.files import cache_folder
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
-from harness.schema.user_script import PER_RANK
+from harness.schema.workload import PER_RANK
 from harness.sweep import launch_command
 from harness.sweep.job_cost import estimate, remarks
 from harness.sweep.job_plan import JobPlan, queue_name
-from harness.sweep.job_script import write_job
-from harness.sweep.job_template import check_directives
+from harness.sweep.job_script import check_directives, write_job
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site

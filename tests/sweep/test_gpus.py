@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.counts import parse_counts
-from harness.comm.gpu_choice import assign, choose_near, node_of_cores
-from harness.comm.gpus import cuda_devices, near_node, parse_gpus, select_visible, visible_gpus, with_instances
+from harness.cli.option_values import parse_counts
+from harness.comm.gpus import (
+    assign,
+    choose_near,
+    cuda_devices,
+    near_node,
+    node_of_cores,
+    parse_gpus,
+    select_visible,
+    visible_gpus,
+    with_instances,
+)
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.sweep.plan import Axes, combine

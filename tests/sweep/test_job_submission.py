@@ -11,7 +11,7 @@ from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep import job_submission
 from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
-from harness.sweep.unsettled_launches import read_running
+from harness.sweep.sweep_files import read_running
 from tests.labs.queues import Queue, sweep
 from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import Lab, wait_for

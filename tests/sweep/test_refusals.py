@@ -7,15 +7,15 @@ import pytest
 from harness.base.errors import RunError
 from harness.base.processes import Reply
 from harness.schema.sweep_folder import sweep_folders
-from harness.sweep.schedulers import flux, pbs, slurm
-from harness.sweep.status import read_status
-from harness.sweep.submission_errors import (
+from harness.sweep.scheduler_answers import (
     QueueFull,
     RetryPhrases,
     SubmissionRefused,
     SubmissionUnknown,
     submission_error,
 )
+from harness.sweep.schedulers import flux, pbs, slurm
+from harness.sweep.status import read_status
 from tests.labs.queues import Queue, sweep
 from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab

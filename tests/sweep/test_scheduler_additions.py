@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 
 from harness.sweep import launch_command, schedulers
-from harness.sweep.job_state import State
+from harness.sweep.scheduler_answers import State
 
 
 class Scheduler(schedulers.Scheduler):

@@ -5,11 +5,10 @@ from dataclasses import fields
 import pytest
 
 from harness.base.processes import Reply
-from harness.schema.job_usage import JobUsage
 from harness.schema.layout import Layout
+from harness.schema.record import JobUsage
 from harness.sweep.schedulers import slurm
-from harness.sweep.site import JobRequest, Site, known_sites, read_site
-from harness.sweep.slurm_answers import (
+from harness.sweep.schedulers.slurm import (
     expand,
     read_partitions,
     read_queue,
@@ -17,6 +16,7 @@ from harness.sweep.slurm_answers import (
     read_slurm_nodes,
     read_slurm_usage,
 )
+from harness.sweep.site import JobRequest, Site, known_sites, read_site
 from tests.labs.sentences import refuses, says
 
 DISABLED = "Slurm accounting storage is disabled"

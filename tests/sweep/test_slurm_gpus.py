@@ -7,8 +7,8 @@ import pytest
 from harness.base.processes import Reply
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import slurm
+from harness.sweep.schedulers.slurm import expand, gpus_of, read_node_gpus, read_partitions
 from harness.sweep.site import JobRequest
-from harness.sweep.slurm_answers import expand, gpus_of, read_node_gpus, read_partitions
 from tests.labs.sentences import says
 
 GRES = {

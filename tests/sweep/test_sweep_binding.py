@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.cores import affinity_narrowed, usable_cores
 from harness.schema.layout import Layout
-from harness.sweep.job_template import JobLaunch, JobScript, render_script
+from harness.sweep.job_script import JobLaunch, JobScript, render_script
 from harness.sweep.schedulers.local import Scheduler
 
 pytestmark = pytest.mark.mpi

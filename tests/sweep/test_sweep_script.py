@@ -14,8 +14,7 @@ from harness import __version__
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import JobPlan
-from harness.sweep.job_script import write_job
-from harness.sweep.job_template import JobLaunch, JobScript, render_script
+from harness.sweep.job_script import JobLaunch, JobScript, render_script, write_job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import Job, local
 from tests.labs.factories import make_point

@@ -21,8 +21,7 @@ from harness.base.errors import UserError
 from harness.base.turns import Turns, clock
 from harness.schema.record import encode
 from harness.sweep import block_program
-from harness.sweep.device_memory import MemoryUse, holds, parse_memory
-from harness.sweep.referee import run_block
+from harness.sweep.referee import MemoryUse, holds, parse_memory, run_block
 from harness.sweep.turn_block import LaunchSpec, TurnBlock
 
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.

@@ -14,7 +14,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import parse_interval
-from harness.train.checkpoint_file import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
+from harness.train.checkpointing import Header, newest_checkpoint, read_attempts, read_checkpoint, write_checkpoint
 from tests.labs.factories import make_point, make_run
 from tests.labs.sentences import refuses
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
-from harness.train.checkpoint_file import read_attempts
+from harness.train.checkpointing import read_attempts
 from tests.kills import COMMON, LAUNCHES, Victim, differences, run
 from tests.labs.caches import own_cache
 from tests.mpi.launch import run_ranks

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.training_stretches import stretch_rate, stretches_around
+from harness.analysis.time_parts import stretch_rate, stretches_around
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.exit_codes import LOST
 from harness.comm.elastic_world import Member, assign_slots

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness import models
 from harness.datasets.shards import Shards
 from harness.models.global_batch_layers import BatchPart, divide_randomness, normalisations, row_means, synchronise
-from harness.train.statistics import own_statistics
+from harness.train.replica import own_statistics
 from harness.train.step import TrainState, train_step
 
 FEATURES, CLASSES, MOST = 6, 3, 70

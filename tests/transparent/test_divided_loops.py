@@ -1,5 +1,9 @@
 """Loops over a data set: the first batch comes whole, later ones are of the trial and then divided."""
 
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,8 +11,21 @@ import tensorflow as tf
 from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.dataset_loop import DatasetLoop
-from harness.transparent.divided_loops import Loops, LoopTrial, _refuse_idle
-from harness.transparent.training_states import TrainingEvent, TrainingState
+from harness.transparent.divided_loops import (
+    TRANSITIONS,
+    CompiledStep,
+    CompiledSteps,
+    Loops,
+    LoopTrial,
+    StepCalls,
+    TrainingEvent,
+    TrainingState,
+    _refuse_idle,
+    advance,
+    as_tensors,
+    indivisible,
+    rows_in,
+)
 from tests.labs.alike_ranks import alike_runtime
 
 
@@ -124,3 +141,195 @@ def test_a_trial_goes_from_state_to_state():
     trial.note(TrainingEvent.TRAINED)
     trial.note(TrainingEvent.INDEPENDENT)
     assert trial.state is TrainingState.DIVIDED
+
+
+# Calls of compiled steps: each is given this rank's part of a batch, or all of it where nothing else is right.
+
+BATCH = tf.constant([[1.0], [2.0], [3.0], [4.0]])
+
+
+def step_calls(rank=0, **settings):
+    runtime = alike_runtime(rank, **settings)
+    ends = []
+    return runtime, StepCalls(runtime, Scalars(runtime.collectives), lambda: ends.append(True)), ends
+
+
+def known_step(*events):
+    step = CompiledStep(function=tf.function(lambda v: v), held=())
+    for event in events:
+        step.note(event)
+    return step
+
+
+def test_a_rank_has_its_rows_and_their_place():
+    runtime, calls, _ = step_calls(rank=1)
+    assert calls.divide(BATCH).numpy().ravel().tolist() == [3.0, 4.0]
+    runtime.rows.present_rows = 2
+    place = runtime.rows.place()
+    assert (float(place.first), float(place.rows), float(place.total)) == (2.0, 2.0, 4.0)
+    assert runtime.divided == 1
+
+
+def test_a_batch_of_parts_with_other_lengths_is_not_divided():
+    assert not indivisible(BATCH)
+    assert indivisible(tf.constant(1.0))
+    assert indivisible((BATCH, BATCH[:2]))
+
+
+def test_arrays_are_divided_for_a_step_that_is_known_to_be_divisible():
+    _, calls, ends = step_calls(rank=1)
+    seen = []
+
+    def call(args, kwargs):
+        seen.append(np.ravel(args[0]).tolist())
+
+    step = known_step(TrainingEvent.TRAINED, TrainingEvent.INDEPENDENT)
+    calls._call_with_arrays(step, call, (np.array(BATCH),), {})
+    step.returns_rows = True
+    calls._call_with_arrays(step, call, (np.array(BATCH),), {})
+    assert seen == [[3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
+    assert len(ends) == 2
+
+
+def test_a_call_that_trains_nothing_leaves_the_step_idle():
+    _, calls, _ = step_calls()
+    step = known_step()
+    assert calls._call_whole(step, lambda args, kwargs: "outcome", (BATCH,), {}, None) == "outcome"
+    assert step.state is known_step(TrainingEvent.NOTHING_TRAINED).state
+
+
+def test_a_step_that_takes_rows_of_the_whole_batch_is_given_all_of_them():
+    _, calls, _ = step_calls(rank=1)
+    loop = DatasetLoop(dataset=None, lines=(), batch=BATCH, is_divided=True)
+    loop.part = calls.divide(BATCH)
+    seen = []
+
+    def call(args, kwargs):
+        seen.append(len(args[0]))
+        return args[0]
+
+    mixed = known_step(TrainingEvent.TRAINED, TrainingEvent.MIXED)
+    outcome = calls._call_with_part(mixed, call, (loop.part,), {}, loop)
+    assert seen == [4]
+    assert outcome.numpy().ravel().tolist() == [3.0, 4.0]  # rows that it returns are this rank's again
+    assert loop.is_divided
+
+
+def test_what_a_step_computes_of_its_part_is_completed_by_the_other_ranks():
+    _, calls, _ = step_calls(rank=1)
+    loop = DatasetLoop(dataset=None, lines=(), batch=BATCH)
+    loop.part = calls.divide(BATCH)
+    computed, number = 2 * loop.part, tf.constant(7.0)
+    whole, rows, scalar = calls._completed((loop.part, computed, number), loop, 2)
+    assert whole is BATCH
+    assert rows.numpy().ravel().tolist() == [6.0, 8.0] * 2  # ranks that are alike
+    assert scalar is number
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_numbers_of_a_step_are_combined_and_of_another_function_left_alone(compiled):
+    runtime, calls, _ = step_calls()
+    runtime.rows.set(2, (0, 4))
+    function = tf.function(lambda v: v)
+    function._harness_steps = compiled
+    outcome = calls._stepped(lambda function, value: value, function, (tf.constant(5.0),), {}, function)
+    assert float(outcome) == 5.0
+    assert runtime.steps == int(compiled)
+
+
+# Compiled steps are told apart by their function and by what of their arguments is no tensor.
+
+X = np.ones((12, 3), np.float32)
+
+
+def test_another_model_makes_another_step_and_another_batch_does_not():
+    steps, function = CompiledSteps(SimpleNamespace()), tf.function(lambda model, v, late=False: v)
+    first, second = object(), object()
+    found = [
+        steps.find(function, (first, X), {}),
+        steps.find(function, (first, tf.constant(X[:3])), {}),
+        steps.find(function, (second, X), {}),
+        steps.find(function, (first, X), {"late": True}),
+        steps.find(function, (first, X), {"late": 1}),
+    ]
+    assert found[0] is found[1]
+    assert len(set(found)) == 4
+
+
+def test_a_step_of_a_fixed_number_of_rows_is_whole():
+    runtime = alike_runtime()
+    function = tf.function(lambda v: v, input_signature=[tf.TensorSpec(X.shape)])
+    function(X)
+    step = CompiledStep(function=function, held=())
+    assert CompiledSteps(runtime).probe(step, (X,), {})
+    assert step.is_fixed
+    assert step.state is TrainingState.WHOLE
+    assert runtime.mixes
+
+
+def test_a_step_without_a_batch_or_a_graph_cannot_be_probed():
+    steps = CompiledSteps(alike_runtime())
+    function = tf.function(lambda v: v)
+    step = CompiledStep(function=function, held=())
+    assert not steps.probe(step, (X,), {})
+    function(X)
+    assert not steps.probe(step, (3.0,), {})
+    assert step.state is TrainingState.UNKNOWN
+
+
+def test_where_weights_are_averaged_every_step_is_divided_unprobed():
+    function = tf.function(lambda v: v)
+    function(X)
+    step = CompiledStep(function=function, held=())
+    assert CompiledSteps(alike_runtime(sync="weights:2")).probe(step, (X,), {})
+    assert step.state is TrainingState.DIVIDED
+
+
+def test_a_step_that_has_returned_rows_is_known_to():
+    step = CompiledStep(function=None, held=())
+    step.note_outcome({"loss": tf.constant(1.0)})
+    assert not step.returns_rows
+    step.note_outcome((tf.constant(1.0), tf.ones([2])))
+    assert step.returns_rows
+
+
+def test_the_rows_of_a_batch_are_those_of_its_tensors():
+    assert rows_in((tf.ones([4, 2]), {"y": tf.ones([3])}, tf.constant(1.0), "word")) == {3, 4}
+    assert rows_in(X) == set()
+    assert rows_in(as_tensors([X])) == {12}
+
+
+# The states of a training: each is reached, the last ones are left by nothing.
+
+
+def test_every_state_is_reached_and_the_last_ones_are_left_by_nothing():
+    reached = {TrainingState.UNKNOWN}
+    for _ in TrainingState:
+        reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
+    assert reached == set(TrainingState)
+    last = set(TrainingState) - {before for before, _ in TRANSITIONS}
+    assert last == {TrainingState.DIVIDED, TrainingState.WHOLE, TrainingState.REFUSED}
+    assert {event for _, event in TRANSITIONS} == set(TrainingEvent)
+
+
+def test_nothing_is_divided_without_a_probe_where_gradients_are_shared():
+    for (before, event), after in TRANSITIONS.items():
+        if after is TrainingState.DIVIDED and event is not TrainingEvent.NOT_SHARED:
+            assert before is TrainingState.PROBED
+
+
+def test_the_documentation_shows_the_table():
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    section = page.partition("## How a script's training is divided")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\w+) \| ([a-z ]+): (.*) \| (\w+) \|$", section, re.MULTILINE)
+    documented = {
+        (TrainingState(before), TrainingEvent[event.replace(" ", "_").upper()]): TrainingState(after)
+        for before, event, _, after in rows
+    }
+    assert documented == TRANSITIONS
+    assert all(TrainingEvent[event.replace(" ", "_").upper()].value == meaning for _, event, meaning, _ in rows)
+
+
+def test_what_cannot_happen_is_a_mistake():
+    with pytest.raises(KeyError):
+        advance(TrainingState.DIVIDED, TrainingEvent.MIXED)

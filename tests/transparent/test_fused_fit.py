@@ -15,8 +15,18 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
 from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
-from harness.transparent.fused_fit import FusedCount, FusedFit, FusingRanks, batch_watcher
-from harness.transparent.fused_loop import unfit
+from harness.transparent.fused_fit import (
+    AgreedSteps,
+    FusedCount,
+    FusedFit,
+    FusingRanks,
+    StepPace,
+    batch_watcher,
+    is_plain,
+    lean_update,
+    steps_to_save,
+    unfit,
+)
 from tests.labs.thread_ranks import Gathering
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 
@@ -177,4 +187,84 @@ def test_steps_whose_operations_keep_what_they_have_drawn_are_not_fused():
     drawing = tf.function(lambda: tf.nn.dropout(tf.ones([3]), 0.5)).get_concrete_function()
     seeded = tf.function(lambda: tf.random.stateless_uniform([3], [1, 2])).get_concrete_function()
     assert "RandomUniform" in unfit(drawing.graph)
+    assert not unfit(seeded.graph)
+
+
+# Executions of fused steps: how long they are, and when the ranks agree on it.
+
+
+def test_an_execution_takes_between_20_and_100_ms():
+    pace = StepPace()
+    for step_s, steps in ((0.0001, 800), (0.001, 80), (0.04, 2), (0.045, 2), (0.07, 1), (3.0, 1)):
+        pace.timed(10, 10 * step_s)
+        assert pace.steps == steps
+
+
+def test_ranks_agree_after_more_and_more_executions():
+    """Their clocks tell most in the beginning."""
+    asked = []
+    steps = AgreedSteps(agree=lambda value: asked.append(value) or (7, None))
+    pace = StepPace(step_s=0.01)
+    assert [steps.next_count(pace, (), grain=2, begins=False) for _ in range(64)] == [7] * 64
+    assert asked == [(8, None)] * 8  # before executions 1, 2, 4, 8, 16, 32, 48, 64
+
+
+def test_executions_end_where_rank_0_saves_the_model_within_an_epoch():
+    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
+    steps = AgreedSteps(agree=lambda value: value)
+    counts = []
+    for _ in range(6):
+        counts.append(steps.next_count(StepPace(step_s=0.01), [saving], grain=2, begins=False))
+        steps.made(counts[-1])
+        saving._should_save_on_batch(sum(counts) - 1)
+    assert counts == [8, 2, 8, 2, 8, 2]
+
+
+def test_a_checkpoint_within_an_epoch_ends_an_execution():
+    saving = keras.callbacks.ModelCheckpoint("x.keras", save_freq=10)
+    assert steps_to_save([saving, keras.callbacks.ModelCheckpoint("y.keras")]) == 10
+    saving._should_save_on_batch(3)
+    assert steps_to_save([saving]) == 6
+    assert steps_to_save([keras.callbacks.EarlyStopping()]) is None
+
+
+# Many steps in one compiled loop: only of steps that are Keras's own, and to the same weights.
+
+
+class OwnStep(keras.Model):
+    def train_step(self, data):
+        return {}
+
+
+def test_a_model_with_a_step_of_its_own_is_not_plain():
+    assert is_plain(keras.Sequential([keras.layers.Dense(1)]))
+    assert not is_plain(OwnStep())
+    patched = keras.Sequential([keras.layers.Dense(1)])
+    vars(patched)["compute_loss"] = lambda *_: 0.0
+    assert not is_plain(patched)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_the_update_in_one_operation_comes_to_keras_s_weights(momentum, nesterov):
+    weights = []
+    for lean in (False, True):
+        optimizer = keras.optimizers.SGD(0.1, momentum=momentum, nesterov=nesterov)
+        variable = keras.Variable([1.0, -2.0])
+        optimizer.build([variable])
+        for step in range(3):
+            gradient = tf.constant([0.3, 0.7]) * (step + 1)
+            if lean:
+                with lean_update(optimizer):
+                    optimizer.apply([gradient], [variable])
+            else:
+                optimizer.apply([gradient], [variable])
+        weights.append(variable.numpy())
+        assert "update_step" not in vars(optimizer)
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
+
+
+def test_operations_that_keep_what_they_have_drawn_are_unfit():
+    drawing = tf.function(lambda: tf.random.uniform([3])).get_concrete_function()
+    seeded = tf.function(lambda: tf.random.stateless_uniform([3], [1, 2])).get_concrete_function()
+    assert unfit(drawing.graph)
     assert not unfit(seeded.graph)

@@ -10,9 +10,9 @@ import pytest
 
 from harness.base.errors import RunError, UserError
 from harness.comm.world import World
-from harness.transparent import process_ends
+from harness.transparent import script_process
 from harness.transparent.patch import put_back
-from harness.transparent.process_ends import ProcessEnds, end_at_exec
+from harness.transparent.script_process import ProcessEnds, end_at_exec
 from harness.transparent.session import Session
 from tests.labs.alike_ranks import AlikeComm
 
@@ -35,7 +35,7 @@ def ended(monkeypatch):
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(os, "execv", lambda *words: events.append(words))
     monkeypatch.setattr(os, "execve", lambda *words: events.append(words))
-    monkeypatch.setattr(process_ends, "_finalize", lambda: events.append("finalize"))
+    monkeypatch.setattr(script_process, "_finalize", lambda: events.append("finalize"))
     yield events
     put_back()
 
@@ -65,7 +65,7 @@ def test_what_is_no_script_ends_the_process_at_once(ended, world):
     """The harness itself, where it ends all ranks."""
     ends(ended, world).install()
     with pytest.raises(Ended):
-        exec(compile("os._exit(3)", process_ends.__file__, "exec"), {"os": os})
+        exec(compile("os._exit(3)", script_process.__file__, "exec"), {"os": os})
     assert ended == [3]
 
 
@@ -82,7 +82,7 @@ def test_a_forked_process_ends_as_it_likes(ended, world, monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_does_not_end_a_rank(ended, world, monkeypatch):
     told = []
-    monkeypatch.setattr(process_ends, "abort", lambda world, error: told.append(error) or sys.exit())
+    monkeypatch.setattr(script_process, "abort", lambda world, error: told.append(error) or sys.exit())
     ends(ended, world).install()
     run("thread = threading.Thread(target=lambda: os._exit(0))\nthread.start()\nthread.join()")
     assert [type(error) for error in told] == [UserError]

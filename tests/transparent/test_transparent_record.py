@@ -19,7 +19,7 @@ from harness.schema.presets import script_workload
 from harness.schema.record import RunRecord, WeightsRecord, encode, read_run
 from harness.schema.record_notes import NoteCode
 from harness.schema.sweep import Sweep
-from harness.schema.user_script import OF_ALL_RANKS, PER_RANK, UserScript
+from harness.schema.workload import OF_ALL_RANKS, PER_RANK, UserScript
 from tests.labs.factories import make_run, write_report, write_run
 from tests.labs.sentences import refuses
 from tests.mpi.launch import PROGRAMS, run_ranks

@@ -1,15 +1,33 @@
 """A process beside the ranks trains undivided: mistakes of the division end at their step, healthy scripts do not."""
 
+import os
 import random
 import re
 import subprocess
+import threading
+import time
+from multiprocessing import Pipe
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from harness.base.cores import usable_cores
+from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent.witness import Alone, NoWitness, PeerRank
+from harness.transparent import witness as observed_rank
+from harness.transparent.witness import (
+    NUDGES,
+    Alone,
+    NoWitness,
+    Observation,
+    ObservedRank,
+    PeerRank,
+    WitnessProcess,
+    compared,
+    measures,
+)
+from tests.labs.alike_ranks import alike_runtime
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 from tests.scripts.corpus import HEAD, scripts
 
@@ -190,3 +208,245 @@ def test_without_a_witness_and_alone_everything_comes_back():
     assert witness.share(7) == 7
     assert witness.over and not witness.is_witness
     assert Alone().allgather(3) == [3]
+
+
+# Rank 0 and the witness compare lengths and projections: a mistake shows among rounding.
+
+
+def gradient(*parts):
+    return Observation("gradient", tuple("abcdefgh"[: len(parts)]), np.array([measures(*part) for part in parts]))
+
+
+def number(value):
+    return Observation("number", ("loss",), np.array([[value]]))
+
+
+def test_a_difference_is_found_among_rounding():
+    """Twice as much, and one row of 64 less; not a gradient that is nothing but rounding, nor another order of rows."""
+    rng = np.random.default_rng(0)
+    rows, index = rng.standard_normal((64, 300)).astype("f4"), rng.integers(0, 9, 64)
+    noise = 1e-6 * rng.standard_normal((2, 40)).astype("f4")
+    whole = gradient([rows.mean(0)], [rows, index], [noise[0]])
+    order = rng.permutation(64)
+    assert compared(whole, gradient([rows[order].mean(0)], [rows[order], index[order]], [noise[1]]))[0] < 1e-5
+    assert compared(whole, gradient([2 * rows.mean(0)], [rows, index], [noise[0]]))[1] == "a"
+    apart, name = compared(whole, gradient([rows[:-1].mean(0)], [rows, index], [noise[0]]))
+    assert name == "a"
+    assert 0.01 < apart < 1
+    apart, name = compared(whole, gradient([rows.mean(0)], [rows, (index + 1) % 9], [noise[0]]))
+    assert name == "b"
+    assert apart > 0.1
+    gone, rounded = gradient([noise[0]]), gradient([noise[1]])
+    assert compared(gone, rounded)[0] > 1
+    assert compared(gone, rounded, least=0.1)[0] < 1e-3
+
+
+def test_numbers_that_overflow_alike_are_equal_and_others_are_not():
+    assert compared(number(np.nan), number(np.nan))[0] == 0
+    assert compared(number(np.inf), number(np.inf))[0] == 0
+    assert compared(number(np.nan), number(1.0))[0] == np.inf
+    assert compared(number(1.0), number(1.02))[0] == pytest.approx(0.02 / 1.02)
+
+
+def test_the_measures_of_a_sparse_gradient_do_not_depend_on_its_order():
+    values, indices = np.arange(6.0).reshape(3, 2), np.array([4, 0, 4])
+    np.testing.assert_allclose(measures(values, indices), measures(values[::-1], indices[::-1]))
+
+
+def test_observations_are_compared_by_kind_training_and_names():
+    first = Observation("gradient", ("a",), np.zeros((1, 5)), training=1)
+    assert first.key == ("gradient", 1, ("a",))
+    assert first._replace(training=2).key != first.key
+
+
+# Rank 0 compares what it observes with what the witness sends, and ends the ranks at a difference.
+
+
+def observation(value, *, rows=8.0, kind="gradient", name="kernel"):
+    return Observation(kind, (name,), np.full((1, 5), value), rows=rows)
+
+
+class Launch:
+    """Rank 0 of a launch: `witnesses` are the other ends of the lines to its witnesses."""
+
+    def __init__(self, monkeypatch, patience_s=0.3):
+        self.errors = []
+        self.witnesses = []
+        self.runtime = alike_runtime()
+        monkeypatch.setattr(observed_rank, "abort", self._abort)
+        self.rank = ObservedRank(self.runtime.world, self._spawn, 3, patience_s)
+        self.rank.install(self.runtime)
+
+    def _spawn(self, name, **switches):
+        ours, theirs = Pipe()
+        self.witnesses.append(theirs)
+        if name == "witness-again":
+            theirs.send(self.again)
+        return ours
+
+    def _abort(self, world, error):
+        self.errors.append(error)
+        raise error
+
+    def send(self, message):
+        self.witnesses[0].send(message)
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    launch = Launch(monkeypatch)
+    yield launch
+    for line in launch.witnesses:
+        line.close()
+
+
+def codes(launch):
+    return [note.code for note in launch.runtime.notes]
+
+
+def test_equal_observations_agree(launch):
+    launch.send(observation(1.0))
+    launch.rank.take(observation(1.0 + 1e-6))
+    assert launch.rank._agreed == 1
+    assert not launch.errors
+
+
+def test_a_difference_beyond_rounding_ends_all_ranks(launch):
+    launch.again = observation(1.0)
+    launch.send(observation(1.0))
+    with pytest.raises(UserError):
+        launch.rank.take(observation(2.0))
+    assert len(launch.errors) == 1
+    assert len(launch.witnesses) == 2  # another that rounds otherwise
+
+
+def test_a_script_that_magnifies_rounding_is_not_judged(launch):
+    launch.again = observation(1.5)
+    launch.send(observation(1.0))
+    launch.rank.take(observation(1.4))
+    assert launch.rank.over
+    assert not launch.errors
+    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING, NoteCode.ROUNDING_MAGNIFIED]
+
+
+def test_rows_that_are_lost_end_all_ranks(launch):
+    launch.send(observation(1.0, rows=8.0))
+    with pytest.raises(UserError):
+        launch.rank.take(observation(1.0, rows=7.0))
+
+
+def test_a_witness_that_is_late_or_gone_is_given_up(launch):
+    launch.send(observation(1.0))
+    launch.rank.take(observation(1.0))
+    launch.rank.take(observation(1.0))
+    assert launch.rank.over
+    assert codes(launch) == [NoteCode.WITNESS_AGREED, NoteCode.WITNESS_BEHIND]
+    assert launch.runtime.notes[0].values["steps"] == 1
+
+
+def test_a_witness_that_hangs_up_is_given_up_at_once(monkeypatch):
+    launch = Launch(monkeypatch, patience_s=60.0)
+    launch.witnesses[0].close()
+    launch.rank.take(observation(1.0))
+    assert launch.rank.over
+    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING]
+
+
+def test_where_every_rank_reads_rows_of_its_own_nothing_is_judged(launch):
+    launch.runtime.own_rows.present = True
+    launch.rank.take(observation(1.0))
+    assert codes(launch) == [NoteCode.ROWS_OF_EACH_RANK]
+
+
+def test_half_precision_may_differ_further(launch):
+    gradient = observation(1.0)
+    allowed = launch.rank._allowed_gap(gradient)
+    launch.rank.coarse = True
+    assert launch.rank._allowed_gap(gradient) > allowed
+    assert launch.rank._allowed_gap(observation(1.0, kind="number")) > allowed
+
+
+def test_values_are_shared_with_the_witness_until_it_ends(launch):
+    assert launch.rank.share({"seed": 7}) == {"seed": 7}
+    assert launch.witnesses[0].recv() == ({"seed": 7},)
+    launch.rank.end()
+    assert launch.witnesses[0].recv() is None
+    launch.rank.share("later")
+    assert not launch.witnesses[0].poll()
+
+
+def test_the_witness_says_that_it_has_files_of_its_own(launch):
+    waiting = threading.Timer(0.02, launch.send, ["ready"])
+    waiting.start()
+    launch.rank.await_own_files()
+    assert launch.rank._has_own_files
+
+
+# The witness sends what it observes to rank 0, gets what rank 0 shares, and ends when rank 0 hangs up.
+
+
+class Witness(WitnessProcess):
+    """A witness whose end ends no process."""
+
+    def __init__(self, line, ranks, steps):
+        self.ends = []
+        super().__init__(line, ranks, steps)
+
+    def end(self, why=None):
+        self.ends.append(why)
+
+    def _end_after_rest(self):
+        """Do not wait."""
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = Pipe()
+    yield ours, Witness(theirs, ranks=3, steps=2)
+    ours.close()
+
+
+def test_it_stands_for_all_ranks(pair):
+    _, witness = pair
+    assert witness.is_witness
+    assert witness.ranks == 3
+
+
+def test_observations_reach_rank_0(pair):
+    line, witness = pair
+    witness.take(Observation("number", ("loss",), np.array([[1.0]])))
+    assert line.recv().names == ("loss",)
+
+
+def test_what_rank_0_shares_comes_in_its_order(pair):
+    line, witness = pair
+    line.send(("first",))
+    line.send(("second",))
+    assert [witness.share(None), witness.share(None)] == ["first", "second"]
+    assert [line.recv(), line.recv()] == [1, 2]  # how often it has asked
+
+
+def test_it_ends_when_rank_0_hangs_up(pair):
+    line, witness = pair
+    line.send(None)
+    deadline = time.monotonic() + 5.0
+    while not witness.ends and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert witness.ends == [None]
+
+
+def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
+    _, witness = pair
+    witness.reads()  # nothing has been trained: the file is as it was
+    assert witness.ends == []
+    witness._step = 1
+    witness.reads()
+    assert witness.ends == [None]
+
+
+def test_the_environment_asks_for_other_roundings(monkeypatch):
+    monkeypatch.setenv(NUDGES, "1")
+    ours, theirs = Pipe()
+    assert Witness(theirs, ranks=2, steps=2).nudges
+    assert NUDGES not in os.environ
+    ours.close()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
-from harness.cli.repeats_until_narrow import next_repeats
+from harness.cli.command_sweep import next_repeats
 
 ONE, MANY = f"n1x1x1-r0-{'a' * 12}", f"n2x1x1-r0-{'b' * 12}"  # what launches of one rank and of all are called
 _BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
-from harness.regression.cost_samples import STEP
-from harness.regression.version_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
+from harness.regression.measurement import STEP
+from harness.regression.version_duel import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 

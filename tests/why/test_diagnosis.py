@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from harness.base.exit_codes import SEPARATE_WORLDS
-from harness.schema.launch_failure import Failure
+from harness.schema.record import Failure
 from harness.schema.record_notes import Note, NoteCode
-from harness.why.delays import regular_delays
-from harness.why.diagnosed_launch import Case
 from harness.why.known_causes import CATALOGUE, find_causes
+from harness.why.symptoms import Case, regular_delays
 from tests.labs.factories import (
     START,
     make_point,

@@ -16,7 +16,7 @@
 #define HARNESS_REGISTER_SUM(name)                                                                                 \
   REGISTER_OP(name)                                                                                                \
       .Input("values: N * T")                                                                                      \
-      .Input("sequence: resource") /* keeps exchanges in the order in which they were built (exchange_order.py) */ \
+      .Input("sequence: resource") /* keeps exchanges in the order in which they were built (reduction.py) */ \
       .Output("sums: N * T")                                                                                       \
       .Attr("N: int >= 1")                                                                                         \
       .Attr("T: {float, double, half, bfloat16}")                                                                  \

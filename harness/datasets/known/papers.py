@@ -5,9 +5,8 @@ from pathlib import Path
 
 from harness.datasets.csv_rows import read_number_rows
 from harness.datasets.dataset import TEST, TRAIN, Dataset, Download, FileForm, FoundFiles, StandIn, first, packed
-from harness.datasets.idx_and_cifar import read_cifar, read_idx_pair
 from harness.datasets.image_files import find_images
-from harness.datasets.libsvm import LibsvmFiles
+from harness.datasets.original_files import LibsvmFiles, read_cifar, read_idx_pair
 from harness.datasets.synthetic import render_collisions, render_colour, render_grey, render_groups, render_plain
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from harness.base.errors import UserError, unknown
-from harness.schema.job_usage import JobUsage
 from harness.schema.layout import Layout
-from harness.sweep.job_state import State
+from harness.schema.record import JobUsage
+from harness.sweep.scheduler_answers import State
 from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.comm.mpi_library import find_launcher, mpi_family
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
-from harness.sweep.job_state import State
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.schedulers import Job, ended_jobs
-from harness.sweep.site import Partition
-from harness.sweep.submission_errors import (
+from harness.sweep.scheduler_answers import (
     RetryPhrases,
+    State,
     SubmissionUnknown,
     UnreadableAnswer,
     message,
     submission_error,
 )
+from harness.sweep.schedulers import Job, ended_jobs
+from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.
 _QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}

@@ -1,6 +1,7 @@
-"""Lists of counts as users write them: ``1..8``, ``1..64*2``, ``1,2,4``."""
+"""Values of options as users write them: lists of counts (``1..8``), words quoted as in a shell, and no secrets."""
 
 import re
+import shlex
 
 from harness.base.errors import UserError
 
@@ -47,3 +48,18 @@ def _parse_part(field: str, text: str, part: str) -> list[int]:
     while counts[-1] * factor <= last:
         counts.append(counts[-1] * factor)
     return counts
+
+
+# Words of a setting's value, quoted as in a shell.
+
+
+def split_words(name: str, text: str) -> list[str]:
+    """Return the words of `text`, quoted as in a shell; `name` is the setting's.
+
+    Raises:
+        UserError: a quotation is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error

@@ -1,8 +1,4 @@
-"""How a submission ends that gives no job: it is refused, it has to wait, or its outcome is not known.
-
-Two things decide what is done next: the answer was lost, or the queue is full. Each scheduler's module has the few
-phrases that tell them (`RetryPhrases`). Anything else is the scheduler's own sentence, which is shown.
-"""
+"""What any scheduler says of a job: its state, and how a submission ends that gives no job."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +6,30 @@ from dataclasses import dataclass
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
+
+    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
+    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
+    an end: a limit, a lost node, somebody's hand. `timed_out` says that it was the time limit.
+    """
+
+    phase: str
+    word: str = ""
+    reason: str = ""
+    nodes: str = ""
+    exit_code: int | None = None
+    forced: bool = False
+    timed_out: bool = False
+
+
+# How a submission ends that gives no job: it is refused, it has to wait, or its outcome is not known.
+#
+# Two things decide what is done next: the answer was lost, or the queue is full. Each scheduler's module has the few
+# phrases that tell them (`RetryPhrases`). Anything else is the scheduler's own sentence, which is shown.
 
 
 class QueueFull(UserError):

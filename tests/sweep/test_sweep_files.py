@@ -12,7 +12,7 @@ from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import cancel_launches
 from harness.sweep.job_plan import QUEUE_NAME, JobPlan, queue_name
-from harness.sweep.unsettled_launches import Running, read_running, write_running
+from harness.sweep.sweep_files import Running, read_running, write_running
 from tests.labs.factories import make_point
 from tests.labs.queues import Queue, sweep
 from tests.labs.sentences import refuses

@@ -5,7 +5,7 @@ from pathlib import Path
 from harness.base.command_context import Context
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.joint_sweeps import JoinedSweeps
+from harness.sweep.execute import JoinedSweeps
 from harness.sweep.planned_launches import SweepCommand
 from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_workload
