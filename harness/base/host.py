@@ -20,7 +20,7 @@ def host_name() -> str:
 def boot_id() -> str:
     """Return what the kernel calls this start of the host, empty where it does not say."""
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
 

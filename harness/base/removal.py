@@ -572,7 +572,7 @@ def _sentence(fault: _Fault) -> str:
 
 def umask() -> int:
     """Return what this process withholds from others; asking the system for it by setting it would show in threads."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+    for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)
     return 0o022

@@ -330,5 +330,6 @@ def test_a_replaced_folder_is_whole_after_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.slow
 def test_a_replaced_folder_is_whole_after_200_kills(tmp_path: Path) -> None:
     kills(tmp_path, 200, seed=2)
