@@ -284,13 +284,15 @@ class PrivateTree:
         with contextlib.ExitStack() as stack:
             outside = stack.enter_context(mounts.opened(upper_place))
             copies = {frozen: self._stage(frozen.copy, stack) for frozen in frozen_folders}
-            shared = {folder: self._stage(folder, stack) for folder in self._shared_folders()}
+            shared = {}
+            for folder in self._shared_folders():
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                    shared[folder] = self._stage(folder, stack)
             sockets = {path: stack.enter_context(mounts.opened(path)) for path in self._sockets()}
             real_roots = self._open_real_mounts(stack)
             overlaid = [folder for number, folder in enumerate(folders) if self._overlay(folder, outside, number)]
             for point, root in real_roots:
-                mounts.set_read_only(root, point, read_only=True)
-                self._made_read_only.append(point)
+                self._make_read_only(point, root)
             self.read_only += [folder for folder in self.unfrozen if not _is_below_any(folder, overlaid)]
             views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
             self._mount_memory(self.scratch)  # over what is not to be seen through the overlay
@@ -305,6 +307,16 @@ class PrivateTree:
             for place, real in (sockets | shared).items():
                 with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
                     self._bind(real, place)
+
+    def _make_read_only(self, point: MountPoint, root: Path) -> None:
+        """Let nothing be written through a mount, unless the host has taken it away meanwhile."""
+        try:
+            mounts.set_read_only(root, point, read_only=True)
+        except OSError:
+            if any(there.number == point.number for there in mounts.mount_points()):
+                raise
+            return
+        self._made_read_only.append(point)
 
     def _stage(self, folder: Path, stack: contextlib.ExitStack) -> Path:
         """Return a name for `folder` by a mount of its own, which stays writable when that of everybody does not."""
@@ -381,11 +393,14 @@ class PrivateTree:
         Raises:
             OSError: there is no room for it.
         """
+        try:
+            state = folder.stat()
+        except FileNotFoundError:  # somebody has removed it meanwhile
+            return False
         upper = outside / "written" / str(number)
         work = outside / "work" / str(number)
         os.makedirs(upper)  # noqa: PTH103
         os.makedirs(work)  # noqa: PTH103
-        state = folder.stat()
         os.chmod(upper, state.st_mode & 0o7777)  # noqa: PTH101
         with contextlib.suppress(OSError):
             os.chown(upper, state.st_uid, state.st_gid)
@@ -395,7 +410,8 @@ class PrivateTree:
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
-            self.read_only.append(folder)
+            if folder.exists():
+                self.read_only.append(folder)
             return False
         self._mounted.append(folder)
         return True

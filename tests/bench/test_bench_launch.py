@@ -80,9 +80,9 @@ def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypa
     options = ["--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1"]
     # This Python is none that has ddp's package: it ends at its import.
     options += ["--torch-python", sys.executable] if "ddp" in names else []
-    said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path)])
+    said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path / "reports")])
     assert said.exit_code == 0, said.output
-    (block,) = read_bench(tmp_path / "bench/bench.json").blocks
+    (block,) = read_bench(tmp_path / "reports/bench/bench.json").blocks
     failing = {"ddp"} & set(names.split(","))
     trained = set(names.split(",")) - failing
     assert set(block.failed) == failing, block.failed

@@ -62,6 +62,7 @@ ADDED = {
 INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "report SWEEP --format": f"report {RECORDS.name} --format",
+    "report SWEEP --network": f"report {RECORDS.name} --network",
     "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
     "harness sweep --dataset mnist --nodes 1..2": "harness sweep --dataset mnist --nodes 1..2 --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
