@@ -229,6 +229,29 @@ def test_what_no_overlay_can_lie_on_is_read_only(top, tmp_path):
     assert (top / "cwd" / "logs" / "rank-1.log").read_text() == "shared"
 
 
+VANISHING = """
+from harness.transparent import private_tree
+shared = private_tree.PrivateTree._shared_folders
+private_tree.PrivateTree._shared_folders = lambda tree: [*shared(tree), top / 'gone']
+overlaid = private_tree.overlaid_folders
+private_tree.overlaid_folders = lambda *words: [*overlaid(*words), top / 'gone']
+opened = private_tree.PrivateTree._open_real_mounts
+def taken_away(tree, stack):
+    roots = opened(tree, stack)
+    mounts.detach(top / 'cwd' / 'data')
+    return roots
+private_tree.PrivateTree._open_real_mounts = taken_away
+"""
+"""Folders and a mount that are gone when it is their turn: others use the machine while a tree is made."""
+
+
+def test_what_vanishes_while_the_tree_is_made_is_no_reason_to_have_none(top, tmp_path):
+    process = Process(top, tmp_path / "scratch", first=MOUNT + VANISHING)
+    process.run("open('new', 'w').write('mine')")
+    process.end()
+    assert not (top / "cwd" / "new").exists()
+
+
 def test_nothing_is_removed_in_a_tree_of_its_own(top):
     """A rank's own folder looks there like one that nobody holds, and what is mounted in it is real."""
     (top / "cwd" / ".git").mkdir()
