@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.base.removal import MARK
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
 from harness.sweep import finished_launches, job_loop, sweep_files
@@ -160,7 +161,7 @@ class Study:
         if len(states) != self.launches or set(states) - {"done", "invalid"}:
             self.found.append(f"{self.launches} launches are {states}")
         self.found += [f"laid aside: {path}" for path in self.sweep.glob("replaced/*")]
-        locks = (SweepFolder(self.sweep).lock.name, SweepFolder(self.sweep).submitting.name)
+        locks = (SweepFolder(self.sweep).lock.name, SweepFolder(self.sweep).submitting.name, MARK)
         self.found += [f"half-written: {path.name}" for path in self.sweep.glob(".*") if path.name not in locks]
         self.found += [f"still noted: {running.name}" for running in sweep_files.read_running(SweepFolder(self.sweep))]
         self.found += [line for line in (self.folder / "launched.txt").read_text().splitlines() if ";" in line]

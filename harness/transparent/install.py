@@ -151,6 +151,7 @@ def _take_turns_alone() -> None:
 
 
 def _replace_all(runtime: "Runtime") -> None:
+    from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.divided_keras_data import divide_adapters
     from harness.transparent.divided_loops import Loops
@@ -159,7 +160,6 @@ def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
-    from harness.transparent.rank_files import Checkpoints
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from harness.base.errors import RunError, UserError
-from harness.readers.script_data import DataSet
 from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -185,6 +184,10 @@ class OwnRows:
 
     def install(self) -> None:
         """Notice every `DataSet`."""
+        from harness.readers.script_data import (
+            DataSet,  # it needs NumPy, whose threads would come before the rank's tree
+        )
+
         replace(DataSet, "__init__", ("self", "data_name"), self._init)
 
     def _init(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -199,6 +202,7 @@ def offer_old_names() -> None:
     import tensorflow as tf
 
     from harness.horovod.tf1_names import answer
+    from harness.readers.script_data import DataSet
 
     tf.DataSet = DataSet
     answer()

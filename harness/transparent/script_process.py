@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -28,10 +28,10 @@ from harness.transparent.install import fuse_alone
 from harness.transparent.module_precedence import NAME, has_own
 from harness.transparent.patch import ImportHook, is_script, offer_old_names, put, script_place, with_script_traceback
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
-from harness.transparent.session import Session
 from harness.transparent.shadowed_modules import give_way
-from harness.transparent.witness import Alone
-from harness.transparent.witness import enter as enter_witness
+
+if TYPE_CHECKING:
+    from harness.transparent.session import Session  # it needs NumPy, whose threads come after the rank's own file tree
 
 # What ends a script's process without Python's own end: `os._exit`, and another program in its place.
 #
@@ -123,6 +123,10 @@ _ALIKE_S = 3.0  # all ranks fail alike where they get to the end within it
 
 def testify() -> NoReturn:
     """Be the witness that rank 0 of a launch has started; its exit code is nobody's."""
+    from harness.transparent.session import Session
+    from harness.transparent.witness import Alone
+    from harness.transparent.witness import enter as enter_witness
+
     witness, (settings, point) = enter_witness()
     world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
     session = Session(
@@ -173,11 +177,13 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             ProcessEnds(None, script.name, lambda code: code).install()
             runpy.run_path(str(script), run_name="__main__")
         return 0
+    from harness.transparent.session import Session
+
     began = time.monotonic() - process_age_s()
     return _run_rank(Session(world=world, settings=settings, script=script, point=point, began=began, gpu=gpu))
 
 
-def _run_rank(session: Session) -> int:
+def _run_rank(session: "Session") -> int:
     """Run the script on this rank and return its exit code."""
 
     def end_run(status: int) -> int:
@@ -187,7 +193,7 @@ def _run_rank(session: Session) -> int:
     return _outcome(session, session.run)
 
 
-def _outcome(session: Session, action: Callable[[], None]) -> int:
+def _outcome(session: "Session", action: Callable[[], None]) -> int:
     """Do `action` on this rank and return its exit code; an error on one rank ends all."""
     world = session.world
     try:

@@ -264,7 +264,7 @@ def test_two_sweeps_in_two_folders_never_launch_at_once(lab: Lab, folder: Path) 
     # It says so once, and once more where another process of the first sweep has the host meanwhile.
     sentences = [line for line in said.splitlines() if "waiting: " in line]
     assert sentences and len(set(sentences)) == len(sentences)
-    assert "all results" in said
+    assert "(process " in said and "all results" not in "".join(sentences)  # who, and no folder of theirs
 
 
 def test_a_file_system_without_locks_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

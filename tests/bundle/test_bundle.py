@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import run_command_line
+from harness.base.removal import MARK
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
 from harness.bundle.bundled_sweep import execution_seconds
 from harness.bundle.verification import verify_bundle
@@ -71,7 +72,7 @@ def test_the_same_records_make_the_same_bytes_and_the_same_numbers(
     answer = json.loads(capsys.readouterr().out)
     assert answer["files"] > 10 and answer["different"] == []
     assert (tmp_path / "again/other-name/reports" / SWEEP.name / "index.html").is_file()
-    (tmp_path / "again/other-name/.bundle").unlink()
+    (tmp_path / "again/other-name" / MARK).unlink()
     assert run_command_line([*redraw, str(moved)]) == 2  # somebody's own now
 
 

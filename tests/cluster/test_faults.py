@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.status import LaunchStatus, read_status
 from harness.sweep.sweep_files import read_running
@@ -25,7 +25,7 @@ def submitted(untrained: Untrained, count: int) -> list[str]:
     """Wait until `count` launches have identifiers and return them."""
 
     def there() -> list[str]:
-        if not untrained.terminal.results.is_dir() or not any(untrained.terminal.results.iterdir()):
+        if not sweep_folders(untrained.terminal.results):
             return []
         return sorted(
             {running.job for running in read_running(SweepFolder(untrained.terminal.sweep_folder)) if running.job}

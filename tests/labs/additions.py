@@ -51,6 +51,6 @@ TABLE = (
     Addition(
         what="figure",
         files="its module in harness/report/figures",
-        test="wording/test_report_additions:test_a_figure_is_one_file",
+        test="report/test_report_additions_words:test_a_figure_is_one_file",
     ),
 )

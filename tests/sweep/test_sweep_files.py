@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.record import encode
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import cancel_launches
 from harness.sweep.job_plan import QUEUE_NAME, JobPlan, queue_name
 from harness.sweep.sweep_files import Running, read_running, write_running
@@ -63,7 +63,7 @@ def test_cancel_ends_no_job_of_another_name(
     until(1)
     with pytest.raises(KeyboardInterrupt):
         sweep(lab, scheduler, "jobs")
-    (folder,) = lab.results.iterdir()
+    (folder,) = sweep_folders(lab.results)
     files = SweepFolder(folder)
     launches = read_running(files)
     before = {path.name: path.read_text() for path in (queue.folder / "jobs").iterdir()}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.removal import make_place
 from tests.labs.additions import TABLE, Addition
 from tests.labs.caches import own_cache
 
@@ -33,6 +34,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "harness", folder / "harness", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "jobs", folder / "jobs")
     shutil.copytree(ROOT / "reports/templates", folder / "reports/templates")
+    make_place(folder / "reports", "REPORTS", is_ours=True)
     (folder / "harness/datasets/known/rings.py").write_text(block("rings.py"))
     for name in ("tower.py", "halfway.py", "centre.toml"):
         (folder / name).write_text(block(name))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base.errors import UserError
-from harness.transparent.rank_files import Checkpoints, compare_backups
+from harness.transparent.checkpoints import Checkpoints, compare_backups
 from tests.labs.alike_ranks import alike_runtime
 
 
