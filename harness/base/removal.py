@@ -136,11 +136,6 @@ def make_place(folder: Path, field: str, *, is_ours: bool = False) -> None:
         _write_mark(folder, FolderMark(kind=FolderKind.PLACE))
 
 
-def is_marked(folder: Path) -> bool:
-    """Return whether `folder` has a mark of ours."""
-    return _read_mark(folder) is not None
-
-
 def new_staging_folder(target: Path) -> Path:
     """Make a folder beside `target` for its content, ``.NAME.harness-XXXXXXXX``, and return it.
 

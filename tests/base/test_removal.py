@@ -19,7 +19,6 @@ from harness.base.removal import (
     check_folder,
     check_place,
     finish_folder,
-    is_marked,
     make_place,
     move,
     new_staging_folder,
@@ -129,7 +128,7 @@ def test_a_folder_with_others_files_is_no_place(tmp_path: Path) -> None:
     make_place(tmp_path / "new/results", "--results")
     (tmp_path / "new/results/sweep").mkdir()
     check_place(tmp_path / "new/results", "--results")
-    assert is_marked(tmp_path / "new/results")
+    assert (tmp_path / "new/results" / MARK).exists()
 
 
 @pytest.mark.parametrize("kind", ["unmarked", "link", "outside", "more", "place", "foreign mark"])
@@ -241,7 +240,7 @@ def test_an_empty_folder_goes_and_one_with_anything_stays(tmp_path: Path) -> Non
     make_place(tmp_path / "full", "x")
     (tmp_path / "full/mine").write_text("mine")
     assert not remove_empty_folder(tmp_path / "full")
-    assert is_marked(tmp_path / "full")
+    assert (tmp_path / "full" / MARK).exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
