@@ -37,13 +37,16 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
     """Write ``FOLDER/NAME.json`` and return its path.
 
     Raises:
-        UserError: the name is not a file name, is taken (unless `replace_it`), or a layout has too few launches.
+        UserError: the name is not a file name, is taken (unless `replace_it`) or that of a file that is no baseline, or a
+            layout has too few launches.
     """
     if not _NAME.fullmatch(name):
         raise UserError(f"NAME '{name}' is not a name: use letters, digits, dots, dashes and underscores")
     path = folder / f"{name}.json"
     if path.exists() and not replace_it:
         raise UserError(f"baseline '{name}' exists already: choose another name, or add --replace")
+    if path.exists() and not _is_baseline(path):
+        raise UserError(f"'{path}' is there and is no baseline: choose another name, or remove it first")
     short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < FEWEST_LAUNCHES]
     if short:
         have = len(measurement.of(short[0]))
@@ -61,6 +64,14 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
     )
     write_atomic(path, encode(baseline))
     return path
+
+
+def _is_baseline(path: Path) -> bool:
+    try:
+        decode(read_bytes(path, "baseline"), Baseline, path)
+    except UserError:
+        return False
+    return True
 
 
 def read_baseline(path: Path) -> Baseline:
