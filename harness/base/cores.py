@@ -25,6 +25,11 @@ def usable_cores(root: Path = _ROOT) -> int:
     return min(limits)
 
 
+def host_cores() -> int:
+    """Return the number of physical cores of this host: the load of others takes cores, not hardware threads."""
+    return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+
+
 def physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> tuple[int, ...]:
     """Return for each of `cpus` its physical core, by the lowest number of that core's hardware threads.
 

@@ -49,18 +49,21 @@ class LaunchGuard:
             start_new_session=True,
         )
 
-    def dismiss(self) -> None:
-        """End the guard: what it would have ended lives on."""
+    def end(self, *, orderly: bool) -> None:
+        """End the guard; where the launch did not end in an `orderly` way, after all that is left of it."""
         with contextlib.suppress(BrokenPipeError):
-            self._process.communicate(b"x")
+            self._process.communicate(b"x" if orderly else b"")
 
 
 def find_processes(variable: str, value: str) -> list[psutil.Process]:
     """Return every process of this user that was started with `value` in `variable`, whoever its parent is by now."""
     family = []
+    user = os.getuid()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is another user's
-            if process.environ().get(variable) == value and process.status() != psutil.STATUS_ZOMBIE:
+            if process.uids().real != user or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(variable) == value:
                 family.append(process)
     return family
 

@@ -27,6 +27,7 @@ _USER = "user"
 _TRIED = (_MOUNTS, _USER)
 """What a namespace of mounts has needed: nothing, or one of users."""
 
+_MOUNTINFO = Path("/proc/self/mountinfo")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -203,7 +204,7 @@ def mount_number(descriptor: int) -> int:
 
 def mount_points() -> list[MountPoint]:
     """Return the mounts that this process sees, in the order in which they were made."""
-    return [_parse(line) for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()]
+    return [_parse(line) for line in os.fsdecode(_MOUNTINFO.read_bytes()).split("\n") if line]
 
 
 def is_private() -> bool:

@@ -68,6 +68,7 @@ def run_ranks(
             stdout=output,
             pass_fds=(*handles, *scratch.handles),
         )
+        code: int | None = None
         try:
             code = child.wait()
             if code == 0 and code_file is not None and code_file.exists():
@@ -82,7 +83,7 @@ def run_ranks(
             raise
         finally:
             scratch.close()
-            guard.dismiss()
+            guard.end(orderly=code == 0)  # otherwise mpirun may have left ranks
     return exit_codes.of_return_code(code)
 
 

@@ -291,7 +291,7 @@ class HangWatch:
             code = PARTED
             text = describe_parting(states)
         with contextlib.suppress(OSError):
-            os.write(self._screen, f"harness: {text}\n".encode())
+            os.write(self._screen, f"harness: {text}\n".encode(errors="backslashreplace"))
         if not self._together:
             end_launcher_later()
         os._exit(code)
@@ -309,7 +309,7 @@ class HangWatch:
     def _answer(self) -> None:
         """Write down this rank's calls and where its Python is."""
         frame = sys._current_frames().get(self._main or 0)
-        stack = tuple(line.rstrip() for line in traceback.format_stack(frame)) if frame else ()
+        stack = tuple(_as_text(line.rstrip()) for line in traceback.format_stack(frame)) if frame else ()
         state = RankState(
             rank=self._world.rank,
             host=os.uname().nodename,
@@ -317,7 +317,7 @@ class HangWatch:
             now=clock(),
             calls=self._recent(),
             stack=stack,
-            place="" if self.script_place is None else self.script_place(frame),
+            place="" if self.script_place is None else _as_text(self.script_place(frame)),
         )
         _write(self._folder / f"rank-{self._world.rank}.json", msgspec.json.encode(state))
 
@@ -364,13 +364,19 @@ def _write(path: Path, content: str | bytes) -> None:
         write_atomic(path, content)
 
 
+def _as_text(words: str) -> str:
+    """Return `words` as UTF-8 can hold them: the path of a script may have bytes that are no text."""
+    return words.encode(errors="backslashreplace").decode()
+
+
 def end_late(folder: Path, *, apart: bool) -> NoReturn:
     """End this process after another one has written its page into `folder`; the other's end mostly ends it earlier.
 
     Where it does not, and ranks are on several hosts (`apart`), the network may have kept the page from the screen too.
     """
     time.sleep(2 * _ANSWER_S)
-    os.write(2, f"harness: another rank has found no progress: see {folder / REPORT}\n".encode())
+    sentence = f"harness: another rank has found no progress: see {folder / REPORT}\n"
+    os.write(2, sentence.encode(errors="backslashreplace"))
     if apart:
         end_launcher_later()
     os._exit(HANG)
@@ -389,7 +395,8 @@ def end_launcher_later() -> None:
     if program in ("mpirun", "prterun", "prted"):
         unless_ended = f"grep -qx {program} /proc/{launcher.pid}/comm || exit"
         ends = "; ".join(f"sleep {pause}; {unless_ended}; kill -{name} {launcher.pid}" for pause, name in _ENDS)
-        subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(OSError):  # no process more: the launcher ends by itself, or with its job
+            subprocess.Popen(["/bin/sh", "-c", ends], start_new_session=True, stderr=subprocess.DEVNULL)
 
 
 class _WatchedCommunicator:

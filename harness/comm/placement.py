@@ -135,6 +135,13 @@ def _core_faults(host: str, places: dict[int, RankPlace], threads: int) -> list[
     available = len(frozenset().union(*own_cores.values()))
     if available < len(places) * threads:
         return [f"{len(places)} ranks x {threads} threads share {available} physical cores on {host}"]
+    for cores in sorted(set(own_cores.values()), key=len):
+        within = [rank for rank, others in own_cores.items() if others <= cores]
+        if len(within) * threads > len(cores) and len(cores) > threads:  # smaller sets are those of bound ranks, below
+            return [
+                f"{len(within)} ranks x {threads} threads, rank {within[0]} among them, share {len(cores)} physical "
+                f"cores on {host}"
+            ]
     faults = []
     bound: dict[int, list[int]] = {}
     for rank, cores in own_cores.items():

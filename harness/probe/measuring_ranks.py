@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from harness.base import turns
+from harness.base.cores import host_cores
 from harness.base.cpu_contention import CpuUsage, busy_s, other_loads, overloads
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
@@ -114,7 +114,7 @@ def measure(world: World, plan: ProbePlan) -> ProbeResult | None:
         after = CpuUsage.now()
         if my_turns is not None:
             my_turns.finish()
-    places = world.comm.allgather((observe(), psutil.cpu_count() or 1))
+    places = world.comm.allgather((observe(), host_cores()))
     hosts = [place.host for place, _ in places]
     loads = other_loads(world.comm, hosts, before, after)
     if world.rank:

@@ -37,8 +37,8 @@ def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: st
     """Write ``FOLDER/NAME.json`` and return its path.
 
     Raises:
-        UserError: the name is not a file name, is taken (unless `replace_it`) or that of a file that is no baseline, or a
-            layout has too few launches.
+        UserError: the name is not a file name, is taken (unless `replace_it`) or is that of a file that is no baseline,
+            or a layout has too few launches.
     """
     if not _NAME.fullmatch(name):
         raise UserError(f"NAME '{name}' is not a name: use letters, digits, dots, dashes and underscores")

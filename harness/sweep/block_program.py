@@ -46,6 +46,13 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
 
 
+def _own_address(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"host {host} has no address ({error}): add it to /etc/hosts") from error
+
+
 def _address(node: str) -> str:
     """Return the address by which `node` reaches this host: that of the route to it.
 
@@ -55,10 +62,10 @@ def _address(node: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:  # nothing is sent
         try:
             route.connect((node, 9))
-        except socket.gaierror as error:
+        except (OSError, UnicodeError) as error:
             host = socket.gethostname()
-            print(f"node {node} has no address ({error.strerror}): the turns are given by that of {host}", flush=True)
-            return _LOOPBACK if node in ("localhost", host) else socket.gethostbyname(host)
+            print(f"node {node} has no address ({error}): the turns are given by that of {host}", flush=True)
+            return _LOOPBACK if node in ("localhost", host) else _own_address(host)
         return str(route.getsockname()[0])
 
 

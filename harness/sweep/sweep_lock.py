@@ -119,7 +119,7 @@ def _locks_end_at_host(folder: Path) -> bool:
     """Return whether another host that sees `folder` would not see the locks of this one."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    for line in _MOUNTS.read_text(errors="replace").splitlines():
+    for line in filter(None, _MOUNTS.read_text(errors="replace").split("\n")):
         fields, _, file_system = line.partition(" - ")
         if fields.split()[2] != number:
             continue

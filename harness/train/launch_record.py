@@ -14,10 +14,10 @@ from typing import Any
 
 import keras
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from harness.base import __version__
+from harness.base.cores import host_cores
 from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, overloads
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
@@ -123,7 +123,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
     comm = replica.world.comm
     own_record = _own_record(outcome, import_s)
     gathered = comm.gather((own_record, list(outcome.steps), outcome.clock), root=0)
-    places = comm.allgather((outcome.place, psutil.cpu_count() or 1))
+    places = comm.allgather((outcome.place, host_cores()))
     loads = other_loads(comm, [place.host for place, _ in places], *outcome.usage)
     if gathered is None:
         return None

@@ -288,7 +288,10 @@ class PrivateTree:
             for folder in self._shared_folders():
                 with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
                     shared[folder] = self._stage(folder, stack)
-            sockets = {path: stack.enter_context(mounts.opened(path)) for path in self._sockets()}
+            sockets = {}
+            for path in self._sockets():
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    sockets[path] = stack.enter_context(mounts.opened(path))
             real_roots = self._open_real_mounts(stack)
             overlaid = [folder for number, folder in enumerate(folders) if self._overlay(folder, outside, number)]
             for point, root in real_roots:
@@ -305,7 +308,7 @@ class PrivateTree:
                 if self.scratch.is_relative_to(frozen.folder):
                     self._bind(live_views, self.scratch)
             for place, real in (sockets | shared).items():
-                with contextlib.suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # somebody has removed it meanwhile
                     self._bind(real, place)
 
     def _make_read_only(self, point: MountPoint, root: Path) -> None:
@@ -358,7 +361,7 @@ class PrivateTree:
 
     def _sockets(self) -> list[Path]:
         """Return the sockets of services on this host, which nobody reaches through an overlay."""
-        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+        lines = os.fsdecode(Path("/proc/net/unix").read_bytes()).split("\n")[1:]
         words = [line.split(maxsplit=7) for line in lines]
         paths = {Path(fields[7]) for fields in words if len(fields) > 7 and fields[7].startswith("/")}
         places = [

@@ -16,13 +16,13 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import psutil
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers import data_adapters
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
+from harness.base.cores import host_cores
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
 from harness.base.turns import BLOCK, clock, current_turns
@@ -30,6 +30,7 @@ from harness.comm import turn_pass
 from harness.comm.core_ping import core_distance
 from harness.comm.energy_counters import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
+from harness.comm.harness_variables import scheduler_name
 from harness.comm.host_clock import HostClock, read_offset
 from harness.comm.placement import RankPlace, observe
 from harness.comm.reduction import Reduction, in_sequence
@@ -290,7 +291,7 @@ def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequenc
     """Measure clocks, loads and distances of cores, and gather what all ranks have seen; None above rank 0."""
     place = observe(seen.gpu)
     usage = (timed[0].begin, timed[-1].end)
-    places = world.comm.allgather((place, psutil.cpu_count() or 1))
+    places = world.comm.allgather((place, host_cores()))
     hosts = [placement.host for placement, _ in places]
     loads = other_loads(world.comm, hosts, *usage)
     offset = read_offset(world, hosts)
@@ -325,7 +326,8 @@ def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequenc
 
 def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch], launch: _Launch) -> RunRecord:
     """Return the record of a launch; `timed` are rank 0's epochs."""
-    invalid, notes = disturbances(point.layout, launch.places, launch.ranks, launch.loads)
+    by_nodes = scheduler_name() != "local" and point.layout.nodes > 1  # a run by hand has one node in its layout
+    invalid, notes = disturbances(point.layout, launch.places, launch.ranks, launch.loads, by_nodes=by_nodes)
     host = launch.places[0][0].host
     epochs = []
     for number, epoch in enumerate(timed):

@@ -3,6 +3,7 @@
 import math
 import os
 import runpy
+import secrets
 import socket
 import sys
 import time
@@ -114,7 +115,9 @@ class Session:
         if not self.witness.is_witness and self._watched():
             self._call_witness()
         self._seed = common_seed(self._agree)
-        self._watch = HangWatch(self.world, self.settings.logs / "hang", self.settings.hang_timeout)
+        # A folder of this run's own: two runs may have the same folder for their output.
+        token = self._agree(secrets.token_hex(4))
+        self._watch = HangWatch(self.world, self.settings.logs / f"hang-{token}", self.settings.hang_timeout)
         if not self._sees_ranks():
             self._watch.script_place = script_place
         self._seedings: list[AgreedSeeding] = []

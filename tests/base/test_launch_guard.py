@@ -27,7 +27,7 @@ for program in programs:
     subprocess.Popen(["bash", "-c", program], env=os.environ | guard.variables, start_new_session=True)
 print(guard.variables["HARNESS_GUARD"], guard._process.pid, flush=True)
 if sys.argv[1] == "ends":
-    guard.dismiss()
+    guard.end(orderly=True)
 else:
     time.sleep(60)
 """
@@ -71,12 +71,12 @@ def test_a_guard_is_part_of_no_other_launch(monkeypatch: pytest.MonkeyPatch) -> 
         assert find_processes("HARNESS_JOB", "outer") == []
         assert find_processes("HARNESS_GUARD", "outer") == []
     finally:
-        guard.dismiss()
+        guard.end(orderly=True)
 
 
 def test_nothing_of_the_working_directory_is_imported(tmp_path: Path) -> None:
     (tmp_path / "psutil.py").write_text("open('imported', 'w')")
-    words = "from harness.base.launch_guard import LaunchGuard; LaunchGuard().dismiss()"
+    words = "from harness.base.launch_guard import LaunchGuard; LaunchGuard().end(orderly=True)"
     subprocess.run([sys.executable, "-P", "-c", words], cwd=tmp_path, check=True)
     assert not (tmp_path / "imported").exists()
 

@@ -53,3 +53,11 @@ def test_an_open_file_is_in_the_mount_that_shows_it():
         numbers = [mounts.mount_number(file.fileno()) for file in (status, source)]
     assert numbers[0] != numbers[1]
     assert set(numbers) <= {point.number for point in mounts.mount_points()}
+
+
+def test_a_mount_whose_name_has_a_line_break_of_unicode_is_one_mount(monkeypatch, tmp_path):
+    line = "36 35 98:0 / {} rw - tmpfs none rw\n"
+    file = tmp_path / "mountinfo"
+    file.write_text(line.format("/mnt/a\u2028b") + line.format("/mnt/c\x0cd") + line.format("/mnt/e"))
+    monkeypatch.setattr(mounts, "_MOUNTINFO", file)
+    assert [str(point.path) for point in mounts.mount_points()] == ["/mnt/a\u2028b", "/mnt/c\x0cd", "/mnt/e"]

@@ -95,6 +95,16 @@ def test_a_host_without_enough_cores_is_named() -> None:
     assert fault.endswith("on b")
 
 
+def test_more_ranks_than_cores_of_a_part_of_the_host_are_named_though_the_host_has_enough() -> None:
+    near = [place(*range(8)) for _ in range(12)]
+    far = [place(*range(8, 16)) for _ in range(4)]
+    (fault,) = misplacements(Layout(nodes=1, ranks_per_node=16), [*near, *far])
+    assert "12 ranks" in fault
+    assert "8 physical cores" in fault
+    apart = [place(*range(16)) for _ in range(8)] + [place(*range(8)) for _ in range(8)]
+    assert misplacements(Layout(nodes=1, ranks_per_node=16), apart) == ()
+
+
 def test_nodes_count_where_a_batch_system_placed_the_ranks() -> None:
     layout = Layout(nodes=2, ranks_per_node=2)
     places = [place(core, host="a") for core in range(3)] + [place(0, host="b")]

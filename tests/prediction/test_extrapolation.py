@@ -250,6 +250,6 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
 @pytest.mark.slow
 def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
-    says(answer.sentence, "an epoch of")
+    says(answer.sentence, "times as fast as")
     says(answer.sentence, "Nothing is predicted from")
     assert answer.data["predicted"] == ()

@@ -152,7 +152,7 @@ class Scheduler(schedulers.Scheduler):
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
                 psutil.wait_procs(family, timeout=_GRACE_S)
-        self._release()
+        self._release(orderly=False)
 
     @classmethod
     def explain(cls, state: State) -> str:
@@ -170,15 +170,15 @@ class Scheduler(schedulers.Scheduler):
         code = child.poll()
         if code is None:
             return State(phase="running")
-        self._release()
+        self._release(orderly=code == 0)
         return State(phase="ended", exit_code=exit_codes.of_return_code(code))
 
-    def _release(self) -> None:
-        """Give this host to others, without what the launch has left on it."""
+    def _release(self, *, orderly: bool) -> None:
+        """Give this host to others, without files and, where it has not ended in an `orderly` way, processes of it."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
         if self._guard is not None:
-            self._guard.dismiss()
+            self._guard.end(orderly=orderly)
             self._guard = None
         self._lock.release()
