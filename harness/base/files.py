@@ -5,6 +5,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -78,7 +79,8 @@ def file_atomic(path: Path, field: str = "output file") -> Iterator[BinaryIO]:
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-            staging.chmod(0o666 & ~removal.umask())
+            mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~removal.umask()
+            staging.chmod(mode)
             removal.replace_file(staging, path, field)
         except BaseException:
             removal.remove_file(staging)
@@ -95,6 +97,7 @@ def folder_atomic(path: Path, field: str = "output folder") -> Iterator[Path]:
     Raises:
         UserError: the parent folder cannot be written to, the disk is full, or `path` is not ours; it names `field`.
     """
+    removal.remove_left(path.parent, only=path.name, ended_only=True)
     removal.check_folder(path, field)
     with user_errors(field, path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +106,11 @@ def folder_atomic(path: Path, field: str = "output folder") -> Iterator[Path]:
         with user_errors(field, path):
             yield staging
             removal.finish_folder(staging)
-            removal.replace_folder(staging, path, field)
+            try:
+                removal.replace_folder(staging, path, field)
+            except UserError as error:  # it was checked before: somebody has written there meanwhile
+                beside = removal.keep_beside(staging, path)
+                raise UserError(f"{error}; what was to be there is in '{beside}'") from error
     except BaseException:
         with contextlib.suppress(OSError, UserError):
             removal.remove_folder(staging, below=path.parent)
@@ -146,6 +153,7 @@ def make_cache() -> Path:
         if tag.exists():
             return folder
         folder.mkdir(parents=True, exist_ok=True)
+        removal.remove_left(folder, ended_only=True)
         others = sorted(entry.name for entry in folder.iterdir() if entry.name not in (*CACHE_PARTS, _TAG))
         if others:
             raise UserError(

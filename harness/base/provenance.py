@@ -68,9 +68,13 @@ def has_commit(folder: Path, commit: str) -> bool:
     return git(folder, "cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
 
+_GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+
+
 def git(folder: Path, *arguments: str) -> Reply:
-    """Run git in `folder`, whoever owns it."""
-    return run_program(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
+    """Run git in `folder`, whoever owns it, and whatever repository a hook around this process works on."""
+    without = [word for name in _GIT_PLACES for word in ("-u", name)]
+    return run_program(["env", *without, "git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
 
 
 def processor_name(facts: Path = Path("/proc/cpuinfo")) -> str:

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -34,6 +35,10 @@ from harness.base.host import ProcessPlace, boot_id, host_name
 MARK = ".mpi-tf-harness"
 _ATTRIBUTE = "user.mpi-tf-harness"  # of files
 _STAGING = ".harness-"  # between the name of what is written and eight letters of mkstemp's
+_STAGING_NAME = re.compile(r"\.(.+)\.harness-[a-z0-9_]{8}(\.before)?", re.DOTALL)
+_NOBODYS = frozenset(
+    (".DS_Store", ".gitignore", ".gitkeep", "lost+found")
+)  # what a folder has that is empty for people
 _BEFORE = ".before"  # ends the name of a folder that is being replaced
 _MARK_BYTES = 16 * 2**20
 _AT_FDCWD = -100
@@ -79,6 +84,22 @@ def check_folder(folder: Path, field: str) -> None:
         raise UserError(f"{field} '{folder}' is not used: {_sentence(fault)}; name a new or empty folder")
 
 
+def check_new_folder(folder: Path, field: str) -> None:
+    """Refuse, before work begins, a folder that could not be written at its end: `check_folder`, and a trial beside it.
+
+    Raises:
+        UserError: as `check_folder`, or nothing can be written there, or its name is too long.
+    """
+    check_folder(folder, field)
+    nearest = next(parent for parent in folder.absolute().parents if os.path.lexists(parent))
+    try:
+        trial = new_staging_folder(nearest / folder.name)
+        _remove_tree(trial)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UserError(f"{field} '{folder}' cannot be written: {reason}; name another folder") from error
+
+
 def check_file(path: Path, field: str) -> None:
     """Refuse a file that is to be written anew: it must be new, or a plain file of this user.
 
@@ -113,7 +134,7 @@ def check_place(folder: Path, field: str) -> None:
         return
     if not folder.is_dir():
         raise UserError(f"{field} '{folder}' is not a folder: name a new or empty one")
-    names = sorted(entry.name for entry in folder.iterdir())
+    names = sorted({entry.name for entry in folder.iterdir()} - _NOBODYS)
     if names:
         raise UserError(
             f"{field} '{folder}' has '{names[0]}' in it, which the harness did not make: name a new or empty folder"
@@ -177,22 +198,42 @@ def replace_folder(staging: Path, target: Path, field: str) -> None:
         OSError: the file system refuses; `target` is as it was.
     """
     check_folder(target, field)
-    old = staging
-    if target.exists():
-        staging.chmod(stat.S_IMODE(target.stat().st_mode))
     if not target.exists():
         staging.rename(target)
-    elif not _exchange(staging, target):
+        _sync(target.parent)
+        return
+    staging.chmod(stat.S_IMODE(target.stat().st_mode))
+    old = staging
+    if _exchange(staging, target):
+        fault = _fault_of_new_folder(old)
+        if fault is not None:  # somebody has written there since it was checked
+            _exchange(staging, target)
+            raise UserError(f"{field} '{target}' is not replaced: {_sentence(fault)}; name a new or empty folder")
+    else:
         old = staging.with_name(f"{staging.name}{_BEFORE}")
         target.rename(old)
         try:
             staging.rename(target)
-        except OSError:
+        except BaseException:
             old.rename(target)
             raise
     _sync(target.parent)
     with contextlib.suppress(OSError):  # a file in use on a network's file system: `remove_left` takes it later
         _remove_tree(old)
+
+
+def keep_beside(staging: Path, target: Path) -> Path:
+    """Give the finished folder `staging` a free name beside `target`, which cannot be replaced; return it.
+
+    Raises:
+        OSError: the file system refuses.
+    """
+    number = 2
+    while os.path.lexists(target.with_name(f"{target.name}-{number}")):
+        number += 1
+    beside = target.with_name(f"{target.name}-{number}")
+    staging.rename(beside)
+    return beside
 
 
 def publish_staging(staging: Path, target: Path) -> bool:
@@ -293,7 +334,7 @@ def remove_folder(folder: Path, *, below: Path) -> None:
         return
     if below.resolve() not in (folder.parent.resolve() / folder.name).parents:
         raise UserError(f"'{folder}' is not removed: it does not lie in '{below}'; remove it yourself")
-    fault = _fault_of_tree(folder) or _fault_of_mark(folder)
+    fault = _fault_of_tree(folder) or _fault_of_mark(folder, may_be_staging=bool(_STAGING_NAME.fullmatch(folder.name)))
     if fault is not None:
         raise UserError(f"'{folder}' is not removed: {_sentence(fault)}; remove it yourself")
     _remove_tree(folder)
@@ -324,8 +365,13 @@ def remove_left(place: Path, *, only: str | None = None, keep: Collection[str] =
     `ended_only` what a process may still be writing stays: staging folders of another host, and all staging files.
     What cannot be removed stays. A folder that was being replaced gets its name back.
     """
+    if not _is_folder(place):
+        return
     for path in sorted(place.glob(f".*{_STAGING}*")):
-        name = path.name[1:].partition(_STAGING)[0]
+        staging_name = _STAGING_NAME.fullmatch(path.name)
+        if staging_name is None:
+            continue
+        name = staging_name[1]
         if name in keep or only not in (None, name):
             continue
         with contextlib.suppress(OSError, UserError):
@@ -525,15 +571,15 @@ def _fault_of_tree(folder: Path) -> _Fault | None:
         state = path.lstat()
         if state.st_uid != os.geteuid():
             return _Fault(path, "belongs to another user")
-        if state.st_dev != device:
+        if stat.S_ISDIR(state.st_mode) and state.st_dev != device:  # files of an overlay may be on several
             return _Fault(path, "is on another file system")
     return None
 
 
-def _fault_of_mark(folder: Path) -> _Fault | None:
+def _fault_of_mark(folder: Path, *, may_be_staging: bool = False) -> _Fault | None:
     """Return what the mark of `folder` does not allow to be removed."""
     mark = _read_mark(folder)
-    if mark is None:
+    if mark is None or (mark.kind is FolderKind.STAGING and not may_be_staging):
         return _Fault(folder, "was not made by the harness")
     if mark.kind is FolderKind.PLACE:
         return _Fault(folder, "may hold what the harness did not make")

@@ -100,6 +100,7 @@ def redraw_command(file: Path, context: Context) -> Answer:
     from harness.bundle.write_bundle import redraw_bundle
 
     redrawn = redraw_bundle(file, context.reports / file.name.removesuffix(".tar.gz"))
+    make_place(context.reports, "--reports", is_ours=True)  # it was new, empty or ours before
     same = len(redrawn.files) - len(redrawn.different)
     sentence = f"{same} of {len(redrawn.files)} tables and summaries have the bundle's numbers"
     if redrawn.different and drawn_with() != redrawn.drawn_with:

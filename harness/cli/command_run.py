@@ -22,7 +22,7 @@ from harness.base.exit_codes import SIGNALLED
 from harness.base.hostlock import HostLock
 from harness.base.launch_guard import LaunchGuard
 from harness.base.processes import interruptible, thread_limits
-from harness.base.removal import check_folder, check_place, make_place
+from harness.base.removal import check_new_folder
 from harness.base.scratch import SCRATCH, Scratch
 from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
@@ -35,6 +35,7 @@ from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
 from harness.transparent.child.sitecustomize import MARK
 from harness.transparent.file_mechanism import check_trees, namespace_refusal, sees_ranks
+from harness.transparent.rank_output import make_logs
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ def run_command(
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
     if options["record"] is not None:
         refuse_secrets(arguments, allow_argument)
-        check_folder(options["record"], "--record")
-    check_place(options["logs"], "--logs")
+        check_new_folder(options["record"], "--record")
     refuse_bad_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
@@ -161,7 +161,7 @@ def run_command(
             lock = HostLock().held("a script", lambda text: echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         if layout.ranks > 1:
-            make_place(options["logs"], "--logs")
+            make_logs(options["logs"])
         begin = time.monotonic()
         environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)

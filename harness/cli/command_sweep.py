@@ -11,6 +11,7 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import RunError
+from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
 from harness.cli.first_use import fetch_for
@@ -189,6 +190,7 @@ def _run(
     folder = context.results / sweep.name
     problem = ""
     try:
+        check_folder(context.reports / sweep.name, "report")
         run_sweep(sweep, context, submission, approve=approval(options), enough=enough)
     except RunError as error:
         if not SweepFolder(folder).has_launches:  # none was started

@@ -13,7 +13,7 @@ from harness.base.cpu_contention import busy_s
 from harness.base.current_user import UserPath
 from harness.base.errors import SharedError
 from harness.base.exit_codes import AGAIN
-from harness.base.removal import check_folder
+from harness.base.removal import check_new_folder
 from harness.cli.common_options import GroupedCommand, context_options, defaulted
 from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.terminal import echo
@@ -44,6 +44,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
 
     Alone it is one rank; `mpirun -n 2 harness train --dataset mnist` trains on two.
     """
+    record = record.absolute() if record is not None else None  # a script may change its folder
     load_before = os.getloadavg()[0]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from harness.comm.world import abort, abort_together, check_start, impatiently, start_mpi
@@ -56,7 +57,7 @@ def train_command(point_file: Path | None, record: Path | None, context: Context
     point: Point | None = None
     try:
         if record is not None:
-            world.on_root(lambda: check_folder(record, "--record"))
+            world.on_root(lambda: check_new_folder(record, "--record"))
         point = world.on_root(lambda: _point(world.size, point_file, context.data_dir, options))
         script = point.workload.script
         if script:

@@ -17,7 +17,7 @@ from harness.base.errors import UserError
 from harness.base.removal import check_place
 from harness.cli.terminal import echo
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
-from harness.schema.sweep_folder import holds_results
+from harness.schema.sweep_folder import holds_reports, holds_results
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -93,7 +93,7 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
         @functools.wraps(function)
         def command(*arguments: Any, **options: Any) -> Any:
             folders = {name: options.pop(name) for name in names}
-            if "reports" in names:
+            if "reports" in names and not holds_reports(folders["reports"]):
                 check_place(folders["reports"], "--reports")
             if measures and not holds_results(folders["results"]):
                 check_place(folders["results"], "--results")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.files import hold_lock_file, make_folder, user_errors, write_atomic
+from harness.base.files import cache_folder, hold_lock_file, make_folder, user_errors, write_atomic
 from harness.base.removal import remove_file, replace_file
 from harness.datasets.dataset import Dataset, Download
 from harness.datasets.known import dataset_info
@@ -218,6 +218,19 @@ class _Fetcher:
         fix = f"check the network, or name a folder that has it with --mirror URL or {MIRRORS}=URL"
         raise UserError(f"{file.name} cannot be downloaded from {reasons}: {fix}")
 
+    def _refuse_other_file(self, path: Path, sha256: str | None) -> None:
+        """Refuse to put a download in the place of a file of the user's; in the cache all files are ours.
+
+        Raises:
+            UserError: a file of that name is there and is not the original.
+        """
+        if not path.exists() or self._place.is_relative_to(cache_folder()):
+            return
+        with path.open("rb") as content:
+            has_magic = content.read(3).startswith(_MAGIC.get(path.suffix, b""))
+        if not has_magic or (sha256 is not None and _sha256(path) != sha256):
+            raise UserError(f"'{path}' is there and is not the original: move it away, then fetch again")
+
     def _fetch_from(self, source: str, file: Download, downloader: ResumingDownloader) -> Path:
         """Bring the file from one source; one without a known hash is pinned."""
         import pooch
@@ -226,6 +239,7 @@ class _Fetcher:
         path = self._place / file.name
         sha256 = published_or_pinned(file, path)
         address = f"{source}/{file.name}"
+        self._refuse_other_file(path, sha256)
         try:
             with user_errors("data folder", self._place):
                 pooch.retrieve(address, known_hash=sha256, fname=file.name, path=self._place, downloader=downloader)
@@ -240,6 +254,11 @@ class _Fetcher:
                 content.seek(0)
                 write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
         return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _pin(path: Path) -> Path:

@@ -28,12 +28,12 @@ from harness.report.answer import Answer, PageFigure
 from harness.report.csv_text import csv_text
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.record import decode_file, encode
+from harness.schema.sweep_folder import MADE_HERE, holds_reports
 
 PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json
 SCREEN, PAPER = "screen", "paper"
 """For whom figures are written: for a paper also as PDF files that fit one column and two."""
-_MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'
 _LOG = logging.getLogger(__name__)
 
 
@@ -105,7 +105,7 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
         UserError: the folder holds something else than a report, or cannot be written to.
     """
     target = below(reports, answer.place)
-    make_place(reports, "REPORTS")
+    make_place(reports, "REPORTS", is_ours=holds_reports(reports))
     check_folder(target, "report")
     content = render_page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
@@ -163,10 +163,13 @@ def _write_index(reports: Path) -> None:
         ("glossary.html", render_page("glossary.html.j2", root=".")),
     ):
         path = reports / name
-        if path.exists() and not (path.is_file() and _MADE_HERE in path.read_text("utf-8", errors="replace")):
+        if path.exists() and not (path.is_file() and MADE_HERE in path.read_text("utf-8", errors="replace")):
             _LOG.warning("'%s' is there and not of the harness: it is left as it is", path)
-        else:
+            continue
+        try:
             write_atomic(path, content)
+        except UserError as error:  # a link, or another user's: the page itself is written
+            _LOG.warning("%s", error)
 
 
 def _pages(reports: Path) -> list[tuple[PageSummary, str]]:

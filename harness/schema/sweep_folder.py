@@ -8,6 +8,7 @@ from harness.base.record_words import below
 from harness.base.removal import make_place, remove_empty_folder, remove_file, remove_left
 
 RUN_FILE = "run.json"
+MADE_HERE = '<meta name="generator" content="mpi-tf-harness">'  # in every page
 STEPS_FILE = "steps.parquet"
 STUDY_FILE = "sweep.json"
 CHECKPOINT_SUFFIX = ".ckpt"
@@ -48,6 +49,8 @@ class LaunchFolder:
     def forget_checkpoints(self) -> None:
         """Remove all its checkpoints: it has come to its end."""
         folder = self.checkpoints
+        if folder.is_symlink() or folder.parent.is_symlink():  # it leads to somebody's own
+            return
         remove_left(folder)
         for file in (*checkpoint_files(folder), folder / ATTEMPTS_FILE):
             remove_file(file)
@@ -179,9 +182,23 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def holds_results(folder: Path) -> bool:
-    """Return whether `folder` has sweeps in it, or the baselines or probes of sweeps: it is a folder of results."""
-    patterns = (f"*/{STUDY_FILE}", f"*/*/{RUN_FILE}", "probes/*/probe.json", "baselines/*.json", "checks/*")
+    """Return whether `folder` has sweeps, records or probes in it: it is a folder of results."""
+    studies = (
+        f"*/{STUDY_FILE}",
+        f"checks/*/*/{STUDY_FILE}",
+        f"reproductions/*/*/{STUDY_FILE}",
+        f"together/*/{STUDY_FILE}",
+    )
+    patterns = (*studies, f"*/{RUN_FILE}", f"*/*/{RUN_FILE}", "probes/*/probe.json")
     return any(next(folder.glob(pattern), None) is not None for pattern in patterns)
+
+
+def holds_reports(folder: Path) -> bool:
+    """Return whether `folder` has an index of the harness's pages: it is a folder of reports."""
+    try:
+        return MADE_HERE in (folder / "index.html").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def make_results(folder: Path) -> None:

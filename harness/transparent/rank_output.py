@@ -8,6 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from harness.base.removal import make_place
+
+_OWN_NAMES = re.compile(r"(rank-\d+|witness.*)\.log|hang.*|\.child-trains-\d+")
+
+
+def make_logs(folder: Path) -> None:
+    """Make the folder of what ranks print, which must be new, empty or ours, with its mark.
+
+    Raises:
+        UserError: it has something else in it.
+    """
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    is_ours = bool(names) and all(_OWN_NAMES.fullmatch(name) for name in names)
+    make_place(folder, "--logs", is_ours=is_ours)
+
 
 @contextlib.contextmanager
 def rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
@@ -19,7 +34,7 @@ def rank_output(rank: int, logs: Path) -> Iterator[Callable[[], None]]:
     if rank == 0:
         yield lambda: None
         return
-    logs.mkdir(parents=True, exist_ok=True)
+    make_logs(logs)
     saved = os.dup(1), os.dup(2)
     log = os.open(logs / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     _direct(log, log)

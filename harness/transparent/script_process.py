@@ -18,7 +18,7 @@ from harness.base.current_user import settle_home
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.exit_codes import BAD_INPUT
 from harness.base.processes import process_age_s
-from harness.base.removal import check_folder
+from harness.base.removal import check_new_folder
 from harness.base.secret_text import refuse_secrets
 from harness.comm.gpus import own_gpu
 from harness.comm.world import World, abort, leave
@@ -264,6 +264,11 @@ def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bo
         file_mechanism.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
+def _absolute(options: dict[str, Any]) -> dict[str, Path]:
+    """Return those of a rank's options that are paths of what it writes, as they are meant now."""
+    return {name: options[name].absolute() for name in ("logs", "record") if options[name] is not None}
+
+
 def _run(
     script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, options: dict[str, Any]
 ) -> None:
@@ -285,10 +290,10 @@ def _run(
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
-        settings = RunSettings(**options)
+        settings = RunSettings(**options | _absolute(options))  # the script may change its folder
         if settings.record is not None:
             record = settings.record
-            world.on_root(lambda: check_folder(record, "--record"))
+            world.on_root(lambda: check_new_folder(record, "--record"))
         workload = script_workload(
             script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
         )

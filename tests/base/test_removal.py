@@ -13,10 +13,12 @@ import pytest
 
 from harness.base import removal
 from harness.base.errors import UserError
+from harness.base.files import folder_atomic
 from harness.base.removal import (
     MARK,
     check_file,
     check_folder,
+    check_new_folder,
     check_place,
     finish_folder,
     make_place,
@@ -220,6 +222,46 @@ def test_of_two_that_publish_the_first_stays(tmp_path: Path) -> None:
     assert publish_staging(stagings[0], tmp_path / "prepared")
     assert not publish_staging(stagings[1], tmp_path / "prepared")
     assert (tmp_path / "prepared/data").read_text() == "0"
+
+
+def test_what_comes_into_a_folder_while_it_is_replaced_stays_and_so_does_the_new_one(tmp_path: Path) -> None:
+    target = made(tmp_path / "record", run="old")
+    with pytest.raises(UserError, match="record-2"), folder_atomic(target) as staging:
+        (staging / "run").write_text("new")
+        (target / "notes").write_text("mine")
+    assert tree(target).keys() == {MARK, "run", "notes"}
+    assert (target / "run").read_text() == "old"
+    assert (tmp_path / "record-2/run").read_text() == "new"
+
+
+def test_a_mark_of_staging_is_believed_under_a_staging_name_only(tmp_path: Path) -> None:
+    staging = new_staging_folder(tmp_path / "record")
+    (staging / "train.py").write_text("mine")
+    renamed = staging.rename(tmp_path / "project")
+    with pytest.raises(UserError, match="not made"):
+        check_folder(renamed, "--record")
+    with pytest.raises(UserError, match="not made"):
+        remove_folder(renamed, below=tmp_path)
+
+
+def test_what_was_left_is_looked_for_in_no_link_and_under_whole_names_only(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    staging = new_staging_folder(tmp_path / "models/record")
+    (tmp_path / "link").symlink_to(tmp_path / "models")
+    (tmp_path / ".notes.harness-backup.tar").write_text("mine")
+    remove_left(tmp_path / "link")
+    remove_left(tmp_path)
+    assert staging.exists()
+    assert (tmp_path / ".notes.harness-backup.tar").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "file/below", "/proc/record", "/sys/record"])
+def test_what_cannot_be_written_at_the_end_is_refused_at_the_beginning(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="name another folder"):
+        check_new_folder(tmp_path / name, "--record")
+    check_new_folder(tmp_path / "new/below", "--record")
+    assert names(tmp_path) == ["file"]
 
 
 def test_a_folder_is_moved_onto_nothing_only(tmp_path: Path) -> None:

@@ -169,10 +169,14 @@ def test_unpublished_hash_is_pinned_and_then_checked(tmp_path, mirror, published
         get(tmp_path, mirror)
 
 
-def test_damaged_file_is_replaced(tmp_path, mirror, published):
+def test_another_file_of_that_name_is_left_as_it_is(tmp_path, mirror, published):
     published(hashlib.sha256(CONTENT).hexdigest())
     path = get(tmp_path, mirror)
     path.write_bytes(CONTENT[:-1])
+    with refuses(path, "is not the original"):
+        get(tmp_path, mirror)
+    assert path.read_bytes() == CONTENT[:-1]
+    path.rename(tmp_path / "mine")
     assert get(tmp_path, mirror).read_bytes() == CONTENT
 
 

@@ -91,7 +91,7 @@ def in_pieces(behaviour: str, folder: Path, record: str) -> int:
 
 def write_whole(folder: Path, record: str) -> None:
     """Write a record as the harness does: at once or not at all."""
-    staging = folder.with_name(f".{folder.name}.harness-{os.getpid()}")
+    staging = folder.with_name(f".{folder.name}.harness-{os.getpid():08d}")
     staging.mkdir()
     shutil.copy(HERE / "steps.parquet", staging)
     (staging / "run.json").write_text(record)

@@ -325,7 +325,7 @@ def test_what_killed_commands_had_half_written_goes_and_what_a_job_is_writing_st
     going, dead = sweep.points()
     written = new_staging_folder(folder / going.folder)
     staging = new_staging_folder(folder / dead.folder)
-    left = [staging / "run.json", folder / ".running.json.harness-abc", folder / "jobs/.x.sh.harness-abc"]
+    left = [staging / "run.json", folder / ".running.json.harness-abcdefgh", folder / "jobs/.x.sh.harness-abcdefgh"]
     theirs = [folder / ".git/HEAD", folder / ".env", folder / "jobs/.gitignore"]
     for path in (*left, *theirs):
         path.parent.mkdir(exist_ok=True)
@@ -393,7 +393,7 @@ def test_what_a_killed_launch_half_wrote_beside_its_checkpoints_goes(lab: Lab) -
     other = kept.with_name("n9x1x1-r0-of-other-code")
     for folder in (kept, other):
         folder.mkdir(parents=True)
-        for name in (".000002-000000000.ckpt.harness-x1y2", "000001-000000000.ckpt"):
+        for name in (".000002-000000000.ckpt.harness-x1y2z3w4", "000001-000000000.ckpt"):
             (folder / name).touch()
     lab.run(sweep)
     assert [path.name for path in other.iterdir()] == ["000001-000000000.ckpt"]
