@@ -94,13 +94,13 @@ def main() -> None:
 
 def report_epoch(weights: "list[tf.Variable]", loss: float) -> None:
     """Compare all ranks' weights, and note the loss, which each has of its own rows."""
-    digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights)).hexdigest()
-    of_ranks = hvd.allgather_object((digest, loss))
-    if len({digest for digest, _ in of_ranks}) > 1:
+    digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights)).digest()
+    digests = hvd.allgather(tf.constant([list(digest)], tf.int32))
+    losses = hvd.allgather(tf.constant([loss], tf.float64))
+    if bool(tf.reduce_any(digests != digests[0])):
         sys.exit("ranks have different weights: they were not synchronised")
     if hvd.rank() == 0:
-        mean = sum(loss for _, loss in of_ranks) / len(of_ranks)
-        note_first_epoch(mean, f"Horovod {horovod.__version__}, TensorFlow {tf.__version__}")
+        note_first_epoch(float(tf.reduce_mean(losses)), f"Horovod {horovod.__version__}, TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":
