@@ -351,8 +351,7 @@ def remove_contents(folder: Path) -> int:
     if fault is not None:
         raise UserError(f"'{folder}' is not removed: {_sentence(fault)}; remove it yourself")
     size = sum(path.lstat().st_size for path in _walk(folder) if not _is_folder(path))
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{_STAGING}"))
-    _write_mark(aside, _mark_of_this_process())
+    aside = new_staging_folder(folder)
     folder.rename(aside / folder.name)  # at once: nobody finds half of it
     _remove_tree(aside)
     return size

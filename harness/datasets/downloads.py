@@ -226,9 +226,7 @@ class _Fetcher:
         """
         if not path.exists() or self._place.is_relative_to(cache_folder()):
             return
-        with path.open("rb") as content:
-            has_magic = content.read(3).startswith(_MAGIC.get(path.suffix, b""))
-        if not has_magic or (sha256 is not None and _sha256(path) != sha256):
+        if not _has_magic(path) or (sha256 is not None and _sha256(path) != sha256):
             raise UserError(f"'{path}' is there and is not the original: move it away, then fetch again")
 
     def _fetch_from(self, source: str, file: Download, downloader: ResumingDownloader) -> Path:
@@ -247,13 +245,17 @@ class _Fetcher:
             kind = "published" if file.sha256 else "pinned"
             raise TransferError(f"what came does not have the {kind} SHA-256 {sha256}, it was removed") from error
         if sha256 is None:
-            with path.open("rb") as content:
-                if not content.read(3).startswith(_MAGIC.get(path.suffix, b"")):
-                    remove_file(path)
-                    raise TransferError(f"what came is no {path.suffix} file, it was removed")
-                content.seek(0)
-                write_atomic(_pin(path), f"{hashlib.file_digest(content, 'sha256').hexdigest()}  {file.name}\n")
+            if not _has_magic(path):
+                remove_file(path)
+                raise TransferError(f"what came is no {path.suffix} file, it was removed")
+            write_atomic(_pin(path), f"{_sha256(path)}  {file.name}\n")
         return path
+
+
+def _has_magic(path: Path) -> bool:
+    """Return whether a file begins as its suffix promises, true where nothing is known of that."""
+    with path.open("rb") as content:
+        return content.read(3).startswith(_MAGIC.get(path.suffix, b""))
 
 
 def _sha256(path: Path) -> str:
