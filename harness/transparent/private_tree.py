@@ -56,7 +56,7 @@ class FrozenFolder:
     def __init__(self, folder: Path, copy: Path, live: Path, *, places: Collection[Path], levels: int) -> None:
         self.folder = folder
         self.copy = copy
-        self._live = live
+        self.live = live
         self._places = places
         self._entries_left = _ENTRIES
         self._bytes_left = _DEEP_BYTES if levels else _SHALLOW_BYTES
@@ -116,7 +116,7 @@ class FrozenFolder:
             shutil.copy2(entry.path, target)
             _copy_properties(Path(entry.path), target)
         else:
-            target.symlink_to(self._live / relative)
+            target.symlink_to(self.live / relative)
 
 
 def _copy_properties(source: Path, target: Path) -> None:
@@ -299,14 +299,14 @@ class PrivateTree:
             self.read_only += [folder for folder in self.unfrozen if not _is_below_any(folder, overlaid)]
             views = {frozen: stack.enter_context(mounts.opened(frozen.folder)) for frozen in frozen_folders}
             self._mount_memory(self.scratch)  # over what is not to be seen through the overlay
-            for number, frozen in enumerate(frozen_folders):
-                self._live(number).mkdir(parents=True)
-                self._bind(views[frozen], self._live(number))
+            for frozen in frozen_folders:
+                frozen.live.mkdir(parents=True)
+                self._bind(views[frozen], frozen.live)
             live_views = stack.enter_context(mounts.opened(self.scratch))
             for frozen in frozen_folders:
                 self._show_copy(frozen, copies[frozen], views[frozen])
-                if self.scratch.is_relative_to(frozen.folder):
-                    self._bind(live_views, self.scratch)
+            if any(self.scratch.is_relative_to(frozen.folder) for frozen in frozen_folders):
+                self._bind(live_views, self.scratch)  # the copy that is shown last has a name for it
             for place, real in (sockets | shared).items():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # somebody has removed it meanwhile
                     self._bind(real, place)
@@ -371,24 +371,24 @@ class PrivateTree:
         ]
         return [path for path in places if os.access(path, os.W_OK) and path.is_socket()]
 
-    def _live(self, number: int) -> Path:
-        """Return where the live folder is seen of which the copy of this `number` is."""
-        return self.scratch / "live" / str(number)
-
     def _freeze(self) -> list[FrozenFolder]:
-        """Copy the folders that are to be seen as they are now."""
-        levels = self._places.frozen()
-        mount_places = {*levels, *self._places.shared, self.scratch}
+        """Copy the folders that are to be seen as they are now, and return the copies, that of the outermost first.
+
+        The innermost are copied first: of a folder that has a copy, those around it need but the name.
+        """
+        mount_places = {*self._places.shared, self.scratch}
         frozen_folders: list[FrozenFolder] = []
-        for folder, depth in levels.items():
-            number = len(frozen_folders)
-            copy = self.scratch / "frozen" / str(len(frozen_folders) + len(self.unfrozen))
+        outermost_first = self._places.frozen()
+        for number, (folder, depth) in enumerate(reversed(outermost_first.items())):
+            copy = self.scratch / "frozen" / str(number)
+            live = self.scratch / "live" / str(number)
             try:
-                frozen = FrozenFolder(folder, copy, self._live(number), places=mount_places, levels=depth)
-                frozen_folders.append(frozen)
+                frozen_folders.append(FrozenFolder(folder, copy, live, places=mount_places, levels=depth))
             except TooLargeError:
                 self.unfrozen.append(folder)
-        return frozen_folders
+            else:
+                mount_places.add(folder)
+        return frozen_folders[::-1]
 
     def _overlay(self, folder: Path, outside: Path, number: int) -> bool:
         """Lay an overlay on `folder`, whose files are in the folder `outside`; return whether the kernel has one there.

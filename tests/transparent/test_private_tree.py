@@ -14,6 +14,7 @@ import pytest
 from harness.base import mounts
 from harness.base.scratch import RANK_PREFIX
 from harness.transparent import private_tree
+from harness.transparent.file_mechanism import namespace_refusal
 from harness.transparent.private_tree import KEPT_PREFIX, FrozenFolder, TooLargeError, overlaid_folders
 
 _NOT_HERE = 77
@@ -25,7 +26,7 @@ from harness.transparent.private_tree import PrivateTree, TreePlaces
 top = Path(sys.argv[1])
 exec(sys.argv[3])
 os.chdir(top / "cwd")
-places = TreePlaces(deep=[top / "cwd"], shared=[top / "cwd" / "logs"], top=top)
+places = TreePlaces(deep=[top / "cwd"], shallow=eval(sys.argv[4]), shared=[top / "cwd" / "logs"], top=top)
 try:
     tree = PrivateTree()
     tree.show(places, keep=sys.argv[2])
@@ -37,12 +38,15 @@ print("shown", tree.scratch, flush=True)
 
 
 class Process:
-    """A process that sees its own tree below `top`, and runs what is written to it line by line; `first` before all."""
+    """A process that sees its own tree below `top`, and runs what is written to it line by line; `first` before all.
 
-    def __init__(self, top, scratch, keep="", first=""):
+    `shallow` is an expression of `top`: the folders of which the names are copied.
+    """
+
+    def __init__(self, top, scratch, keep="", first="", shallow="[]"):
         loop = PROCESS + "for line in sys.stdin:\n    exec(line)\n    print('done', flush=True)\n"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", loop, str(top), keep, first],
+            [sys.executable, "-c", loop, str(top), keep, first, shallow],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -51,7 +55,9 @@ class Process:
         first = self._process.stdout.readline()
         if self._process.poll() == _NOT_HERE or not first.startswith("shown"):
             self.end()
-            pytest.skip(f"no file tree of its own here: {first.strip()}")
+            refusal = namespace_refusal()
+            assert refusal, f"a tree in a temporary folder can be shown here, this one cannot: {first.strip()}"
+            pytest.skip(f"no file tree of its own here: {refusal}")
         self.scratch = Path(first.split()[1])
 
     def run(self, line):
@@ -117,6 +123,33 @@ def test_it_does_not_see_what_others_write_in_its_folder_meanwhile(top, process)
     (top / "cwd" / "data" / "rows").unlink()
     process.run("os.mkdir('run'); assert not os.path.exists('study.db')")
     process.run("assert open('log.csv').read() == 'old\\n' and open('data/rows').read() == '1 2 3'")
+
+
+@pytest.mark.parametrize("shallow", ["[top]", "[top, top / 'cwd' / 'scratch']", "[top / 'cwd' / 'scratch']"])
+def test_its_own_files_may_be_below_a_folder_that_is_copied_and_lies_in_one_that_is(top, shallow):
+    (top / "cwd" / "scratch").mkdir()
+    process = Process(top, top / "cwd" / "scratch", shallow=shallow)
+    process.run("assert Path('log.csv').read_text() == 'old\\n'; Path('log.csv').write_text('new')")
+    process.run("assert Path('large').stat().st_size == 5 * 2**20")
+    process.end()
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
+    assert gone(process.scratch)
+
+
+@pytest.mark.parametrize("shallow", ["[top]", "[top, top / 'cwd' / 'data']"])
+def test_a_folder_of_too_many_entries_to_be_copied_is_seen_within_one_that_is_copied(top, tmp_path, shallow):
+    for number in range(20):
+        (top / "cwd" / "data" / str(number)).touch()
+    process = Process(
+        top,
+        tmp_path / "scratch",
+        first="from harness.transparent import private_tree as t; t._ENTRIES = 9",
+        shallow=shallow,
+    )
+    process.run("assert Path('log.csv').read_text() == 'old\\n'; Path('log.csv').write_text('new')")
+    process.run("assert len(list(Path('data').iterdir())) == 21")
+    process.end()
+    assert (top / "cwd" / "log.csv").read_text() == "old\n"
 
 
 def test_it_reaches_the_services_that_others_have_behind_sockets(top, tmp_path, monkeypatch):
