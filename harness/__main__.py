@@ -10,7 +10,7 @@ import click
 from harness.base.current_user import settle_home
 from harness.base.errors import RunError, UserError
 from harness.base.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, UNDECIDED
-from harness.base.printable import printable
+from harness.base.record_words import printable
 from harness.cli import MAKE
 from harness.cli import main as group
 from harness.cli.rank_trees import part_files

@@ -11,8 +11,7 @@ import pandas as pd
 
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import PointScaling, Scaling
-from harness.schema.energy import DeviceEnergy
-from harness.schema.record import RunRecord
+from harness.schema.record import DeviceEnergy, RunRecord
 
 # The peak rates of GPUs as their vendor states them: dense matrix products, without sparsity.
 #

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.base.current_user import user_name
-from harness.base.printable import printable_line
+from harness.base.record_words import printable_line
 
 _log = logging.getLogger(__name__)
 _NAMES = ("harness-timed.lock", "harness-next.lock")

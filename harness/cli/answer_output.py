@@ -17,7 +17,7 @@ import msgspec
 from harness.base.current_user import UserPath
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
-from harness.base.printable import printable
+from harness.base.record_words import printable
 from harness.base.removal import check_output
 from harness.cli.common_options import with_options
 from harness.cli.terminal import echo

@@ -14,7 +14,7 @@ import click
 
 from harness.base.errors import UserError, unknown
 from harness.cli import COMMANDS, MAKE, main
-from harness.cli.option_values import split_words
+from harness.cli.common_options import split_words
 from harness.cli.terminal import echo
 
 OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command

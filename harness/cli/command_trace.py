@@ -10,8 +10,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.removal import check_output, make_place
 from harness.cli.answer_output import answering
-from harness.cli.common_options import context_options
-from harness.cli.option_values import parse_counts
+from harness.cli.common_options import context_options, parse_counts
 from harness.cli.sweep_argument import find_recorded
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, Banner

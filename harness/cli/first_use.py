@@ -42,7 +42,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
         UserError: `HARNESS_FETCH` is neither 0 nor 1.
     """
     from harness import datasets
-    from harness.sweep.scheduler_commands import in_a_job
+    from harness.sweep.scheduler_answers import in_a_job
 
     allowed = os.environ.get(SWITCH, "1")
     if allowed not in ("0", "1"):

@@ -2,7 +2,7 @@
 
 import click
 
-from harness.base.printable import printable
+from harness.base.record_words import printable
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

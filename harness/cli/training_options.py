@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 from harness.base.current_user import UserPath, expanded
 from harness.base.errors import UserError, unknown
 from harness.base.secret_text import refuse_secrets
-from harness.cli.common_options import Command, field_options, spread, what, with_options
-from harness.cli.option_values import MOST_COUNTS, parse_counts, split_words
+from harness.cli.common_options import (
+    MOST_COUNTS,
+    Command,
+    field_options,
+    parse_counts,
+    split_words,
+    spread,
+    what,
+    with_options,
+)
 from harness.schema.layout import Layout
 from harness.schema.option import HOW
 from harness.schema.option import options as schema_options

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from harness.base.turns import current_turns
 from harness.comm.gpus import Gpu
 from harness.comm.world import World
-from harness.schema.energy import DeviceEnergy
+from harness.schema.record import DeviceEnergy
 from harness.schema.record_notes import Note, NoteCode
 
 PERIOD_S = 1.0

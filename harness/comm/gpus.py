@@ -1,14 +1,19 @@
 """The GPUs of a host: what they are, which of them TensorFlow uses, and which rank trains on which."""
 
+import importlib.util
 import os
 import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from harness.base.errors import UserError
 from harness.base.processes import run_program
+from harness.base.turns import BLOCK
 from harness.comm.world import World
 
 _FIELDS = ("uuid", "name", "driver_version", "memory.total", "clocks.max.sm", "power.limit", "pci.bus_id")
@@ -250,3 +255,49 @@ def own_gpu(world: World, gpus_per_rank: int, *, shared: bool) -> Gpu | None:
         gpu = replace(gpu, seen=tuple(other.uuid for other in pools[number]))
     hide_others(gpu)
     return gpu
+
+
+# Which processes compute on a rank's GPU, by its driver.
+
+
+def processes_beside(gpu: Gpu | None) -> tuple[int, ...]:
+    """Return the processes that compute on `gpu` now, without those of other launches of this process's turn block.
+
+    Empty without a GPU, without nvidia-ml-py, and where the driver does not say.
+    """
+    if gpu is None or not importlib.util.find_spec("pynvml"):
+        return ()
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return computing_processes(pynvml, gpu.uuid)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def computing_processes(nvml: Any, uuid: str) -> tuple[int, ...]:
+    """Return what `processes_beside` does of the GPU with `uuid`, by NVML, the module `pynvml`."""
+    try:
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError:
+        return ()
+    return tuple(process.pid for process in running if not _takes_turns(process.pid))
+
+
+def _takes_turns(pid: int) -> bool:
+    """Return whether a process other than this one is of its turn block: it waits while this one trains.
+
+    What one server has forked does not show its environment: it has the same parent.
+    """
+    block = os.environ.get(BLOCK)
+    if not block or pid == os.getpid():
+        return False
+    try:
+        process = psutil.Process(pid)
+        return process.ppid() == os.getppid() or bool(process.environ().get(BLOCK) == block)
+    except psutil.Error:  # it has ended, or is another user's
+        return False

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from harness.base.cores import cpu_quota, physical_cores
-from harness.comm.gpu_processes import processes_beside
-from harness.comm.gpus import Gpu
+from harness.comm.gpus import Gpu, processes_beside
 from harness.schema.layout import Layout
 from harness.schema.record import RankRecord
 
@@ -23,7 +22,7 @@ class RankPlace:
 
     `physical` names the physical core of each of `cores`, as `harness.base.cores.physical_cores`: empty where the
     system does not say, and then each of `cores` counts as one. `quota` are the CPUs that the rank's cgroup grants,
-    None without a limit. `gpu_processes` compute on its GPU (`harness.comm.gpu_processes.processes_beside`).
+    None without a limit. `gpu_processes` compute on its GPU (`harness.comm.gpus.processes_beside`).
     """
 
     host: str

@@ -1,6 +1,9 @@
 """Sums of tensors over all ranks, inside a TensorFlow graph: what a reduction can do, through Python and natively."""
 
 import functools
+import sys
+import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,11 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from harness.base import turns
+from harness.base.errors import RunError, SharedError
+from harness.comm.lost_ranks import noting_loss
 from harness.schema.message_cost import Algorithm
-from harness.schema.record_notes import Note
+from harness.schema.record_notes import Note, NoteCode
 
 if TYPE_CHECKING:
     import keras
+    from mpi4py import MPI
 
 
 class Reduction(Protocol):
@@ -156,3 +163,154 @@ def _graph_handle(graph: tf.Graph, device: str) -> tf.Tensor:
     except KeyError:
         with graph.name_scope(""), graph.device(device), graph.control_dependencies(None):
             return tf.raw_ops.VarHandleOp(shape=[], dtype=tf.float32, shared_name=_HANDLE, name=name)
+
+
+# Sums over all ranks by way of Python and MPI_Allreduce: slow, and there wherever mpi4py is.
+
+_MESSAGE = 2**30  # elements: MPI counts those of one message in an int
+
+
+class BridgeReduction:
+    """Pack all tensors into one vector, hand it to ``MPI_Allreduce`` from Python, unpack.
+
+    Works wherever mpi4py does. It needs the interpreter lock and two copies, which cost more than the
+    allreduce of a small network.
+    """
+
+    algorithm = Algorithm.BRIDGE
+    overlapped = False
+    name = "numpy_function bridge"
+
+    def __init__(self, comm: "MPI.Intracomm", notes: tuple[Note, ...] = ()) -> None:
+        self.notes = notes
+        self._comm = comm
+        self._calls: list[tuple[float, float]] = []
+        self._recent: deque[list[float]] = deque(maxlen=RECENT_CALLS)
+        self._entered = 0
+
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor; one dtype, shapes known."""
+        packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+        if scale != 1.0:
+            packed *= scale
+        if tf.executing_eagerly():
+            total = tf.constant(self._allreduce(label, packed.numpy()))
+        else:
+            with in_sequence() as sequence:
+                total = tf.numpy_function(functools.partial(self._allreduce, label), [packed, sequence], packed.dtype)
+        total.set_shape(packed.shape)
+        parts = tf.split(total, tf.stack([tf.size(tensor) for tensor in tensors]), num=len(tensors))
+        return [
+            tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+            for part, tensor in zip(parts, tensors, strict=True)
+        ]
+
+    def take_calls(self) -> npt.NDArray[np.float64]:
+        """Return entry and exit (s, perf_counter) of every call since the last take."""
+        calls = self._calls
+        self._calls = []
+        return np.array(calls, np.float64).reshape(-1, 2)
+
+    def recent(self) -> npt.NDArray[np.float64]:
+        """Return number, bytes, entry and exit of the last calls, oldest first; the exit is 0 inside a call."""
+        return np.array([list(call) for call in self._recent]).reshape(-1, 4)
+
+    def _allreduce(self, label: str, packed: npt.NDArray[np.generic], *_: object) -> npt.NDArray[np.generic]:
+        entry = turns.clock()
+        self._entered += 1
+        self._recent.append([self._entered, packed.nbytes, entry, 0.0])
+        total = np.empty_like(packed)
+        with noting_loss():
+            self._compare(label, packed)
+            for begin in range(0, packed.size, _MESSAGE):
+                self._comm.Allreduce(packed[begin : begin + _MESSAGE], total[begin : begin + _MESSAGE])
+        left = turns.clock()
+        self._recent[-1][3] = left
+        self._calls.append((entry, left))
+        return total
+
+    def _compare(self, label: str, packed: npt.NDArray[np.generic]) -> None:
+        """End all ranks, with a sentence, when they are about to sum different things."""
+        from mpi4py import MPI
+
+        name = f"'{label}' of {packed.size} {packed.dtype}"
+        call = np.array([self._entered, zlib.crc32(name.encode())], np.int64)
+        extremes = np.empty(4, np.int64)
+        self._comm.Allreduce(np.concatenate([call, -call]), extremes, op=MPI.MAX)
+        if (extremes[:2] == -extremes[2:]).all():
+            return
+        names = self._comm.allgather(f"{name} in call {self._entered}")
+        if self._comm.Get_rank() == 0:
+            odd = next(rank for rank, text in enumerate(names) if text != names[0])
+            print(
+                f"harness: the ranks meet in different exchanges: rank 0 exchanges {names[0]}, rank {odd} "
+                f"{names[odd]}; all ranks must make the same exchanges in the same order",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._comm.Abort(1)
+        self._comm.Barrier()  # until rank 0 has spoken
+
+
+# Gradients that travel as 16-bit floats: half the bytes, and a stated loss of precision.
+
+_TYPES = {"bf16": tf.bfloat16, "fp16": tf.float16}
+
+
+# bfloat16 has 8 significant bits, float16 has 11: rounding alone is well below this, lost small values are not.
+_MOST = 0.02
+
+
+class WireReduction:
+    """Sums of float32 tensors by way of another reduction's sums of 16-bit ones, for use in a graph.
+
+    The ranks' values are added up in float32 and rounded once (between hosts once more, where sums are node-aware).
+    NCCL adds them in 16 bits, rounded at every rank.
+    """
+
+    def __init__(self, inner: Reduction, wire: str) -> None:
+        self._inner = inner
+        self._wire = wire
+        self.algorithm = inner.algorithm
+        self.name = f"{inner.name}, {wire} on the wire"
+        self.overlapped = inner.overlapped
+        self.notes = inner.notes
+        self.take_calls = inner.take_calls
+        self.recent = inner.recent
+        self._checks = 0
+        self._worst = 0.0
+
+    def sum(self, tensors: list[tf.Tensor], scale: float = 1.0, label: str = "sum") -> list[tf.Tensor]:
+        """Return the element-wise sums over all ranks of scale * tensor, of the tensors' dtype."""
+        kind = _TYPES[self._wire]
+        scaled = [tf.cast(tensor * tf.cast(scale, tensor.dtype), kind) for tensor in tensors]
+        sums = self._inner.sum(scaled, label=label)
+        return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
+
+    def check(self, gradients: list[tf.Tensor], whose: str) -> None:
+        """Compare the sums of `gradients` with those in their own precision, and note the largest error so far.
+
+        `whose` says which gradients they are.
+
+        Raises:
+            SharedError: a RunError on every rank, when the norm of the difference is above 2 % of the sums' norm.
+        """
+        exact = _vector(self._inner.sum(gradients, label="gradients in float32"))
+        size = float(np.linalg.norm(exact))
+        error = float(np.linalg.norm(_vector(self.sum(gradients, label="gradients")) - exact)) / (size or 1.0)
+        if not error <= _MOST:
+            raise SharedError(
+                RunError(
+                    f"WIRE={self._wire} loses {100 * error:.3g} % of the gradients of {whose}, more than "
+                    f"{100 * _MOST:g} %: use another wire type or leave it out"
+                )
+            )
+        self._checks += 1
+        self._worst = max(self._worst, error)
+        values: dict[str, str | int | float] = {"wire": self._wire}
+        values |= {"percent": 100 * self._worst, "batches": self._checks}
+        self.notes = (*self._inner.notes, Note(code=NoteCode.WIRE_ERROR, values=values))
+
+
+def _vector(tensors: list[tf.Tensor]) -> npt.NDArray[np.float64]:
+    return np.concatenate([np.asarray(tensor, np.float64).ravel() for tensor in tensors])

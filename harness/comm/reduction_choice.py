@@ -8,15 +8,13 @@ from statistics import median
 import numpy as np
 
 from harness.base.errors import SharedError, UserError
-from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.harness_variables import chosen_algorithm, chosen_overlap
 from harness.comm.native_group import Sum, direct_sum
 from harness.comm.native_library import NativeLibrary, find_library
 from harness.comm.native_reduction import NativeReduction, in_pieces
 from harness.comm.nccl_reduction import NcclReduction, open_nccl
 from harness.comm.placement import observe
-from harness.comm.reduction import Reduction
-from harness.comm.wire_reduction import WireReduction
+from harness.comm.reduction import BridgeReduction, Reduction, WireReduction
 from harness.comm.world import World, needs_sync
 from harness.schema.message_cost import Algorithm
 from harness.schema.record_notes import Note, NoteCode

@@ -2,9 +2,8 @@
 
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset
-from harness.datasets.file_summary import own_file_lines
 from harness.datasets.known import choose_dataset, dataset_info, dataset_names
-from harness.datasets.own_file import FILE
+from harness.datasets.own_file import FILE, own_file_lines
 from harness.datasets.prepare import Prepared, prepare
 
 __all__ = [

@@ -27,7 +27,7 @@ from harness.datasets.number_text import (
     is_plain_number,
     read_number,
 )
-from harness.datasets.own_labels import whole_numbers
+from harness.datasets.own_file import whole_numbers
 from harness.schema.data_record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
 
 # What the columns of a CSV file are: numbers or texts, the label, those left out; seen in its first rows.

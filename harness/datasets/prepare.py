@@ -18,9 +18,7 @@ from harness.datasets.dataset import TEST, TRAIN, Array, Chunk, Dataset
 from harness.datasets.image_files import open_index
 from harness.datasets.known import dataset_info
 from harness.datasets.npy_files import NpyWriter, Vector, read_chunks, shift_and_factor
-from harness.datasets.own_arrays import ArrayFile
-from harness.datasets.own_file import CSV, FILE
-from harness.datasets.own_labels import are_different
+from harness.datasets.own_file import CSV, FILE, ArrayFile, are_different
 from harness.datasets.own_table import CsvTable
 from harness.schema.data_record import DataRecord, OwnFile
 from harness.schema.record import decode, encode

@@ -1,15 +1,208 @@
 """`DataSet`: what a user's script reads its part of the rows with, by paper B's interface."""
 
+import contextlib
 import dataclasses
-from typing import Any
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness import datasets
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Array
-from harness.readers.peers import find_peers
-from harness.readers.rank_rows import DataSetRequest, load_rank_rows
-from harness.readers.row_sources import TEST, TRAIN, VALIDATION
+from harness.datasets.shards import split_evenly
+from harness.readers.peers import Peers, find_peers
+from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ArrayPair, CsvRows, ImageRows, RowSource, open_parts
+from harness.schema.workload import IMAGENET, Workload
+
+# A rank's rows of the training, validation and test parts of a data set, as a script asked for them.
+
+_log = logging.getLogger(__name__)
+
+KNOWN = ("mnist", "cifar10", "cifar100", IMAGENET)
+FORMATS = ("csv", "hdf5", "netcdf", "pnetcdf", "npz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSetRequest:
+    """The arguments of `DataSet`, checked. `valid_pct` and `test_pct` are parts of the rows, 0 to 1.
+
+    `image_size` are the pixels a side of IMAGENET's rows, None for 224.
+
+    Raises:
+        UserError: one of them is out of its range, or a file is missing or not wanted.
+    """
+
+    name: str
+    normalize: float = 1.0
+    train_file: str | Path | None = None
+    validation_file: str | Path | None = None
+    test_file: str | Path | None = None
+    valid_pct: float | None = None
+    test_pct: float = 0.0
+    one_hot: bool = True
+    label: str | int | None = None
+    data_dir: str | Path | None = None
+    image_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in (*KNOWN, *FORMATS):
+            raise unknown("data set", self.name, (*KNOWN, *FORMATS))
+        if not self.normalize > 0:
+            raise UserError(f"normalize {self.normalize} is not a divisor: give a number above 0, such as 255.0")
+        held = (self.valid_pct or 0.0, self.test_pct)
+        if min(held) < 0 or sum(held) >= 1:
+            raise UserError(f"valid_pct {held[0]} and test_pct {held[1]} leave no training rows: use parts of 1")
+        if self.name in KNOWN and self.train_file is not None:
+            raise UserError(
+                f"train_file cannot be combined with {self.name.upper()}: leave it out, or name another data set"
+            )
+        if self.name not in KNOWN and self.train_file is None:
+            raise UserError(f"{self.name.upper()} has no train_file: give one")
+        for field in ("train_file", "validation_file", "test_file"):
+            path = getattr(self, field)
+            if path is not None and not Path(path).exists():
+                raise UserError(f"{field} '{path}' is not there: check the path")
+        if self.image_size is not None and self.name != IMAGENET:
+            raise UserError(f"image_size {self.image_size} is for IMAGENET: leave it out for {self.name.upper()}")
+        if self.label is not None and self.name != "csv":
+            raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
+
+
+_MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
+_CLASSES = 10_000  # more different labels are not classes
+
+
+class RankRows(NamedTuple):
+    """This rank's rows of one part: float32 [rows, *features] and labels, float32 [rows, classes] if one-hot."""
+
+    data: Array
+    labels: Array
+
+
+def load_rank_rows(request: DataSetRequest, peers: Peers) -> dict[str, RankRows]:
+    """Read this rank's rows of every part that there is; all ranks together.
+
+    Raises:
+        UserError: a file is damaged, has no features and labels, or has fewer rows than there are ranks.
+    """
+    raw = {}
+    classes: int | None = None
+    with contextlib.ExitStack() as stack:
+        reader = _RankReader(request, peers, stack)
+        for part, source, ranges in reader.wanted():
+            rows = sum(map(len, ranges))
+            if rows and rows < peers.size:
+                raise UserError(f"{request.name} has {rows} {part} rows for {peers.size} ranks: use fewer ranks")
+            if rows:
+                classes = source.classes
+                raw[part] = source.read(reader.own_ranges(ranges))
+    if TRAIN not in raw:
+        raise UserError(f"{request.name} has no training rows: check {request.train_file}")
+    labels = reader.labels({part: y for part, (_, y) in raw.items()}, classes)
+    divisor = np.float32(request.normalize)
+    return {
+        part: RankRows(data=np.divide(x, divisor, dtype=np.float32, casting="unsafe"), labels=labels[part])
+        for part, (x, _) in raw.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _RankReader:
+    """Reads what a script has asked for, as one of `peers`; `stack` closes the files."""
+
+    request: DataSetRequest
+    peers: Peers
+    stack: contextlib.ExitStack
+
+    def wanted(self) -> Iterator[tuple[str, RowSource, Sequence[range]]]:
+        """Yield every part with its source and the rows of the source's blocks that it is made of."""
+        parts = self._open(self.request.train_file)
+        for part, path in ((VALIDATION, self.request.validation_file), (TEST, self.request.test_file)):
+            if path is not None:
+                parts[part] = self._open(path)[TRAIN]
+        default = _MNIST_VALIDATION if self.request.name == "mnist" else 0.0
+        validated_part = self.request.valid_pct if self.request.valid_pct is not None else default
+        # A file of its own for a part leaves nothing to hold out for it.
+        training = parts[TRAIN]
+        held_out = _cut(
+            training.blocks,
+            validated_part=0 if VALIDATION in parts else validated_part,
+            tested_part=0 if TEST in parts else self.request.test_pct,
+        )
+        yield TRAIN, training, held_out[TRAIN]
+        for part in (VALIDATION, TEST):
+            if part in parts:
+                yield part, parts[part], [range(rows) for rows in parts[part].blocks]
+            else:
+                yield part, training, held_out[part]
+
+    def own_ranges(self, parts: Sequence[range]) -> list[range]:
+        """Return this rank's rows of every block, of which the rows `parts` are wanted; over all ranks an exact cover.
+
+        The next block starts with the next rank, so that no rank gets the larger part of all of them.
+        """
+        ranges = []
+        for block, part in enumerate(parts):
+            share = split_evenly(len(part), self.peers.size, (self.peers.rank + block) % self.peers.size)
+            ranges.append(range(part.start + share.start, part.start + share.stop))
+        return ranges
+
+    def _open(self, path: str | Path | None) -> dict[str, RowSource]:
+        if self.request.name in KNOWN:
+            workload = Workload(
+                dataset=self.request.name,
+                model=datasets.dataset_info(self.request.name).default_model,
+                global_batch=1,
+                image_size=self.request.image_size,
+            )
+            prepared = datasets.prepare(
+                datasets.locate(workload, Path(self.request.data_dir) if self.request.data_dir else None)
+            )
+            if prepared.record.note and self.peers.rank == 0:
+                _log.warning("%s: %s", self.request.name, prepared.record.note)
+            parts = {TRAIN: (prepared.train_x, prepared.train_y), TEST: (prepared.test_x, prepared.test_y)}
+            classes = prepared.record.classes
+            if prepared.files is None:
+                return {part: ArrayPair(x, y, classes) for part, (x, y) in parts.items()}
+            size = prepared.record.features[0]
+            return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
+        assert path is not None
+        if self.request.name == "csv":
+            return {TRAIN: CsvRows(Path(path), self.request.label, self.peers)}
+        return self.stack.enter_context(open_parts(Path(path), self.request.name))
+
+    def labels(self, labels: dict[str, Array], classes: int | None) -> dict[str, Array]:
+        """Return the labels as the script wants them; without a number of `classes` these are all ranks' values."""
+        labels = {part: y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for part, y in labels.items()}
+        if not self.request.one_hot or any(y.ndim > 1 for y in labels.values()):
+            return {part: y.astype(np.float32 if y.dtype.kind == "f" else np.int32) for part, y in labels.items()}
+        if classes is not None:
+            values = np.arange(classes)
+        else:
+            rank_values = np.unique(np.concatenate(list(labels.values())))
+            values = np.unique(np.concatenate(self.peers.gather(rank_values[: _CLASSES + 1])))
+            if len(values) > _CLASSES or np.any(values != np.round(values)):
+                file = self.request.train_file
+                raise UserError(f"the labels of '{file}' are not whole numbers, one per class: pass one_hot=False")
+        identity = np.eye(len(values), dtype=np.float32)
+        return {part: identity[np.searchsorted(values, y)] for part, y in labels.items()}
+
+
+def _cut(blocks: Sequence[int], *, validated_part: float, tested_part: float) -> dict[str, list[range]]:
+    """Return the rows of every block that train, validate and test: the last ones are held out, the very last test."""
+    ranges: dict[str, list[range]] = {TRAIN: [], VALIDATION: [], TEST: []}
+    for rows in blocks:
+        tested = round(rows * tested_part)
+        validated = round(rows * validated_part)
+        edge = rows - tested - validated
+        ranges[TRAIN].append(range(0, edge))
+        ranges[VALIDATION].append(range(edge, edge + validated))
+        ranges[TEST].append(range(edge + validated, rows))
+    return ranges
 
 
 class DataSet:

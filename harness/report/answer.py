@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.base.printable import printable
+from harness.base.record_words import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,7 @@ from harness.analysis import units
 from harness.analysis.sweep_choice import RULE
 from harness.claims.claim_evidence import ClaimEvidence
 from harness.claims.claim_studies import ClaimStudy
-from harness.claims.judgement import CONFIRMED, ERRATUM, REFUTED, UNKNOWN, Judgement
-from harness.claims.judging_sweep import compare_with_claim, is_about
+from harness.claims.judgement import CONFIRMED, ERRATUM, REFUTED, UNKNOWN, Judgement, compare_with_claim, is_about
 from harness.claims.measures import NEAR, count_ratio
 from harness.report.answer import Answer, Banner, Card, Cell, Element, Prose, Section, Table, distinct
 from harness.report.experiment_results import (

@@ -24,8 +24,7 @@ from harness.report.sweep_warnings import sweep_warnings
 from harness.why.efficiencies import TALP_NAMES, TREE, Efficiency, PointEfficiencies
 from harness.why.explanation import Explanation
 from harness.why.known_causes import Finding
-from harness.why.overheads import LEAST, PointOverheads
-from harness.why.waiting import LastRank
+from harness.why.overheads import LEAST, LastRank, PointOverheads
 
 Rows = list[tuple[str, ...]]
 MINUS = "\N{MINUS SIGN}"

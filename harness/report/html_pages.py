@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import jinja2
@@ -21,14 +21,39 @@ from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
-from harness.base.printable import printable
-from harness.base.record_words import below
+from harness.base.record_words import below, printable
 from harness.base.removal import check_folder, make_place
 from harness.report.answer import Answer, PageFigure
-from harness.report.csv_text import csv_text
 from harness.report.svg import COLUMNS, TONES, printed
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep_folder import MADE_HERE, holds_reports
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Tables as CSV that a spreadsheet shows and does not compute.
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_COMPUTED = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_cell(value: object) -> object:
+    """Return a cell as it is written: a text that a spreadsheet would compute begins with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    is_computed = value.startswith(_COMPUTED) and not _NUMBER.fullmatch(value)
+    return f"'{printable(value)}" if is_computed else printable(value)
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """Return `frame` as CSV, its headings first."""
+    cells = frame.rename(columns=csv_cell)
+    for place, kind in enumerate(cells.dtypes):
+        if getattr(kind, "kind", "O") not in "biufcmM":
+            cells.isetitem(place, cells.iloc[:, place].map(csv_cell).to_numpy())
+    text: str = cells.to_csv(index=False, lineterminator="\n")
+    return text
+
 
 PAGE = "index.html"
 SUMMARY = "summary.json"  # reports/<page>/summary.json

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.base.own_matplotlib import Axes, Figure, FigureCanvasAgg, own_settings
-from harness.base.printable import printable
+from harness.base.record_words import printable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

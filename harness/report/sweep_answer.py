@@ -29,10 +29,9 @@ from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Fact, Section, Table
-from harness.report.csv_text import csv_text
 from harness.report.figures import SweepView
 from harness.report.formats import launches_as_tests
-from harness.report.html_pages import SCREEN, relative_link, write_page
+from harness.report.html_pages import SCREEN, csv_text, relative_link, write_page
 from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine
 from harness.report.sweep_facts import run_facts
 from harness.report.sweep_sections import condition_sections, measured_sections, sweep_tiles

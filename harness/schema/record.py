@@ -1,5 +1,6 @@
 """RunRecord: what one launch was, where it ran, and what came out of it (``run.json``); records to JSON and back."""
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -14,11 +15,75 @@ from harness.base.files import read_bytes
 from harness.base.provenance import Machine
 from harness.base.record_words import HOST, JOB, check_text
 from harness.schema.data_record import DataRecord
-from harness.schema.energy import DeviceEnergy
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.steps_file import check_steps
-from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder
+
+# DeviceEnergy: what a GPU or a processor of a launch used.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceEnergy:
+    """One device of one host from before a launch's first epoch to after its last, evaluations included.
+
+    Of a script it is from the first timed epoch on; of a launch in turns in its turns, `seconds` together; of one that
+    was taken up again in its last attempt.
+
+    `device` is a GPU's UUID, or a processor's name in RAPL such as package-0. `counter_j` is what the device's own
+    counter of energy (NVML, RAPL) went up by, in joules, by `samples` readings; None where there is none. `missing`
+    names what the device or its driver does not count.
+    """
+
+    host: str
+    device: str
+    seconds: float
+    samples: int
+    counter_j: float | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU, or a part of one."""
+        return self.device.startswith(("GPU-", "MIG-"))
+
+    @property
+    def joules(self) -> float | None:
+        """The energy by the device's own counter."""
+        return self.counter_j
+
+    @property
+    def watts(self) -> float | None:
+        """The mean power, None where nothing was counted."""
+        return self.joules / self.seconds if self.joules is not None and self.seconds else None
+
+
+# The table of a launch's steps as a file: whole, and the one that its record names.
+
+STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
+
+
+def check_steps(path: Path, sha256: str) -> None:
+    """Check that the table of steps at `path` is whole, and the one with the hash `sha256`, where that is not empty.
+
+    Raises:
+        UserError: it is missing, damaged or another.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
+    try:
+        columns = set(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
+    if missing := STEP_COLUMNS - columns:
+        raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
+    if sha256 and hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
+        raise UserError(
+            f"'{path}' is not the table that its {RUN_FILE} names: delete the folder and run the point again"
+        )
+
 
 # What jobs used, as their scheduler has measured it.
 

@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -9,22 +9,126 @@ from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
+from harness.base.removal import remove_left
+from harness.datasets import locate, own_file_lines, prepare
+from harness.models import check_model
+from harness.schema.option import is_own_code
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
-from harness.sweep.finished_launches import Survey, set_aside
+from harness.schema.workload import SCRIPT
 from harness.sweep.job_cost import NodeHours, ask_accounts
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import identify, own_jobs
-from harness.sweep.leftovers import carry_over, tidy
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan, WantedLaunches
-from harness.sweep.prepared_data import announce_data, prepare_data
 from harness.sweep.progress import Pace, display, say
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import Running, read_running, read_study
+from harness.sweep.sweep_files import Running, Survey, read_running, read_study, set_aside, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
+
+# What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
+
+
+def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], None]) -> tuple[Running, ...]:
+    """Return the launches of the sweep of `files` that go on in the queue, so that none is submitted twice.
+
+    Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
+
+    Raises:
+        UserError: they were submitted to another scheduler, or this one does not say whether it has them.
+    """
+    left = read_running(files)
+    if not scheduler.survives_client:
+        orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
+        scheduler.cancel(orphans)
+        for running in left:
+            if running.name in orphans:
+                say(f"ended {running.point.folder}, which a killed command of this sweep had left running")
+    others = {running.scheduler for running in left} - {scheduler.name}
+    if others:
+        holder = sorted(others)[0]
+        raise UserError(
+            f"sweep '{files.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
+            f"them, or end them with `{shell_line(['harness', 'cancel', files.name])}`, then change the scheduler"
+        )
+    if not scheduler.survives_client:
+        write_running(files, ())
+        return ()
+    launches = identify(scheduler, files, left, say=say)
+    write_running(files, launches)
+    return launches
+
+
+def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
+    """Remove what commands and launches had half written when they were killed.
+
+    Launches that are `going` on may be writing theirs.
+    """
+    at_work = {running.point.folder for running in going}
+    unfinished = [path for path in files.checkpoints.glob("*") if path.name not in at_work]
+    for path in unfinished:
+        launch = files.launch(path.name)
+        if launch.is_recorded:  # it was killed when its record was written
+            launch.forget_checkpoints()
+    for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
+        remove_left(place, keep=at_work)
+
+
+# The data of a sweep before its launches: announced, and brought into the cache.
+
+
+def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
+    """Bring the data into the cache before the first launch, not inside it, and try the network.
+
+    With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
+    others takes long, and is no reason to refuse.
+
+    Raises:
+        UserError: the data or the network is wrong.
+    """
+    lines: set[str] = set()
+    tried = bool(plan.survey.records) or not plan.jobs
+    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.points[:1])
+    for workload, data_id in asked:
+        if own_only and workload.has_known_data and not is_own_code(workload.model):
+            continue
+        source = locate(workload, data_dir, data_id)
+        if source.kind == SCRIPT:
+            continue
+        data = prepare(source).record
+        texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
+        for text in texts:
+            if text and text not in lines:
+                say(text)
+                lines.add(text)
+        if not tried:
+            notice = check_model(workload, data)
+            if notice:
+                say(notice)
+            tried = True
+
+
+# What a sweep says of its data before it begins: which rows, and whether synthetic ones stand in for real ones.
+
+
+def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
+    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
+    lines: dict[str, None] = {}
+    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
+        source = locate(workload, data_dir)
+        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
+        if unasked:
+            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
+            line = f"SYNTHETIC DATA: {source.note}. {ways}."
+        else:
+            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
+        lines[line] = None
+    for line in lines:
+        say(line)
+
 
 _LOCAL = Submission()
 

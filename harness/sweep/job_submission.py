@@ -18,8 +18,7 @@ from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import QUEUE_NAME
-from harness.sweep.scheduler_answers import NotQueued, SubmissionRefused, SubmissionUnknown
-from harness.sweep.scheduler_commands import COMMAND_LIMIT_S
+from harness.sweep.scheduler_answers import COMMAND_LIMIT_S, NotQueued, SubmissionRefused, SubmissionUnknown
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.sweep_files import Running
 

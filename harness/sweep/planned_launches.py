@@ -12,7 +12,6 @@ from harness.base.record_words import below, shell_line
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
@@ -20,7 +19,7 @@ from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
-from harness.sweep.sweep_files import Running, write_study
+from harness.sweep.sweep_files import Running, Survey, other_code, survey, write_study
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows

@@ -7,7 +7,7 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from harness.base.printable import printable
+from harness.base.record_words import printable
 from harness.schema.layout import Layout, layout_order
 from harness.schema.point import Point
 from harness.schema.record import RunRecord

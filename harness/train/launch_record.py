@@ -22,19 +22,18 @@ from harness.base.cpu_contention import CpuUsage, Delays, delayed, other_loads, 
 from harness.base.files import folder_atomic
 from harness.base.provenance import describe_machine, describe_system, git_commit, package_version, relevant_environment
 from harness.base.turns import APART, BLOCK
-from harness.comm.gpu_processes import processes_beside
 from harness.comm.gpu_software import gpu_software
-from harness.comm.gpus import Gpu, gpu_peak_bytes
+from harness.comm.gpus import Gpu, gpu_peak_bytes, processes_beside
 from harness.comm.harness_variables import launcher_words, scheduler_name
 from harness.comm.host_clock import HostClock
 from harness.comm.placement import RankPlace, misplacements, occupied_gpus, shared_gpus, throttled_hosts
 from harness.comm.reduction import Reduction
 from harness.comm.world import needs_sync
-from harness.schema.energy import DeviceEnergy
 from harness.schema.layout import Layout
 from harness.schema.message_cost import Algorithm
 from harness.schema.record import (
     SCHEMA,
+    DeviceEnergy,
     EpochRecord,
     FailedRank,
     Provenance,

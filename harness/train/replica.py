@@ -18,11 +18,10 @@ from harness import models
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
 from harness.comm.gpus import Gpu
-from harness.comm.reduction import Reduction, differentiable_sum
+from harness.comm.reduction import Reduction, WireReduction, differentiable_sum
 from harness.comm.reduction_choice import select
 from harness.comm.replicas import broadcast_weights
 from harness.comm.synchroniser import Synchroniser, synchroniser
-from harness.comm.wire_reduction import WireReduction
 from harness.comm.world import World, needs_sync
 from harness.models.global_batch_layers import BatchPart, divide_randomness, normalisations, row_means, synchronise
 from harness.schema.own_code import find_policy

@@ -4,13 +4,14 @@ Where one rank cannot have its tree, the launch ends before the script starts, w
 Scripts that see their ranks themselves, and launches with `--shared-files`, write the real files on all ranks.
 """
 
+import ast
 import contextlib
 import errno
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,39 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.processes import run_program
 from harness.transparent.private_tree import PrivateTree, TreePlaces
-from harness.transparent.script_imports import imports_horovod
+
+# What a script imports, as its text says it: nothing is run.
+
+_HOROVOD = "horovod"
+
+
+def imports_horovod(script: Path) -> bool:
+    """Tell whether a script, or a file beside it that it imports by name, imports Horovod."""
+    waiting = [script]
+    seen: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        seen.add(file)
+        names = set(_imported_names(file))
+        if _HOROVOD in names:
+            return True
+        beside = [script.parent / f"{name}.py" for name in sorted(names)]
+        waiting += [path for path in beside if path.is_file() and path not in seen]
+    return False
+
+
+def _imported_names(file: Path) -> Iterator[str]:
+    """Yield the first names of the modules that a file imports; none of a file that is no Python."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):  # Python says so when it runs the file
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
 
 # Renames between mounts of a rank's own tree that one process would make within one file system: by a copy.
 #

@@ -22,8 +22,7 @@ from harness.analysis.time_parts import with_launch_parts
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
-from harness.why.overheads import typical_launches
-from harness.why.waiting import LastRank, last_ranks, skew_shares
+from harness.why.overheads import LastRank, last_ranks, skew_shares, typical_launches
 
 # What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting.
 

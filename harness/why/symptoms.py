@@ -17,7 +17,7 @@ from harness.base.cpu_contention import MOST_QUEUED
 from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.schema.record import Failure, RunRecord
 from harness.schema.record_notes import NoteCode
-from harness.why.waiting import FAR_OUT, skew_shares
+from harness.why.overheads import FAR_OUT, skew_shares
 
 # Single calls to which one rank comes far later than it usually does: regular delays, and irregular ones.
 

@@ -15,9 +15,8 @@ from harness.analysis.device_use import (
 )
 from harness.analysis.scaling import scale
 from harness.comm.gpus import Gpu
-from harness.report.device_sections import energy_table
-from harness.schema.energy import DeviceEnergy
-from harness.schema.record import RunRecord
+from harness.report.sweep_sections import energy_table
+from harness.schema.record import DeviceEnergy, RunRecord
 from tests.labs.factories import launch_frame, make_launch
 
 ROWS = 6400

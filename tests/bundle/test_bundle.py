@@ -17,9 +17,8 @@ import pytest
 from harness.__main__ import run_command_line
 from harness.base.removal import MARK
 from harness.bundle.archive import SUMS, pack, unpacked, write_sums
-from harness.bundle.bundled_sweep import execution_seconds
 from harness.bundle.verification import verify_bundle
-from harness.bundle.write_bundle import same_numbers
+from harness.bundle.write_bundle import execution_seconds, same_numbers
 from tests.labs.factories import make_launch, write_study
 from tests.labs.sentences import refuses
 

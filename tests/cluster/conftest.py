@@ -20,8 +20,8 @@ _LIMIT_S = 600
 # The command, which waits 3 s instead of 30 for what jobs wrote, and for submissions that were cut off: there is no NFS
 # between these nodes, and their controller has little to do.
 _HARNESS = (
-    "from harness.__main__ import main; from harness.sweep import job_submission, outcome; "
-    "outcome._GRACE_S = job_submission._ARRIVAL_S = 3.0; main()"
+    "from harness.__main__ import main; from harness.sweep import job_loop, job_submission; "
+    "job_loop._GRACE_S = job_submission._ARRIVAL_S = 3.0; main()"
 )
 
 

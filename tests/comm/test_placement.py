@@ -10,8 +10,8 @@ import pytest
 from harness.base.cores import physical_cores, throttled_s
 from harness.base.cpu_contention import CpuUsage, Delays
 from harness.base.turns import BLOCK
-from harness.comm import gpu_processes
-from harness.comm.gpu_processes import computing_processes, processes_beside
+from harness.comm import gpus
+from harness.comm.gpus import computing_processes, processes_beside
 from harness.comm.placement import (
     MOST_THROTTLED,
     RankPlace,
@@ -220,7 +220,7 @@ def test_launches_that_take_turns_on_a_gpu_are_not_beside_each_other(monkeypatch
         return SimpleNamespace(environ=lambda: variables[pid], ppid=lambda: parents[pid])
 
     monkeypatch.setenv(BLOCK, "block-1")
-    monkeypatch.setattr(gpu_processes.psutil, "Process", process)
+    monkeypatch.setattr(gpus.psutil, "Process", process)
     assert computing_processes(Nvml(100, 101, 102, 103, os.getpid()), "GPU-a") == (101, 102, os.getpid())
 
 

@@ -66,7 +66,7 @@ def order(world: World, reduction: Any) -> dict[str, Any]:
     """Sum on the device and through MPI in turn, in a loop: ranks that differ in the order would never end."""
     import tensorflow as tf
 
-    from harness.comm.bridge_reduction import BridgeReduction
+    from harness.comm.reduction import BridgeReduction
 
     bridge = BridgeReduction(world.comm)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.schema.energy import DeviceEnergy
+from harness.schema.record import DeviceEnergy
 from tests.gpu.check import CPU, ROOT, all_checks, check_sums, energy_words, images_per_second, same_losses
 from tests.gpu.table import Check, Failed, Row, Skipped, Status, run_check, run_checks, table
 from tests.labs.factories import make_point, make_run

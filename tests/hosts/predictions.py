@@ -27,11 +27,10 @@ from harness.analysis.sweep_choice import choose_sweep
 from harness.analysis.sync_calls import read_calls
 from harness.base.command_context import Context
 from harness.base.provenance import describe_machine
-from harness.prediction.extrapolation import NETWORK, extrapolate
-from harness.prediction.measured_base import measured_base
+from harness.prediction.extrapolation import NETWORK, extrapolate, measured_base
 from harness.prediction.network_cost import Uncertain, calls, probe_links
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
-from harness.probe.message_fit import fit_launches
+from harness.probe.probe_runner import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.prediction.measured_base import MeasuredBase
+from harness.prediction.extrapolation import MeasuredBase
 from tests.labs.factories import make_workload
 
 

@@ -60,7 +60,7 @@ class Queue:
 
 def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """Put the double on PATH, scale the waits down and return its folder (the fixture `queue`)."""
-    from harness.sweep import job_submission, scheduler_commands
+    from harness.sweep import job_submission, scheduler_answers
     from harness.sweep.schedulers import Scheduler
 
     commands, folder = tmp_path / "bin", tmp_path / "queue"
@@ -72,7 +72,7 @@ def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setenv("FAKE_QUEUE", str(folder))
     monkeypatch.setattr(Scheduler, "poll_s", 0.1)
     monkeypatch.setattr(job_submission, "_ARRIVAL_S", 2.0)
-    monkeypatch.setattr(scheduler_commands, "COMMAND_LIMIT_S", 2.0)
+    monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 2.0)
     monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
     return Queue(folder)
 

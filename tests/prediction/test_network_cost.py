@@ -10,7 +10,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
-from harness.prediction.measured_base import measured_factor
+from harness.prediction.extrapolation import measured_factor
 from harness.prediction.network_cost import (
     Link,
     allreduce_seconds,
@@ -19,7 +19,7 @@ from harness.prediction.network_cost import (
     recursive_doubling,
     ring,
 )
-from harness.probe.message_fit import fit_cost
+from harness.probe.probe_runner import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.labs.factories import make_provenance

@@ -17,9 +17,10 @@ from harness.base.errors import UserError
 from harness.cli.command_probe import probe_command as command
 from harness.probe import probe_runner, tuning
 from harness.probe.measuring_ranks import MessageSeries, ProbeResult
-from harness.probe.message_fit import fit_cost, fit_launches
 from harness.probe.probe_runner import (
     algorithm_settings,
+    fit_cost,
+    fit_launches,
     message_sizes,
     parse_settings,
 )

@@ -19,7 +19,7 @@ from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.dataset import TEST, TRAIN
 from harness.readers.peers import Peers
-from harness.readers.rank_rows import DataSetRequest, load_rank_rows
+from harness.readers.script_data import DataSetRequest, load_rank_rows
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (12, 4)).astype(np.uint8), np.arange(12) % 3

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from harness import DataSet, datasets
 from harness.readers import row_sources
 from harness.readers.peers import Peers, find_peers
-from harness.readers.rank_rows import DataSetRequest, load_rank_rows
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, CsvRows, ImageRows
+from harness.readers.script_data import DataSetRequest, load_rank_rows
 from tests.labs.sentences import refuses
 
 

@@ -16,9 +16,8 @@ from harness.base import hostlock
 from harness.base.hostlock import HostLock
 from harness.cli.answer_output import print_answer
 from harness.report.answer import Answer, Banner, Card, Cell, Fact, Items, Prose, Section, Table, document, markdown
-from harness.report.csv_text import csv_cell, csv_text
-from harness.report.html_pages import render_page
-from tests.base.test_printable import BAD, is_steering
+from harness.report.html_pages import csv_cell, csv_text, render_page
+from tests.base.test_record_words import BAD, is_steering
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 WRITTEN = BAD[:-1]  # half a character cannot be in a record, which is UTF-8

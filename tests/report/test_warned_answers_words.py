@@ -25,7 +25,7 @@ from harness.report.sweep_warnings import doubts, sweep_warnings
 from harness.schema.record import Failure, RunRecord
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.finished_launches import set_aside
+from harness.sweep.sweep_files import set_aside
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
     launch_frame,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.cli.option_values import parse_counts
+from harness.cli.common_options import parse_counts
 from harness.schema.layout import Layout
 from harness.schema.own_code import find_policy
 from harness.schema.point import Point
@@ -21,7 +21,7 @@ from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
 from harness.schema.sync_policies import Weights
-from harness.sweep.finished_launches import survey
+from harness.sweep.sweep_files import survey
 from tests.labs.factories import make_launch, write_run
 from tests.labs.sentences import refuses
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.option_values import parse_counts
+from harness.cli.common_options import parse_counts
 from harness.comm.gpus import (
     assign,
     choose_near,

@@ -221,7 +221,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, refuses("whatever finished is kept", "1", error=RunError):
-        patch.setattr("harness.sweep.outcome._GRACE_S", 0.2)
+        patch.setattr("harness.sweep.job_loop._GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     (entry,) = read_status(folder).entries
@@ -357,8 +357,8 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
-    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.5)
-    monkeypatch.setattr("harness.sweep.outcome._MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.job_loop._GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.job_loop._MISSING_S", 1.0)
     monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
 
 

@@ -202,7 +202,7 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("harness.sweep.outcome._GRACE_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_loop._GRACE_S", 0.0)
     queue.always(n2=TOO_LONG)
 
     def end(seconds: float) -> None:

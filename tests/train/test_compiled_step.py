@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.comm.bridge_reduction import BridgeReduction
+from harness.comm.reduction import BridgeReduction
 from harness.comm.synchroniser import Synchroniser
 from harness.models.global_batch_layers import BatchPart
 from harness.schema.presets import resolve

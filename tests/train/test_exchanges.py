@@ -16,7 +16,7 @@ def reduction():
     tf = pytest.importorskip("tensorflow")
     from mpi4py import MPI
 
-    from harness.comm.bridge_reduction import BridgeReduction
+    from harness.comm.reduction import BridgeReduction
 
     if not MPI.Is_initialized():  # a test before this one built the native operation, which asks MPI for its name only
         MPI.Init()

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from harness.comm.bridge_reduction import BridgeReduction
 from harness.comm.native_library import find_library
 from harness.comm.native_reduction import NativeReduction
+from harness.comm.reduction import BridgeReduction
 from harness.comm.synchroniser import Synchroniser
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve

@@ -10,6 +10,7 @@ from harness.transparent.file_mechanism import (
     CrossingRenames,
     RankFiles,
     check_trees,
+    imports_horovod,
     rank_by_environment,
     rank_places,
     refused_write,
@@ -118,3 +119,32 @@ def test_what_one_process_could_not_rename_stays_refused(tmp_path, error, one_pl
     with pytest.raises(OSError, match="refused"):
         CrossingRenames(lambda old, new: one_place)._rename(refuse_once(error), source, tmp_path / "target")
     assert source.read_text() == "rows"
+
+
+# Whether a script is written for Horovod follows from its imports, and not from a word in it.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import horovod.keras as hvd\n", True),
+        ("def main():\n    from horovod import tensorflow\n", True),
+        ("import keras\n# was horovod\nname = 'horovod'\n", False),
+        ("from .horovod import something\n", False),
+        ("import horovod_like\n", False),
+        ("this is no Python: import horovod\n", False),
+    ],
+)
+def test_an_import_counts_and_a_word_does_not(tmp_path, text, expected):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert imports_horovod(script) == expected
+
+
+def test_a_file_beside_the_script_counts_if_it_is_imported(tmp_path):
+    script = tmp_path / "train.py"
+    (tmp_path / "ranks.py").write_text("import train\nimport horovod.tensorflow\n")
+    script.write_text("import keras\n")
+    assert not imports_horovod(script)
+    script.write_text("from ranks import start\n")
+    assert imports_horovod(script)

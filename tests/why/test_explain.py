@@ -17,8 +17,7 @@ from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import EPOCH_PARTS
 from harness.schema.sweep_folder import STEPS_FILE
 from harness.why.explanation import Explanation, explain_sweep
-from harness.why.overheads import LAUNCH_CAUSES, PARTS, overheads
-from harness.why.waiting import last_ranks, skew_shares
+from harness.why.overheads import LAUNCH_CAUSES, PARTS, last_ranks, overheads, skew_shares
 from tests.labs.factories import make_point, write_study
 from tests.labs.planted import BATCHES, write_planted
 from tests.labs.planted_overheads import INPUT, RANKS, STEP, WIRE, noisy, plant

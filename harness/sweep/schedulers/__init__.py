@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
-from harness.sweep.scheduler_answers import State
-from harness.sweep.scheduler_commands import CommandRunner
+from harness.sweep.scheduler_answers import CommandRunner, State
 from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 
 if TYPE_CHECKING:

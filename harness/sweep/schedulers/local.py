@@ -24,8 +24,7 @@ from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, m
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
-from harness.sweep.scheduler_answers import State
-from harness.sweep.scheduler_commands import environment_of_no_job, variables_of_a_job
+from harness.sweep.scheduler_answers import State, environment_of_no_job, variables_of_a_job
 from harness.sweep.schedulers import Job
 from harness.sweep.site import Partition
 

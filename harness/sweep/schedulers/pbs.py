@@ -17,6 +17,7 @@ from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
+    CommandRunner,
     RetryPhrases,
     State,
     SubmissionUnknown,
@@ -24,7 +25,6 @@ from harness.sweep.scheduler_answers import (
     message,
     submission_error,
 )
-from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
 from harness.sweep.site import Partition, clock_seconds, size_bytes
 

@@ -16,6 +16,7 @@ from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
+    CommandRunner,
     RetryPhrases,
     State,
     SubmissionUnknown,
@@ -23,7 +24,6 @@ from harness.sweep.scheduler_answers import (
     message,
     submission_error,
 )
-from harness.sweep.scheduler_commands import CommandRunner
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
 from harness.sweep.site import Partition, Site, clock_seconds, size_bytes, walltime, walltime_seconds
 

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from harness.base.turns import LONGEST_LINE, READY, Greeting, TimedSteps, TurnReport
-from harness.sweep.rank_connections import RankConnection, RankConnections
-from harness.sweep.referee import run_block
+from harness.sweep.referee import RankConnection, RankConnections, run_block
 from harness.sweep.turn_block import TurnBlock
 from tests.sweep.test_turns import rank_set
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.__main__ import run_command_line
 from harness.base.errors import UserError
-from harness.bundle.bundled_files import copy_plain_files, refuse_secrets_in_files
+from harness.bundle.write_bundle import copy_plain_files, refuse_secrets_in_files
 from tests.labs.sentences import refuses
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"

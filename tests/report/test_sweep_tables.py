@@ -11,8 +11,8 @@ from harness.analysis.read_results import load_sweep
 from harness.analysis.sync_calls import read_calls
 from harness.analysis.time_parts import steps_repeated, stretch_rate, stretches_around
 from harness.report.answer import Answer
-from harness.report.failed_ranks import failed_ranks_sections
 from harness.report.html_pages import write_page
+from harness.report.sweep_tables import failed_ranks_sections
 from harness.schema.record import FailedRank, LossReason, Stretch
 from tests.labs.factories import START, make_epochs, make_point, make_run, write_report, write_run, write_study
 from tests.labs.sentences import refuses, says
