@@ -1,7 +1,7 @@
 """CSV text of any size, chunk by chunk, through pyarrow: by a form that says how the file is written.
 
 pyarrow parses, converts, unpacks and decodes. Ours are three things that it does not do: it gives no line of the file
-with an error (`find_line`), it reads rows that a stray quote has swallowed as one cell (`check_lines`), and it knows
+with an error (`line_of_row`), it reads rows that a stray quote has swallowed as one cell (`check_quotes`), and it knows
 no runs of blanks (`_SingleCommas`).
 """
 
@@ -13,7 +13,7 @@ import io
 import itertools
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -126,17 +126,15 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except UnicodeError as error:
         raise UserError(f"'{path}' is not CSV text ({error}): save it as UTF-8") from error
-    except csv.Error as error:
-        raise UserError(f"'{path}' is not CSV text ({error}): save it as UTF-8 with commas") from error
     except CUT_ERRORS as error:
         raise UserError(f"CSV file '{path}' is cut or cannot be read ({error}): check the file") from error
 
 
-def read_cells(form: CsvForm, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
+def read_cells(form: CsvForm, errors: str = "strict", quotes: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a file that are not empty, also the header, each with the line on which it ends: slowly.
 
     Raises:
-        UserError: the file cannot be read or is not text.
+        UserError: the file cannot be read or is not text, or, where `quotes` are to be checked, one is astray.
     """
     with (
         _reading(form.path),
@@ -145,19 +143,15 @@ def read_cells(form: CsvForm, errors: str = "strict") -> Iterator[tuple[int, lis
     ):
         blanks = form.separator == " "
         lines = (line.strip(" \r\n") + "\n" for line in text) if blanks else text
-        rows = csv.reader(lines, delimiter=form.separator, skipinitialspace=blanks)
-        for row in rows:
-            if row:
-                yield rows.line_num, row
-
-
-def find_line(form: CsvForm, wanted: Callable[[list[str]], bool]) -> int:
-    """Return the line of the first row below the header of which `wanted` is true, 0 if there is none."""
-    with contextlib.suppress(UserError):
-        for line, row in read_cells(form, errors="replace"):
-            if line > form.skip and wanted(row):
-                return line
-    return 0
+        rows = csv.reader(lines, delimiter=form.separator, skipinitialspace=blanks, strict=quotes)
+        try:
+            for row in rows:
+                if row:
+                    yield rows.line_num, row
+        except csv.Error as error:
+            raise UserError(
+                f"'{form.path}' line {rows.line_num:,} is not CSV text ({error}): correct its quotes"
+            ) from error
 
 
 def line_of_row(form: CsvForm, number: int) -> int:
@@ -236,7 +230,8 @@ def _fault(form: CsvForm, types: Mapping[int, str], reason: str) -> UserError:
             place = wrong_cell(row)
             if place is not None:
                 return _no_number(form, line, place, row[place])
-    return UserError(f"'{form.path}' is not {form.width} columns of CSV text: {' '.join(reason.split())[:160]}")
+    said = " ".join(reason.split())[:160]  # by pyarrow, as where a file has no bytes
+    return UserError(f"'{form.path}' is not {form.width} columns of CSV text: {said[:1].lower()}{said[1:]}")
 
 
 def header_again(path: Path, position: str) -> UserError:
@@ -246,7 +241,7 @@ def header_again(path: Path, position: str) -> UserError:
 
 def _no_number(form: CsvForm, line: int, place: int, cell: str) -> UserError:
     name = form.names[place] if form.names and form.names[place] else f"column {place + 1}"
-    fix = "write plain numbers, or leave the column out with DROP="
+    fix = "write a plain number"
     marked = any(is_number(cell, mark) for mark in (POINT, COMMA))
     if not form.decimal and marked:
         fix = "say with DECIMAL=point or DECIMAL=comma which mark stands before decimals"
@@ -254,22 +249,23 @@ def _no_number(form: CsvForm, line: int, place: int, cell: str) -> UserError:
     return UserError(f"'{form.path}' line {line:,}: invalid value '{shown}' in column '{name}': {fix}")
 
 
-def check_lines(form: CsvForm) -> None:
-    """Check that every row is one line: a quote that nothing closes makes one cell of many rows, in silence.
+def check_quotes(form: CsvForm) -> None:
+    """Check the quotes, and that every row is one line: a quote astray makes one cell of many rows, in silence.
 
     Raises:
-        UserError: a cell goes over several lines; the line is named.
+        UserError: a quote is astray, or a cell goes over several lines; the line is named.
     """
     with _reading(form.path), open_bytes(form.path) as file:
         has_quotes = any(b'"' in block for block in iter(lambda: file.read(_CHUNK_BYTES), b""))
     if not has_quotes:
         return
-    line = find_line(form, lambda row: any("\n" in cell or "\r" in cell for cell in row))
-    if line:
-        raise UserError(
-            f"'{form.path}' has a quoted cell over several lines that ends in line {line:,}, or a quote that nothing "
-            "closes: write every row in one line"
-        )
+    before = 0
+    for line, row in read_cells(form, quotes=True):
+        if any("\n" in cell or "\r" in cell for cell in row):
+            raise UserError(
+                f"'{form.path}' has a quoted cell over several lines below line {before:,}: write every row in one line"
+            )
+        before = line
 
 
 class _SingleCommas(io.RawIOBase):

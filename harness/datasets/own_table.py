@@ -367,15 +367,24 @@ class OwnTable:
         )
 
     def _check_header(self, columns: dict[int, Any]) -> None:
-        """Raise a UserError if a row has the names of its columns in all of its texts and no numbers are read."""
-        if not self._source.names or len(self._codes) < len(columns):
-            return  # a name among numbers cannot be read as one
+        """Raise a UserError if a row of a batch has the names of all columns, as texts or as numbers."""
+        from pyarrow import compute
+
+        if not self._source.names:
+            return
         again = np.ones(len(columns[self._label]), np.bool_)
         for place, column in columns.items():
-            name = self._name(place)
-            again &= [cell.strip() == name for cell in column.to_pylist()]
-        if again.any():
-            raise header_again(self._path, self._position(int(again.argmax())))
+            name = self._source.names[place]
+            if place in self._codes:
+                same = compute.equal(compute.utf8_trim_whitespace(column), name)
+                again &= same.to_numpy(zero_copy_only=False)
+            elif is_number(name, self._source.decimal or POINT):
+                again &= number_values(column) == float(name.replace(self._source.decimal or POINT, POINT))
+            else:
+                return  # a name that is no number cannot be read as one
+            if not again.any():
+                return
+        raise header_again(self._path, self._position(int(again.argmax())))
 
     def _labels(self, values: Array) -> Array:
         """Return the labels of a batch as int64; raise a UserError if one is missing or not whole."""

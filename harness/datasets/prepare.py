@@ -187,7 +187,8 @@ def _write(source: DataSource, folder: Path) -> None:
         centred = own_reader.centred
     elif isinstance(own_reader, ArrayFile):
         centred = _to_single(folder / _FEATURES, source.files[0], train_rows + test_rows)
-    notes.append(_centred_note(source.files[0].name, centred))
+    if centred:
+        notes.append(_centred_note(source.files[0].name, centred))
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
     shift, factor = shift_and_factor(read_chunks(folder / _FEATURES, train_rows), features, dataset.standardise)
     np.save(folder / _SHIFT, shift)
@@ -239,9 +240,7 @@ def _to_single(path: Path, file: Path, rows: int) -> tuple[CentredColumn, ...]:
 
 
 def _centred_note(file: str, centred: tuple[CentredColumn, ...]) -> str:
-    """Return the sentence that columns were centred and scaled, empty if none was."""
-    if not centred:
-        return ""
+    """Return the sentence that columns were centred and scaled."""
     most = 5
     columns = [f"{column.name} (minus {column.centre:.9g}, divided by {column.scale:.6g})" for column in centred[:most]]
     more = f" and {len(centred) - most:,} more" if len(centred) > most else ""

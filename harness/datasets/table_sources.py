@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from harness.base.errors import UserError
 from harness.datasets.csv_form import CsvSettings, Sample, find_form
-from harness.datasets.csv_rows import POINT, check_lines, line_of_row, stream_csv
+from harness.datasets.csv_rows import POINT, check_quotes, line_of_row, stream_csv
 from harness.datasets.safe_reading import readable
 
 PARQUET = ".parquet"
@@ -43,7 +43,7 @@ class CsvSource:
         """
         self.path = path
         self._form, self.sample = find_form(path, settings)
-        check_lines(self._form)
+        check_quotes(self._form)
         self.names = self._form.names
         self.width = self._form.width
         self.decimal = self._form.decimal
