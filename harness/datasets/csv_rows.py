@@ -95,8 +95,10 @@ def is_missing_number(cell: str) -> bool:
 
 
 def is_number(cell: str, decimal: str = POINT) -> bool:
-    """Return whether pyarrow reads a cell as a number with this decimal mark: thousands and units are none."""
+    """Return whether pyarrow reads a cell as a number with this decimal mark, or with none: thousands have none."""
     text = cell.strip()
+    if not decimal:
+        return POINT not in text and _NUMBER.fullmatch(text) is not None
     if decimal == COMMA:
         text = text.translate({ord(COMMA): POINT, ord(POINT): COMMA})
     return _NUMBER.fullmatch(text) is not None
@@ -144,13 +146,15 @@ def read_cells(form: CsvForm, errors: str = "strict", quotes: bool = False) -> I
         blanks = form.separator == " "
         lines = (line.strip(" \r\n") + "\n" for line in text) if blanks else text
         rows = csv.reader(lines, delimiter=form.separator, skipinitialspace=blanks, strict=quotes)
+        before = 0
         try:
             for row in rows:
+                before = rows.line_num
                 if row:
-                    yield rows.line_num, row
+                    yield before, row
         except csv.Error as error:
             raise UserError(
-                f"'{form.path}' line {rows.line_num:,} is not CSV text ({error}): correct its quotes"
+                f"'{form.path}' line {before + 1:,} is not CSV text ({error}): correct its quotes"
             ) from error
 
 
@@ -214,7 +218,7 @@ def _fault(form: CsvForm, types: Mapping[int, str], reason: str) -> UserError:
 
     def wrong_cell(row: list[str]) -> int | None:
         cells = [place for place in numbers if not is_missing_number(row[place])]
-        return next((place for place in cells if not is_number(row[place], form.decimal or _NO_MARK)), None)
+        return next((place for place in cells if not is_number(row[place], form.decimal)), None)
 
     with contextlib.suppress(UserError):
         for line, row in read_cells(form, errors="replace"):

@@ -47,17 +47,16 @@ def measure_columns(chunks: Iterable[Array], features: tuple[int, ...]) -> Colum
         present = ~np.isnan(chunk)
         rows = present.sum(axis=0)
         values = np.where(present, chunk, 0.0)
-        chunk_mean = values.sum(axis=0) / np.maximum(rows, 1)
-        delta = chunk_mean - mean
         total = np.maximum(count + rows, 1)
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            chunk_mean = values.sum(axis=0) / np.maximum(rows, 1)
+            delta = chunk_mean - mean
             squares += (np.where(present, chunk - chunk_mean, 0.0) ** 2).sum(axis=0)
             squares += delta**2 * (count * rows / total)
-        mean = mean + delta * (rows / total)
+            mean = mean + delta * (rows / total)
+            change = np.abs(values - values.astype(np.float32))
         count += rows
-        with np.errstate(over="ignore", invalid="ignore"):
-            change = np.nan_to_num(np.abs(values - values.astype(np.float32)), nan=np.inf)
-        lost = np.maximum(lost, change.max(axis=0, initial=0.0))
+        lost = np.maximum(lost, np.nan_to_num(change, nan=np.inf).max(axis=0, initial=0.0))
         low = np.minimum(low, np.where(present, chunk, np.inf).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(present, chunk, -np.inf).max(axis=0, initial=-np.inf))
     deviation = np.sqrt(squares / np.maximum(count, 1))

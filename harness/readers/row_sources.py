@@ -206,9 +206,15 @@ class CsvRows:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             text = memoryview(content)[_offset(content, pieces, begin) : _offset(content, pieces, end)]
             row = begin
-            for batch in stream_csv(self._forms[path], dict.fromkeys(range(self._width), "float64"), text=text):
-                parts.append(to_array(self._forms[path], batch, row, "float64"))
+            form = self._forms[path]
+            for batch in stream_csv(form, dict.fromkeys(range(self._width), "float64"), text=text):
+                parts.append(to_array(form, batch, row, "float64"))
                 row += batch.num_rows
+            if row != end:
+                raise UserError(
+                    f"'{path}' has {row - begin:,} rows where {end - begin:,} lines end in newlines: save it with "
+                    "newlines at the ends of lines"
+                )
         values = np.concatenate(parts)
         single = _single(next(iter(self._forms.values())), values)
         return np.delete(single, self._label, axis=1), values[:, self._label]
@@ -227,6 +233,8 @@ def _dividable_form(path: Path, settings: CsvSettings) -> CsvForm:
 
 def _single(form: CsvForm, features: Array) -> Array:
     """Return features, float64, as float32; raise a UserError if float32 does not tell a column's numbers apart."""
+    if not len(features):
+        return features.astype(np.float32)
     names = form.names or [f"column {place + 1}" for place in range(form.width)]
     centring = find_centring(form.path, measure_columns([features], features.shape[1:]), names)
     if centring.chosen.any():

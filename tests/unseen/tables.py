@@ -22,6 +22,8 @@ import pandas as pd
 from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets.prepare import order_rows
+from harness.readers.peers import Peers
+from harness.readers.script_data import DataSetRequest, load_rank_rows
 from harness.schema.workload import Workload
 
 WORDS = (
@@ -53,6 +55,7 @@ NUMBER_KINDS = (
     "id",
 )
 KINDS = (*NUMBER_KINDS, "words", "words", "hard words", "case", "date", "unit", "two units", "lines")
+CLASSES = (("no", "yes", "may be"), ("0", "1"), ("-1", "1", "2"), ("a", "b"))
 FAULTS = ("header again", "mark inside", "short row", "stray quote", "word among numbers", "blank lines", "two parts")
 
 
@@ -99,13 +102,13 @@ def _pick(rng: np.random.Generator, choices: Any) -> Any:
     return choices[int(rng.integers(len(choices)))]
 
 
-def draw_form(rng: np.random.Generator) -> Form:
-    """Return a random form."""
+def draw_form(rng: np.random.Generator, plain: bool) -> Form:
+    """Return a random form; a `plain` one has neither thousands marks nor a fault."""
     suffix = _pick(rng, (".csv", ".csv", ".csv", ".csv", ".tsv", ".csv.gz", ".parquet"))
     return Form(
         separator="\t" if suffix == ".tsv" else _pick(rng, (",", ",", ";", "\t", "|", " ")),
         decimal=_pick(rng, (".", ".", ",")),
-        group=_pick(rng, ("", "", "", "", ",", ".", "'", "\u00a0", " ")),
+        group="" if plain else _pick(rng, ("", "", "", "", ",", ".", "'", "\u00a0", " ")),
         quoting=_pick(rng, (csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
         ending=_pick(rng, ("\n", "\n", "\r\n", "\r")),
         encoding=_pick(rng, ("utf-8", "utf-8", "utf-8-sig", "utf-16")),
@@ -113,7 +116,7 @@ def draw_form(rng: np.random.Generator) -> Form:
         header=suffix == ".parquet" or rng.random() < 0.7,
         index=suffix != ".parquet" and rng.random() < 0.2,
         suffix=suffix,
-        fault=_pick(rng, FAULTS) if suffix != ".parquet" and rng.random() < 0.25 else "",
+        fault=_pick(rng, FAULTS) if suffix != ".parquet" and not plain and rng.random() < 0.5 else "",
         told=rng.random() < 0.5,
     )
 
@@ -178,11 +181,10 @@ def draw_column(name: str, kind: str, rows: int, form: Form, rng: np.random.Gene
 def draw_table(seed: int) -> Table:
     """Return the table of a seed."""
     rng = np.random.default_rng(seed)
-    form = draw_form(rng)
+    plain = rng.random() < 0.5
+    form = draw_form(rng, plain)
     rows = int(rng.integers(12, 80))
-    classes = _pick(
-        rng, (("no", "yes", "may be"), ("0", "1"), ("-1", "1", "2"), ("a", "b"), ("red", "Red"), ("1", "x"))
-    )
+    classes = _pick(rng, CLASSES if plain else (*CLASSES, ("red", "Red"), ("1", "x")))
     labels = [str(_pick(rng, classes)) for _ in range(rows)]
     numeric = all(word.lstrip("-").isdigit() for word in classes)
     name = _pick(rng, ("class", "label", "kind"))
@@ -198,8 +200,9 @@ def draw_table(seed: int) -> Table:
         rng,
         ([f"f{place}" for place in range(5)], ["2019", "2020", "2021", "2022", "2023"], ["a", "a b", "c", "d", "e"]),
     )
-    plain = rng.random() < 0.5  # half of the tables have no column that must be refused
     kinds = (*NUMBER_KINDS[:9], "words") if plain else KINDS
+    if plain and numeric and rng.random() < 0.5:
+        kinds = NUMBER_KINDS[:9]
     columns = [label, *(draw_column(names[place], str(_pick(rng, kinds)), rows, form, rng) for place in range(count))]
     settings = {"label": name if form.header else str(1 + form.index)}
     if form.told and form.suffix != ".parquet":
@@ -251,7 +254,9 @@ def is_plain(table: Table) -> bool:
     """Return whether every table reader that is told the form must read the table as it was written."""
     faulty = table.form.fault not in ("", "blank lines")
     odd = [column for column in table.columns if column.kind in KINDS[-7:] or column.kind == "id"]
-    return not faulty and not odd and not table.form.group
+    mixed = set(table.columns[0].cells) & {"Red", "x"}
+    gaps = table.form.separator == " " and any("" in column.cells for column in table.columns)
+    return not (faulty or odd or mixed or gaps or table.form.group)
 
 
 def pandas_agrees(table: Table, path: Path) -> bool:
@@ -278,6 +283,29 @@ def pandas_agrees(table: Table, path: Path) -> bool:
         if column.numbers is None and ["" if pd.isna(word) else word for word in read] != column.words:
             return False
     return True
+
+
+def judge_reader(table: Table, folder: Path) -> str:
+    """Return the outcome of a script's `DataSet` on a table, as `judge` does."""
+    path = folder / f"own{table.form.suffix}"
+    path.write_bytes(table.content)
+    label: str | int = table.columns[0].name if table.form.header else int(table.form.index)
+    written = {name: value for name, value in table.settings.items() if name != "label"}
+    request = DataSetRequest(name="csv", train_file=path, label=label, one_hot=False, **written)  # type: ignore[arg-type]
+    try:
+        rows = load_rank_rows(request, Peers())["training"]
+    except UserError as error:
+        return f"refused: {error}"
+    numbers = [column.numbers for column in table.columns]
+    if any(values is None or np.isnan(values).any() for values in numbers):
+        return "WRONG: texts or missing numbers are read"
+    label_values, *features = (values for values in numbers if values is not None)
+    if len(rows.labels) != len(label_values) or not np.array_equal(rows.labels, label_values.astype(np.float32)):
+        return "WRONG: labels"
+    read = rows.data[:, int(table.form.index) :]
+    if read.shape[1] != len(features) or not np.array_equal(read, np.column_stack(features).astype(np.float32)):
+        return "WRONG: values"
+    return "right"
 
 
 def _expected(table: Table, train_rows: int, order: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
@@ -366,11 +394,13 @@ def run_tables(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[
     wrong = []
     for number in range(count):
         table = draw_table(seed * 1_000_000 + number)
-        outcome = judge(table, folder)
-        kind = outcome.partition(":")[0]
-        outcomes[f"{kind}, plain" if is_plain(table) else kind] += 1
-        if kind == "WRONG":
-            wrong.append(f"draw_table({seed * 1_000_000 + number}): {outcome}; {table.form}, {table.settings}")
+        for reader, judged in (("own table", judge), ("DataSet", judge_reader)):
+            outcome = judged(table, folder)
+            kind = outcome.partition(":")[0]
+            told = ", plain and told" if is_plain(table) and table.form.told else ""
+            outcomes[f"{reader}, {kind}{told}"] += 1
+            if kind == "WRONG":
+                wrong.append(f"draw_table({seed * 1_000_000 + number}), {reader}: {outcome}; {table.form}")
     return outcomes, wrong
 
 
