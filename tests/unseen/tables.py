@@ -174,6 +174,8 @@ def draw_column(name: str, kind: str, rows: int, form: Form, rng: np.random.Gene
         source = HARD_WORDS if kind == "hard words" else WORDS
         chosen = rng.permutation(len(source))[: int(rng.integers(2, 6))]
         words = [source[int(_pick(rng, chosen))] for _ in range(rows)]
+        if kind == "hard words":
+            words[::2] = ["A12"] * len(words[::2])  # numbers alone would be numbers
     words = ["" if gap else word for word, gap in zip(words, gaps, strict=True)]
     return Column(name=name, kind=kind, cells=words, words=words)
 
