@@ -234,8 +234,8 @@ def _fault(form: CsvForm, types: Mapping[int, str], reason: str) -> UserError:
             place = wrong_cell(row)
             if place is not None:
                 return _no_number(form, line, place, row[place])
-    said = " ".join(reason.split())[:160]  # by pyarrow, as where a file has no bytes
-    return UserError(f"'{form.path}' is not {form.width} columns of CSV text: {said[:1].lower()}{said[1:]}")
+    sentence = " ".join(reason.split())[:160]  # by pyarrow, as where a file has no bytes
+    return UserError(f"'{form.path}' is not {form.width} columns of CSV text: {sentence[:1].lower()}{sentence[1:]}")
 
 
 def header_again(path: Path, position: str) -> UserError:
@@ -249,8 +249,8 @@ def _no_number(form: CsvForm, line: int, place: int, cell: str) -> UserError:
     marked = any(is_number(cell, mark) for mark in (POINT, COMMA))
     if not form.decimal and marked:
         fix = "say with DECIMAL=point or DECIMAL=comma which mark stands before decimals"
-    shown = cell.strip()[:40].replace(INNER_MARK, "<U+FEFF>")
-    return UserError(f"'{form.path}' line {line:,}: invalid value '{shown}' in column '{name}': {fix}")
+    visible_cell = cell.strip()[:40].replace(INNER_MARK, "<U+FEFF>")
+    return UserError(f"'{form.path}' line {line:,}: invalid value '{visible_cell}' in column '{name}': {fix}")
 
 
 def check_quotes(form: CsvForm) -> None:

@@ -278,6 +278,7 @@ def _other(cells: list[str], numbers: list[str]) -> str:
 # a missing value as NaN. The rows so made are written a second time, as the network takes them, in float32.
 
 _MOST_CATEGORIES = 1_000
+_WIDE_ROWS = 1 << 14  # a row may have a thousand times as many columns as were read
 _NAMES = 100  # so many texts of which most stand in one row alone are names
 _CHOICE_WORDS = {
     LabelChoice.ASKED: "which LABEL= names",
@@ -489,7 +490,8 @@ class OwnTable:
         encoded = path.with_suffix(".encoded.npy")
         with NpyWriter(encoded, "float32", (width,)) as file:
             for chunk in read_chunks(path, self._rows):
-                file.append(self._wide(chunk, means, centring, width))
+                for start in range(0, len(chunk), _WIDE_ROWS):
+                    file.append(self._wide(chunk[start : start + _WIDE_ROWS], means, centring, width))
         replace_file(encoded, path, "prepared data")
         return self._notes()
 
