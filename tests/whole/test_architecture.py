@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import faults, formatted, habits, rooms, twice
+from tests.house import faults, formatted, habits, rooms, short_modules, twice
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +51,16 @@ def test_a_name_stands_for_one_thing():
 
 
 def test_every_room_keeps_the_rules():
-    assert [*formatted(), *faults(rooms())] == []
+    assert [*formatted(), *short_modules(), *faults(rooms())] == []
+
+
+def test_a_short_module_needs_a_reason_and_a_reason_a_module(monkeypatch):
+    reasons = {"harness/schema/*.py": "", "harness/absent.py": ""}
+    monkeypatch.setattr("tests.house.settings", lambda: {"short_modules": reasons})
+    sentences = list(short_modules())
+    assert any("harness/base/errors.py" in sentence for sentence in sentences)
+    assert any("harness/absent.py" in sentence for sentence in sentences)
+    assert not any("harness/schema/" in sentence or "__init__" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
