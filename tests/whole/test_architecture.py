@@ -46,6 +46,12 @@ def test_the_vocabulary_gives_every_noun_one_row():
     assert len(nouns) == len(set(nouns)) >= 50
 
 
+def test_every_room_says_what_enters_what_leaves_and_what_it_never_does():
+    for module in (ROOT / "harness").glob("*/__init__.py"):
+        head = ast.get_docstring(ast.parse(module.read_text())) or ""
+        assert [line.split(": ")[0] for line in head.splitlines()[-3:]] == ["In", "Out", "Never"], module
+
+
 def test_a_name_stands_for_one_thing():
     assert list(twice()) == []
 
