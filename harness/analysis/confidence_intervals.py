@@ -37,7 +37,7 @@ LEVEL = 0.95
 FEWEST_LAUNCHES = 6
 """Below this no pair of order statistics reaches 95 %."""
 FEWEST_BLOCKS = 3
-_RESAMPLES = 9999
+RESAMPLES = 9999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,10 +96,10 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     Seeded, so that a report is the same when drawn again. `paired`: the same numbers of both, which are equally many.
     """
     rng = np.random.default_rng(seed)
-    of_first = rng.integers(0, first, (_RESAMPLES, first))
+    of_first = rng.integers(0, first, (RESAMPLES, first))
     if paired:
         return of_first, of_first
-    return of_first, rng.integers(0, second, (_RESAMPLES, second))
+    return of_first, rng.integers(0, second, (RESAMPLES, second))
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from harness.analysis import confidence_intervals
 from harness.analysis.confidence_intervals import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.analysis.launch_frames import between, outliers
 from harness.analysis.scaling import scale
@@ -40,9 +41,7 @@ def heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_nominal_95_percent_of_a_ratio_covers_93_to_97(
     sample: Pairs, launches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "harness.analysis.confidence_intervals._RESAMPLES", 699
-    )  # the error of a percentile, not its place
+    monkeypatch.setattr(confidence_intervals, "RESAMPLES", 699)  # the error of a percentile, not its place
     rng = np.random.default_rng(launches)
     covered = 0
     for trial in range(TRIALS):

@@ -81,13 +81,7 @@ def test_nothing_of_the_working_directory_is_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
-    return tmp_path
-
-
-def test_the_next_launch_clears_the_segments_of_dead_ranks_of_this_user(memory: Path) -> None:
+def test_the_next_launch_clears_the_segments_of_dead_ranks_of_this_user(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as living, subprocess.Popen(["true"]) as dead:
         dead.wait()
         own = {
@@ -97,24 +91,24 @@ def test_the_next_launch_clears_the_segments_of_dead_ranks_of_this_user(memory: 
             "a folder": f"harness-{dead.pid}-0x7f01",
         }
         for what, name in own.items():
-            (memory / name).mkdir() if what == "a folder" else (memory / name).touch()
-        scratch.Scratch().close()
-        assert len(list(memory.iterdir())) == len(own)  # all are young: their ranks may be in another container
+            (tmp_path / name).mkdir() if what == "a folder" else (tmp_path / name).touch()
+        scratch.Scratch(tmp_path).close()
+        assert len(list(tmp_path.iterdir())) == len(own)  # all are young: their ranks may be in another container
         later = time.time() + 1000
         with pytest.MonkeyPatch.context() as clock:
             clock.setattr("time.time", lambda: later)
-            scratch.Scratch().close()
+            scratch.Scratch(tmp_path).close()
         living.send_signal(signal.SIGKILL)
-    assert {path.name for path in memory.iterdir()} == set(own.values()) - {own["of a dead rank"]}
+    assert {path.name for path in tmp_path.iterdir()} == set(own.values()) - {own["of a dead rank"]}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to have another user's file needs root")
-def test_another_users_segment_is_not_touched(memory: Path) -> None:
-    path = memory / "harness-4194999-0x7f00"
+def test_another_users_segment_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "harness-4194999-0x7f00"
     path.touch()
     os.chown(path, 65534, 65534)
-    scratch.remove_segments({4194999})
+    scratch.remove_segments({4194999}, tmp_path)
     assert path.exists()
     os.chown(path, os.geteuid(), 0)
-    scratch.remove_segments({4194999})
+    scratch.remove_segments({4194999}, tmp_path)
     assert not path.exists()

@@ -9,7 +9,6 @@ import pytest
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.base.first_epoch import FIRST_EPOCH, note_first_epoch
-from harness.bench import bench_runner
 from harness.bench.bench_record import (
     RECORD,
     BenchBlock,
@@ -120,10 +119,9 @@ def test_bad_settings_are_named(settings: dict[str, object], refusal: str) -> No
 
 def test_blocks_go_on_until_the_minutes_are_spent() -> None:
     whole = BenchSettings()
-    goes_on = bench_runner._goes_on
-    assert goes_on(whole, 2, 1e6) and not goes_on(whole, 3, 1e6)  # three are needed, however long
-    assert goes_on(whole, 4, 700.0) and not goes_on(whole, 4, 740.0)  # a fifth takes 175 s, 185 s
-    assert not goes_on(BenchSettings(blocks=1), 1, 0.0)
+    assert whole.goes_on(2, 1e6) and not whole.goes_on(3, 1e6)  # three are needed, however long
+    assert whole.goes_on(4, 700.0) and not whole.goes_on(4, 740.0)  # a fifth takes 175 s, 185 s
+    assert not BenchSettings(blocks=1).goes_on(1, 0.0)
     assert set(whole.names) == set(EXPERIMENTS)
 
 

@@ -72,7 +72,7 @@ def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypa
     """One that fails leaves the others to train."""
     if usable_cores() < 2:
         pytest.skip("needs 2 cores")
-    monkeypatch.setitem(bench_runner._ROUNDS_S, "dnn", 6.0)
+    monkeypatch.setitem(bench_runner.ROUNDS_S, "dnn", 6.0)
     monkeypatch.setitem(
         bench_runner.EXPERIMENTS, "adult-dnn", replace(bench_runner.EXPERIMENTS["adult-dnn"], bench_rows=1280)
     )

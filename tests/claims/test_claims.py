@@ -181,7 +181,7 @@ def test_false_verdicts_are_rare_and_true_ones_are_not(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.analysis.confidence_intervals._RESAMPLES", 999)
+    monkeypatch.setattr("harness.analysis.confidence_intervals.RESAMPLES", 999)
 
 
 def test_rounds_of_turns_are_of_epochs_and_of_nothing_else() -> None:

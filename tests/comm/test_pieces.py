@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.comm.native_reduction import in_pieces
-from harness.comm.reduction_choice import _overlap, select
+from harness.comm.reduction_choice import is_overlapped, select
 from harness.comm.world import World
 from tests.labs.sentences import refuses
 
@@ -46,4 +46,4 @@ def test_sums_are_made_in_pieces_between_hosts_where_a_rank_has_a_second_thread_
 ) -> None:
     monkeypatch.setenv("HARNESS_OVERLAP", chosen)
     comm = SimpleNamespace(allgather=lambda own_host: list(hosts))
-    assert _overlap(World(comm=comm, rank=0, size=2), sizes, threads) == expected
+    assert is_overlapped(World(comm=comm, rank=0, size=2), sizes, threads) == expected

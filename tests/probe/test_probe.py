@@ -274,7 +274,7 @@ def test_a_setting_that_does_not_run_is_told_and_the_rest_stands(monkeypatch: py
         errors = {one.name: reason for one in arguments[-1] if one.mca == {"pml": "none-such"}}
         return {name: answer for name in tried[-1] if name not in errors}, errors
 
-    monkeypatch.setattr(probe_runner, "_measure", measure)
+    monkeypatch.setattr(probe_runner, "measure_settings", measure)
     monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
     monkeypatch.setattr(probe_runner, "memory_limit", lambda: 3 * 2 * 2**30)  # of three settings on two ranks
     asked = probe_runner.ProbeSettings(

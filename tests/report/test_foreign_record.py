@@ -15,13 +15,15 @@ from types import ModuleType
 import pytest
 
 from harness.__main__ import run_command_line
+from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import load_sweep
+from harness.analysis.scaling import scale
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
 from harness.claims.measures import computation_and_exchange, loss_difference
+from harness.prediction.extrapolation import extrapolate
 from harness.report.answer import Answer
 from harness.report.html_pages import write_page
-from harness.report.sweep_answer import _measure
 from harness.schema.claim import CLAIMS_FILE, read_published
 from harness.schema.layout import Layout
 from harness.schema.record import decode, encode, read_run
@@ -159,9 +161,12 @@ def test_a_policy_of_the_users_own_is_not_predicted_and_supports_no_claim(
             point = replace(run.point, workload=replace(run.point.workload, sync="evil:Policy"))
             write_run(tmp_path / "s", replace(run, point=point))
     write_study(tmp_path / "s", sync="evil:Policy", skipped=(Skipped(layout=Layout(nodes=4), reason="few cores"),))
-    measured = _measure(load_sweep(tmp_path / "s"), None, None)
-    assert measured.predicted == ()
-    says(measured.why_not_predicted, "policy is the user's")
+    loaded = load_sweep(tmp_path / "s")
+    scaling = scale(launch_frame(loaded.runs, loaded.epochs))
+    assert scaling is not None
+    predicted, why_not = extrapolate(loaded, scaling, [Layout(nodes=4)])
+    assert predicted == ()
+    says(why_not, "policy is the user's")
     claim = read_published(resource(CLAIMS_FILE)).claims[0]
     for rule in (computation_and_exchange, loss_difference):
         assert all(way.missing for way in rule(claim, gather([tmp_path / "s"])))

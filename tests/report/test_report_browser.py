@@ -31,7 +31,7 @@ Pages = dict[str, WrittenPage]
 @pytest.fixture(scope="module")
 def report_pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html_pages, "_write_figures", lambda *_: None)  # a page shows the drawings that are inside it
+        patch.setattr(html_pages, "write_figures", lambda *_: None)  # a page shows the drawings that are inside it
         return write_pages(tmp_path_factory.mktemp("pages"))
 
 

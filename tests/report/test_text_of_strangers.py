@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.__main__ import run_command_line
-from harness.base import hostlock
 from harness.base.hostlock import HostLock
 from harness.cli.answer_output import print_answer
 from harness.report.answer import Answer, Banner, Card, Cell, Fact, Items, Prose, Section, Table, document, markdown
@@ -111,7 +110,7 @@ def test_what_another_user_wrote_into_the_lock_steers_nothing(tmp_path: Path, mo
     monkeypatch.setenv("HARNESS_LOCK_DIR", str(tmp_path))
     holder = HostLock()
     assert holder.take() is None
-    (tmp_path / hostlock._NAMES[0]).write_text(WRITTEN + 5000 * "x")
+    (tmp_path / "harness-timed.lock").write_text(WRITTEN + 5000 * "x")
     said = HostLock().take()
     assert said is not None and len(said) < 400
     assert [sign for sign in said if is_steering(sign)] == []

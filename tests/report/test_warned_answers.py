@@ -45,7 +45,7 @@ def test_a_probe_leaves_out_blocks_that_other_work_met(monkeypatch: pytest.Monke
             )
             return {setting.name: answer}, {}
 
-        monkeypatch.setattr(probe_runner, "_measure", measure)
+        monkeypatch.setattr(probe_runner, "measure_settings", measure)
         monkeypatch.setattr(probe_runner, "wait_until_quiet", lambda say, force: 0.0)
         asked = probe_runner.ProbeSettings(launcher="mpirun -n 2", settings=parse_settings(["pml=other"]))
         return probe_runner.run_probe(asked, lambda line: None)

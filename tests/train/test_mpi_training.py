@@ -103,13 +103,13 @@ def test_counts_beyond_what_mpi_can_count_go_in_parts():
 
 def test_a_process_keeps_its_library_when_the_sources_are_edited(monkeypatch):
     library = build_operation()
-    monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
+    monkeypatch.setattr("harness.comm.native.build.COMPILER_FLAGS", ("-no-such-flag",))
     assert build_operation() == library
 
 
 def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
     build_operation.cache_clear()
-    monkeypatch.setattr("harness.comm.native.build._FLAGS", ("-no-such-flag",))
+    monkeypatch.setattr("harness.comm.native.build.COMPILER_FLAGS", ("-no-such-flag",))
     with pytest.raises(RunError, match="native operation does not compile"):
         build_operation()
     record = train(tmp_path, 2, "--dataset", "adult", "--samples", 640, "--epochs", 1, OMPI_CXX="no-such-compiler")

@@ -85,7 +85,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
-    monkeypatch.setattr("harness.report.svg._saved", lambda *_: UNSAVED)
+    monkeypatch.setattr("harness.report.svg.render", lambda *_: UNSAVED)
     return tmp_path
 
 
