@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -15,7 +15,14 @@ from harness.analysis.confidence_intervals import Interval, median_interval, per
 from harness.analysis.launch_frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.schema.record import RunRecord
-from tests.labs.factories import launch_frame, make_launch, make_point, make_run
+from tests.labs.factories import (
+    launch_frame,
+    make_launch,
+    make_point,
+    make_run,
+)
+
+POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
 TRIALS = 1500
 Pairs = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -173,3 +180,33 @@ def test_outliers_are_marked_and_count_all_the_same() -> None:
 def test_few_launches_have_no_outliers(values: list[float]) -> None:
     assert not outliers(values).any()
     assert (between(values) is None) == (len(values) < 2)
+
+
+@pytest.mark.parametrize(
+    ("launches", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (10, (2, 9)), (20, (6, 15)), (0, None)]
+)
+def test_the_order_statistics_of_a_median_are_the_exact_ones(launches: int, ranks: tuple[int, int] | None) -> None:
+    interval = median_interval(np.arange(launches, 0, -1))
+    assert (interval and (interval.low, interval.high)) == ranks
+
+
+def test_median_interval_takes_the_order_statistics() -> None:
+    interval = median_interval([10.0, 1, 9, 2, 8, 3, 7, 4, 6, 5])
+    assert interval is not None and (interval.low, interval.high) == (2, 9)
+    assert median_interval([1, 2, 3, 4, 5]) is None
+
+
+@given(st.lists(POSITIVE, min_size=6, max_size=40))
+def test_median_interval_contains_the_median(values: list[float]) -> None:
+    interval = median_interval(values)
+    assert interval is not None and interval.low <= np.median(values) <= interval.high
+
+
+@settings(max_examples=20)
+@given(st.lists(POSITIVE, min_size=6, max_size=12), st.lists(POSITIVE, min_size=6, max_size=12))
+def test_ratio_interval_lies_within_the_extremes(top: list[float], bottom: list[float]) -> None:
+    interval = ratio_interval(top, bottom)
+    assert interval is not None
+    assert min(top) / max(bottom) * (1 - 1e-9) <= interval.low <= interval.high <= max(top) / min(bottom) * (1 + 1e-9)
+    assert ratio_interval(top, bottom) == interval  # seeded
+    assert ratio_interval(top[:5], bottom) is None

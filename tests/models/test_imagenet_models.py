@@ -24,24 +24,24 @@ PUBLISHED = {
 }
 
 
-def build(name, size=None, classes=1000, **options):
+def build_for_images(name, size=None, classes=1000, **options):
     side = size or IMAGE_NETWORKS[name].size
     return models.build_network(
         name, dataset="imagenet", features=(side, side, 3), classes=classes, init="glorot", **options
     )
 
 
-def parameters(model, skip="~"):
+def count_parameters(model, skip="~"):
     return sum(int(np.prod(v.shape)) for v in model.trainable_variables if skip not in v.path)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_of_the_publication(name):
-    assert parameters(build(name)) == PUBLISHED[name]
+    assert count_parameters(build_for_images(name)) == PUBLISHED[name]
 
 
 def test_googlenet_without_its_auxiliary_classifiers():
-    model = build("googlenet")
+    model = build_for_images("googlenet")
     without = keras.Model(model.inputs, model.outputs[0])
     assert sum(int(np.prod(variable.shape)) for variable in without.trainable_variables) == 6_998_552
     assert [output.shape for output in model.outputs] == [(None, 1000)] * 3
@@ -50,16 +50,16 @@ def test_googlenet_without_its_auxiliary_classifiers():
 @pytest.mark.parametrize("name", IMAGE_NETWORKS)
 def test_the_smallest_images_are_taken_and_smaller_ones_refused(name):
     least = IMAGE_NETWORKS[name].least
-    outputs = build(name, size=least, classes=10)(np.zeros((2, least, least, 3), np.float32), training=True)
+    outputs = build_for_images(name, size=least, classes=10)(np.zeros((2, least, least, 3), np.float32), training=True)
     for logits in outputs if isinstance(outputs, list) else [outputs]:
         assert logits.shape == (2, 10)
     with refuses("or more, a row", name, least):
-        build(name, size=least - 1)
+        build_for_images(name, size=least - 1)
 
 
 def test_resnets_blocks_begin_as_the_identity():
     """Goyal et al. 2017, section 5.1; the small variant's loss would rise to 9 before it falls."""
-    scales = {layer.name: layer.gamma.numpy() for layer in build("resnet50", 64).layers if hasattr(layer, "gamma")}
+    scales = {layer.name: layer.gamma.numpy() for layer in build_for_images("resnet50", 64).layers if hasattr(layer, "gamma")}
     assert [name for name, gamma in scales.items() if not gamma.any()] == [
         f"conv{stage}_block{block}_3_bn"
         for stage, blocks in ((2, 3), (3, 4), (4, 6), (5, 3))
@@ -68,10 +68,10 @@ def test_resnets_blocks_begin_as_the_identity():
 
 
 def test_mixed_precision_keeps_float32_weights_and_does_not_last():
-    model = build("alexnet", size=64, classes=10, precision="mixed_bfloat16")
+    model = build_for_images("alexnet", size=64, classes=10, precision="mixed_bfloat16")
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
     assert model.layers[1].compute_dtype == "bfloat16"
-    assert build("alexnet", size=64, classes=10).layers[1].compute_dtype == "float32"
+    assert build_for_images("alexnet", size=64, classes=10).layers[1].compute_dtype == "float32"
 
 
 def rates(steps, *, ranks, **settings):

@@ -31,7 +31,7 @@ class TeamOfOne(Team):
         self.complete = False
 
 
-def train(monkeypatch, folder, fail=None, **fields):
+def train_interrupted(monkeypatch, folder, fail=None, **fields):
     """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
     from harness.train import elastic, training
 
@@ -82,10 +82,10 @@ PLACES = (
 def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
     monkeypatch, tmp_path, optimizer, places
 ):
-    whole, _ = train(monkeypatch, tmp_path, optimizer=optimizer)
+    whole, _ = train_interrupted(monkeypatch, tmp_path, optimizer=optimizer)
     for fail in places:
         with monkeypatch.context() as patch:
-            outcome, told = train(patch, tmp_path, fail, optimizer=optimizer)
+            outcome, told = train_interrupted(patch, tmp_path, fail, optimizer=optimizer)
         if fail not in ("training.read_offset", "training.verify_replicas"):
             assert [loss.rank for loss in outcome.losses] == [1]
         assert outcome.weights_sha256 == whole.weights_sha256, fail
