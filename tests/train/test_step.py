@@ -1,11 +1,12 @@
 """Floating-point operations of a traced step against counts by hand."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from harness import models
-from harness.train.step import FlopCount, count_flops
+from harness.train.step import FlopCount, count_flops, row_losses, smooth
 
 ROWS = 64
 
@@ -59,3 +60,12 @@ def test_attention_is_counted_and_a_recurrent_loop_is_not() -> None:
     assert counted == FlopCount(flops=3 * forward - inputs_gradient)
     recurrent = traced(keras.Sequential([keras.layers.Input((12, 16)), keras.layers.SimpleRNN(8)]))
     assert recurrent.uncounted
+
+
+def test_smoothed_loss_is_the_cross_entropy_of_the_smoothed_labels():
+    logits = tf.constant(np.random.default_rng(0).normal(size=(5, 4)), tf.float32)
+    labels = tf.constant([0, 1, 2, 3, 0])
+    targets = tf.one_hot(labels, 4) * 0.9 + 0.1 / 4
+    expected = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    found = smooth(row_losses("cross-entropy", labels, logits), logits, 0.1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

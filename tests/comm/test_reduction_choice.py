@@ -3,25 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harness.comm.native_reduction import in_pieces
 from harness.comm.reduction_choice import is_overlapped, select
 from harness.comm.world import World
 from tests.labs.sentences import refuses
 
 MB = 2**20
-
-
-@given(st.lists(st.integers(0, 3 * MB), max_size=40))
-def test_pieces_are_of_about_a_megabyte_and_the_last_tensors_come_first(sizes: list[int]) -> None:
-    pieces = in_pieces(sizes)
-    assert [number for piece in pieces for number in piece] == list(reversed(range(len(sizes))))
-    for piece in pieces[:-1]:
-        assert sum(sizes[number] for number in piece) >= MB
-    for piece in pieces:
-        assert sum(sizes[number] for number in piece[:-1]) < MB
 
 
 def test_a_wrong_word_for_overlap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
