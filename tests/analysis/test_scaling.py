@@ -1,7 +1,5 @@
 """Analysis: every number recomputed by hand from records made for it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from harness.analysis.launch_frames import curve_frame
 from harness.analysis.scaling import Scaling, needed_launches, scale
 from harness.analysis.time_parts import breakdown_frame
-from harness.report.sweep_warnings import doubts
 from harness.schema.record import RunRecord
 from tests.labs.factories import (
     epoch_frame,
@@ -108,12 +105,3 @@ def test_base_has_speedup_one_and_ratios_are_of_medians(base: list[float], two: 
     first, second = scaled(runs).points
     assert first.speedup == 1 and first.efficiency == 1 and first.speedup_interval is None
     assert second.speedup == pytest.approx(np.median(base) / np.median(two))
-
-
-def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
-    brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
-    (sentence,) = doubts(brief, launch_frame(brief))
-    says(sentence, "2 of 2", "1 s", "EPOCHS=100", "5 s")
-    assert not doubts([make_run()], launch_frame([make_run()]))
-    in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
-    assert not doubts(in_turns, launch_frame(in_turns))

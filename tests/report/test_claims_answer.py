@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
+from click.testing import CliRunner
 
 from harness.base.files import resource
 from harness.claims.claim_evidence import gather
@@ -13,8 +15,9 @@ from harness.report.answer import Cell
 from harness.report.claims_answer import claims_answer, ledger_row, published_words
 from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
+from harness.schema.record import RunRecord
 from tests.labs.claim_sweeps import before, sweep
-from tests.labs.factories import write_run
+from tests.labs.factories import make_point, make_run, write_run, write_study
 from tests.labs.page_text import Text
 from tests.labs.sentences import says
 
@@ -77,3 +80,43 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     for paper in LEDGER.papers:
         assert paper.testbed in text
     assert all((path.parent / link).is_dir() for link in page.links if "n2x1x1" in link)
+
+
+def learning(
+    ranks: int, repeat: int, seconds: float, accuracies: tuple[float, ...], sync: str = "gradients"
+) -> RunRecord:
+    """Epochs of `seconds` each with these test accuracies."""
+    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
+    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
+    return replace(run, epochs=epochs)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> tuple[Path, Path]:
+    """`gradients` learns; `weights:epoch` runs epochs faster and needs more of them."""
+    folders = (tmp_path / "results" / "every step", tmp_path / "results" / "every epoch")
+    for folder, sync, seconds, accuracies in (
+        (folders[0], "gradients", 1.2, (0.90, 0.95)),
+        (folders[1], "weights:epoch", 1.0, (0.80, 0.88)),
+    ):
+        write_study(folder, sync=sync)
+        for repeat in range(6):
+            write_run(folder, learning(1, repeat, 2.0, (0.90, 0.95), sync))
+            write_run(folder, learning(2, repeat, seconds, accuracies, sync))
+    return folders
+
+
+@pytest.mark.slow
+def test_claims_are_judged_by_what_is_there(policies: tuple[Path, Path], tmp_path: Path) -> None:
+    from harness.cli.command_claims import claims_command as command
+
+    where = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    CliRunner().invoke(command, where, catch_exceptions=False)
+    page = tmp_path / "reports" / "claims" / "index.html"
+    content = page.read_text()
+    text = str(Text(content)).replace("\u00a0", " ")
+    says(text, 32)
+    says(text, "valid launches", "cores")  # no other workload has a base here
+    links = [link for link in Text(content).links if "n2x1x1" in link]
+    assert links  # the dots of the figure, and the ledger
+    assert all((page.parent / link.replace("%20", " ")).is_dir() for link in links)

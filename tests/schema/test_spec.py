@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.cli.common_options import parse_counts
 from harness.schema.layout import Layout
-from harness.schema.own_code import find_policy
 from harness.schema.point import Point
-from harness.schema.presets import JUPITER, PRESETS, resolve
+from harness.schema.presets import resolve
 from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
-from harness.schema.sync_policies import Weights
 from harness.sweep.sweep_files import survey
 from tests.labs.factories import make_launch, write_run
 from tests.labs.sentences import refuses
@@ -65,76 +63,6 @@ def test_any_text_is_counts_or_a_user_error(text):
         return
     assert counts == tuple(sorted(set(counts)))
     assert counts[0] >= 1
-
-
-@pytest.mark.parametrize(
-    ("text", "period"),
-    [
-        ("gradients", 0),
-        ("none", 0),
-        ("weights:1", 1),
-        ("weights:100", 100),
-        ("weights:epoch", None),
-        ("diloco:50", 50),
-        ("diloco:epoch", None),
-        ("powersgd:4", 0),
-    ],
-)
-def test_sync_policies_are_read(text, period):
-    policy = find_policy(text)
-    assert policy.synchronises == (text != "none")
-    assert policy.period == period
-    assert isinstance(policy, Weights) == text.startswith("weights")
-    assert policy.shares_gradients == (text in ("gradients", "powersgd:4"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "weights",
-        "weights:0",
-        "weights:-1",
-        "gradient",
-        "weights:²",
-        "",
-        "weights:state",
-        "weights:3:4",
-        "diloco",
-        "diloco:0",
-        "diloco:x",
-        "powersgd:epoch",
-        "powersgd:r",
-        "post-local:3:8",
-        "powersgd:1e3",
-        "weights:9999999999",
-        "weights:3:state",
-    ],
-)
-def test_other_sync_policies_are_refused(text):
-    with refuses("is not a sync"):
-        find_policy(text)
-
-
-def test_presets_are_the_groups_published_settings():
-    march = resolve(dataset="mnist", model="dnn", preset="paper-2016-03")
-    assert (march.optimizer, march.learning_rate, march.loss) == ("adagrad", 0.01, "squared-error")
-    assert (march.batch_per_rank, march.sync, march.epochs, march.drop_remainder) == (10, "weights:epoch", 30, True)
-    assert march.distribution == "scatter"
-    april = resolve(dataset="mnist", model="dnn", preset="paper-2016-04")
-    assert (april.optimizer, april.loss, april.sync) == ("sgd", "cross-entropy", "weights:epoch")
-    assert (april.learning_rate, april.distribution) == (march.learning_rate, "scatter")
-    matex = resolve(dataset="mnist", model="dnn", preset="matex-2016-12")
-    assert (matex.optimizer, matex.learning_rate, matex.batch_per_rank, matex.sync) == ("sgd", 0.1, 128, "gradients")
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_setting_of_a_preset_can_be_overridden(preset):
-    network = (
-        {"dataset": "imagenet", "model": "resnet50"} if preset == JUPITER else {"dataset": "mnist", "model": "dnn"}
-    )
-    workload = resolve(**network, preset=preset, global_batch=96, epochs=7, optimizer="momentum")
-    assert (workload.global_batch, workload.batch_per_rank) == (96, None)
-    assert (workload.epochs, workload.optimizer) == (7, "momentum")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def stepping(state: TrainState, rows: tf.Tensor, labels: tf.Tensor) -> Callable[
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [NoSync(), Gradients()])
 @pytest.mark.parametrize(
     ("optimizer", "precision"), [("momentum", "float32"), ("adam", "float32"), ("sgd", "mixed_float16")]
@@ -87,6 +88,7 @@ def test_a_step_that_xla_compiles_makes_the_same_weights(policy: SyncPolicy, opt
     assert calls == (1 if isinstance(policy, NoSync) else 2)  # one cluster, or one before the sum and one after it
 
 
+@pytest.mark.slow
 def test_a_step_of_one_rank_has_no_exchange_and_no_way_through_the_host() -> None:
     for compiled in (False, True):
         _, types, _ = trained(compiled=compiled, policy=NoSync(), optimizer="momentum")

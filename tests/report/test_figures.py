@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from harness.report import figures
 from harness.report.figures.breakdown import EPOCH, LAUNCH
 from harness.report.run_words import layout_words
 from harness.report.svg import SERIES, draw
@@ -20,6 +22,24 @@ from tests.conftest import leave_out_pictures
 from tests.labs.factories import make_run, make_workload, write_report, write_run
 from tests.labs.page_text import Text
 from tests.labs.sentences import says
+
+MEMORY = '''
+"""Memory against ranks: a figure that this test adds."""
+
+from collections.abc import Iterator
+
+from harness.report.answer import PageFigure
+from harness.report.figures import SweepView, figure
+from harness.report.svg import draw
+
+
+@figure("time")
+def memory(view: SweepView) -> Iterator[PageFigure]:
+    peak = view.ratios.groupby("ranks")["peak_memory_bytes"].max()
+    picture = draw("peak-memory", "Peak memory", lambda axes: axes.plot(peak.index, peak / 2**30, "o") and None)
+    table = peak.reset_index()
+    yield PageFigure(picture=picture, title="Memory", caption=f"Peak memory of {view.subject}.", table=table)
+'''
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -153,3 +173,15 @@ def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_pa
     assert f"{two_of_two}62\u00a0%" in labels["efficiency"]
     words, text = layout_words(Layout(nodes=2, threads=2), True), str(Text(page.read_text()))
     assert words.replace("\u00a0", " ") in text.replace("\u00a0", " ")
+
+
+def test_a_figure_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory_of_ranks.py").write_text(MEMORY)
+    monkeypatch.setattr(figures, "__path__", [*figures.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "harness.report.figures.memory_of_ranks", raising=False)
+    page = write_report(SWEEP, tmp_path / "reports")
+    monkeypatch.delitem(sys.modules, "harness.report.figures.memory_of_ranks")
+    text = page.read_text(encoding="utf-8")
+    assert "Peak memory of MNIST-DNN." in text
+    assert text.index('id="time"') < text.index('id="peak-memory"') < text.index('id="learning"')
+    assert all((page.parent / f"peak-memory.{kind}").stat().st_size for kind in ("svg", "png", "csv"))

@@ -1,21 +1,33 @@
 """Diagnoses: planted causes are found, each as the dearest, and nothing is found in healthy launches."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.analysis.read_results import load_sweep
 from harness.base.exit_codes import SEPARATE_WORLDS
 from harness.schema.record import Failure
 from harness.schema.record_notes import Note, NoteCode
-from harness.why.known_causes import CATALOGUE, find_causes
+from harness.why.known_causes import CATALOGUE, diagnose_sweep, find_causes
 from harness.why.symptoms import Case, regular_delays
 from tests.labs.factories import (
     START,
     make_point,
+    write_failure,
+    write_report,
+    write_run,
+    write_study,
 )
 from tests.labs.planted_causes import Machine, slower
+
+BUSY = "other processes kept 1.2 cores of node1 busy"
+SLOW_RANK = "a slow rank"
+
+ROOT = Path(__file__).parents[2]
 
 
 def stalls(rank: int, every: int, seconds: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -251,3 +263,35 @@ def test_regular_delays_are_found_among_noise_as_large_and_nothing_is_found_in_t
     assert [one.seconds for one in known] == pytest.approx([1e-3] * len(known), rel=0.5)
     assert regular_delays([]) is None and regular_delays([np.zeros((24, 2))]) is None
     assert regular_delays([np.zeros((100, 1))]) is None
+
+
+def test_a_sweep_is_diagnosed_with_its_failures_and_the_page_says_it(tmp_path: Path) -> None:
+    sweep = tmp_path / "study"
+    write_failure(sweep, make_point(4, 1), "alone in its world", exit_code=SEPARATE_WORLDS)
+    case = Machine(ranks=4, own=slower(2, 1.3)).case(np.random.default_rng(0))
+    for repeat in range(2):
+        write_run(sweep, replace(case.run, point=make_point(4, repeat + 2)))
+    found = {one.cause: one for one in diagnose_sweep(load_sweep(sweep))}
+    assert set(found) == {"singletons", "a slow rank"}
+    assert (found["a slow rank"].launches, found["a slow rank"].of) == (2, 3)
+    page = write_report(sweep, tmp_path / "reports").read_text()
+    assert page.count("Rank 2 of 4 on node0 is slow: it computed 1.") == 1, "once, in the table of diagnoses"
+    assert "was a world of one" in page
+
+
+def test_the_page_lists_every_known_cause_with_its_fix() -> None:
+    page = (ROOT / "docs/why.md").read_text()
+    for cause in CATALOGUE:
+        find = cause.find or cause.find_failed
+        assert find is not None and find.__doc__
+        assert f"| {cause.name} | {find.__doc__.strip().splitlines()[0].rstrip('.')} | {cause.fix} |" in page
+
+
+def test_what_other_work_met_is_diagnosed_only_where_nothing_else_is_there(tmp_path: Path) -> None:
+    write_study(tmp_path, ranks=(2,))
+    case = Machine(ranks=2, own=slower(1, 1.3)).case(np.random.default_rng(0))
+    write_run(tmp_path, replace(case.run, point=make_point(2, 0), invalid=(BUSY,)))
+    assert [one.cause for one in diagnose_sweep(load_sweep(tmp_path))] == [SLOW_RANK]
+    even = Machine(ranks=2).case(np.random.default_rng(0))
+    write_run(tmp_path, replace(even.run, point=make_point(2, 1)))
+    assert diagnose_sweep(load_sweep(tmp_path)) == ()

@@ -1,14 +1,13 @@
 """What warnings say, on the page and beside an answer."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis.read_results import load_sweep
 from harness.analysis.scaling import scale
-from harness.analysis.units import significant
 from harness.cli.command_report import report_command
 from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
@@ -19,19 +18,16 @@ from harness.report.check_answer import check_answer
 from harness.report.compare_answer import comparison_answer
 from harness.report.explain_answer import explain_answer
 from harness.report.history_answer import history_answer
-from harness.report.run_words import cost
-from harness.report.sweep_facts import run_facts
-from harness.report.sweep_warnings import doubts, sweep_warnings
-from harness.schema.record import Failure, RunRecord
+from harness.report.sweep_warnings import doubts, mixtures, sweep_warnings
+from harness.schema.record import RunRecord
 from harness.schema.record_notes import Note, NoteCode
-from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_files import set_aside
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import (
     launch_frame,
     make_data,
     make_launch,
     make_point,
+    make_provenance,
     make_run,
     make_workload,
     write_report,
@@ -39,11 +35,30 @@ from tests.labs.factories import (
     write_study,
 )
 from tests.labs.planted_overheads import plant
+from tests.labs.sentences import says
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
-
-
 MET = Note(code=NoteCode.OTHER_WORK, values={"reason": BUSY})
+
+
+def test_a_loss_that_is_no_longer_finite_is_not_hidden_by_an_earlier_one() -> None:
+    run = make_run()
+    epochs = list(run.epochs)
+    epochs[-1] = type(epochs[-1])(epoch=2, steps=1, seconds=(1.0,), sync_seconds=(0.0,), train_loss=None)
+    diverged = make_run(epochs=tuple(epochs))
+    assert math.isnan(launch_frame([diverged]).iloc[0]["train_loss"])
+    assert "not finite" in doubts([diverged], launch_frame([diverged]))[0]
+
+
+def test_mixed_commits_and_machines_are_named() -> None:
+    runs = [make_run(), make_run(provenance=make_provenance(commit="fedcba9876543210", hostname="node2"))]
+    sentences = mixtures(runs)
+    assert len(sentences) == 2 and "commit (0123456789ab, fedcba987654)" in sentences[0] and "node2" in sentences[1]
+    assert mixtures(runs[:1]) == ()
+    alone = make_run(provenance=replace(make_provenance(), reduction="none"))
+    assert mixtures([alone, make_run(make_point(2))]) == ()  # one rank reduces nothing
+    dirty = [make_run(provenance=make_provenance(dirty=True))]
+    assert "uncommitted" in doubts(dirty, launch_frame(dirty))[0]
 
 
 def headline(runs: list[RunRecord], **changes: object) -> str:
@@ -164,26 +179,10 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
     assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
 
 
-def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
-    write_study(tmp_path)
-    point = make_point(1)
-    write_run(tmp_path, make_run(point, invalid=(BUSY,)))
-    set_aside(SweepFolder(tmp_path), point)
-    write_run(tmp_path, make_run(point))
-    loaded = load_sweep(tmp_path)
-    assert len(loaded.runs) == 1
-    (value,) = (fact.value for fact in run_facts(loaded.valid, loaded.launched) if fact.name == "Cost")
-    assert plain(value).endswith("in 2 launches, 1 of them replaced")
-
-
-def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
-    one, two = make_run(make_point(1)), make_run(make_point(2), invalid=(BUSY,))
-    each = [30 + run.ranks[0].import_s for run in (one, two)]
-    assert plain(cost([one, two])) == f"{significant((each[0] + 2 * each[1]) / 3600, 2)} core-hours in 2 launches"
-    again = replace(two, started=two.ended, ended=two.ended + (two.ended - two.started))
-    assert plain(cost([one, two, again])).endswith("in 3 launches, 1 of them replaced")
-    block = [replace(run, block="block-1") for run in (one, two)]
-    assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"
-    failed = Failure(point=two.point, ended=two.ended, exit_code=137, reason="killed", tail="", seconds=3600)
-    assert plain(cost(block, [failed])).endswith(" core-hours in 2 launches, and 1 cut short")
-    assert float(plain(cost(block, [failed])).split()[0]) == float(significant(2 + 2 * max(each) / 3600, 2))
+def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
+    brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
+    (sentence,) = doubts(brief, launch_frame(brief))
+    says(sentence, "2 of 2", "1 s", "EPOCHS=100", "5 s")
+    assert not doubts([make_run()], launch_frame([make_run()]))
+    in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
+    assert not doubts(in_turns, launch_frame(in_turns))

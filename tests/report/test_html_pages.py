@@ -1,25 +1,33 @@
 """The sweep's page: what it says, what it leaves out, and that it stands alone."""
 
 import csv
+import json
 import re
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from harness.analysis import units
 from harness.base.removal import MARK
 from harness.report.html_pages import render_page
-from harness.report.svg import MARKERS, SERIES, TONES, mark
+from harness.report.svg import TONES
+from harness.schema.record import encode
 from tests.labs.factories import (
+    make_data,
     make_launch,
+    make_point,
+    make_run,
+    write_failure,
     write_report,
     write_run,
+    write_study,
 )
 from tests.labs.page_text import Text
-from tests.labs.sentences import refuses
+from tests.labs.sentences import refuses, says
 
 FIGURES = ("speedup", "efficiency", "epoch-time", "throughput", "epoch-breakdown", "launch-breakdown")
 CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
@@ -119,29 +127,41 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 s"), (4.2e-5, "42.0 µs"), (0.3124, "312 ms"), (4.206, "4.21 s"), (125, "2 min 05 s"), (3840, "1 h 04 min")],
-)
-def test_seconds_are_told_in_a_fitting_unit(value: float, text: str) -> None:
-    assert units.seconds(value).replace("\u00a0", " ") == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(12345.6, "12,346"), (0.012345, "0.0123"), (float("nan"), "–"), (1, "1.00")]
-)
-def test_significant_digits(value: float, text: str) -> None:
-    assert units.significant(value) == text
-
-
-def test_series_differ_in_more_than_colour() -> None:
-    looks = {(m.colour, m.marker, str(m.dashes)) for m in map(mark, range(21))}
-    assert len(looks) == 21 and len(set(MARKERS)) == len(SERIES)
-    assert len({tone.light for tone in TONES}) == len({tone.dark for tone in TONES}) == len(TONES)
-
-
 def test_templates_refuse_unknown_names() -> None:
     import jinja2
 
     with pytest.raises(jinja2.UndefinedError):
         render_page("page.html.j2", subject="x")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of six launches of a piece of HIGGS at 1 and 2 ranks."""
+    folder = tmp_path_factory.mktemp("results") / "study"
+    piece = make_data(name="higgs", rows=8000)
+    write_study(folder, dataset="higgs")
+    for repeat in range(6):
+        for ranks in (1, 2):
+            point = make_point(ranks, repeat, dataset="higgs")
+            seconds = [[(1 + repeat / 100) / ranks] * ranks] * 3
+            write_run(folder, make_run(point, rows=8000, data=piece, seconds=seconds))
+    return write_report(folder, tmp_path_factory.mktemp("reports"))
+
+
+def test_the_index_lists_pages_the_newest_first(page: Path) -> None:
+    results = page.parents[1] / "records"
+    failure = write_failure(results / "drawn", make_point(1), "rank 0: out of memory")
+    (path,) = (results / "drawn").rglob("*.json")
+    path.write_bytes(encode(replace(failure, ended=failure.ended + timedelta(days=365))))
+    write_report(results / "drawn", page.parents[1])
+    index = page.parents[1] / "index.html"
+    text = str(Text(index.read_text()))
+    assert [link for link in Text(index.read_text()).links if link.endswith("study/index.html")]
+    says(text, "failed or damaged, listed", "MNIST-DNN")
+    names = [link.split("/")[-2] for link in Text(index.read_text()).links if link.endswith("/index.html")]
+    assert names.index("drawn") < names.index("study")  # launched a year before
+    assert json.loads((page.parent / "summary.json").read_text())["kind"] == "sweep"
+    own_page = "my own page"
+    index.write_text(own_page)
+    write_report(results / "drawn", page.parents[1])
+    assert index.read_text() == own_page
