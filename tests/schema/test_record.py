@@ -1,5 +1,7 @@
 """Whatever stands in the texts of a stranger's record: no path leads out, nothing is imported, no word is unquoted."""
 
+import dataclasses
+import hashlib
 import json
 import re
 import shlex
@@ -8,8 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -18,10 +23,12 @@ from harness.base.errors import UserError
 from harness.schema.command_lines import harness_command, repeat_command, sweep_command_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.record import RunRecord, decode, encode
+from harness.schema.presets import resolve
+from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Study, Sweep
-from harness.schema.sweep_folder import SweepFolder
-from tests.labs.factories import make_point, make_run, make_workload
+from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
+from harness.sweep.sweep_files import survey
+from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run
 from tests.labs.sentences import refuses
 
 SOURCE = Path("run.json")
@@ -151,3 +158,87 @@ def test_a_script_whose_line_is_none_is_refused() -> None:
     for line in ("'", "''", "-x", "a\nb"):
         with pytest.raises(UserError):
             make_workload(dataset="script", preset="script", data_file=line)
+
+
+def sweep(**changes):
+    workload = resolve(dataset="mnist", model="dnn")
+    return dataclasses.replace(Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2))), **changes)
+
+
+def test_records_survive_json(tmp_path):
+    record = make_launch(2, 0, 1.5)
+    assert decode(encode(record), RunRecord, tmp_path) == record
+    point = sweep().points()[0]
+    assert decode(encode(point), Point, tmp_path) == point
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -20])
+def test_a_record_cut_in_half_is_one_sentence(tmp_path, cut):
+    (tmp_path / "run.json").write_bytes(encode(make_launch(2, 0, 1.5))[:cut])
+    with refuses("is cut or damaged"):
+        read_run(tmp_path)
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path):
+    (tmp_path / "run.json").write_bytes(encode(dataclasses.replace(make_launch(2, 0, 1.5), schema=99)))
+    with refuses("run the point again", "99"):
+        read_run(tmp_path)
+
+
+def test_a_table_of_steps_of_another_launch_is_noticed(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    folder = write_run(tmp_path, run)
+    steps = folder / STEPS_FILE
+    (folder / RUN_FILE).write_bytes(
+        encode(dataclasses.replace(run, steps_sha256=hashlib.sha256(steps.read_bytes()).hexdigest()))
+    )
+    assert read_run(folder).point == run.point
+    table = pq.read_table(steps)
+    pq.write_table(table.append_column("other", pa.array([], pa.int32())), steps)
+    with pytest.raises(UserError, match=STEPS_FILE):
+        read_run(folder)
+    sweep_survey = survey(SweepFolder(tmp_path), [run.point])
+    assert not sweep_survey.records
+    assert STEPS_FILE in sweep_survey.damaged[run.point.folder]
+
+
+def test_records_without_the_hash_of_their_steps_are_read(tmp_path):
+    run = make_launch(2, 0, 1.5)
+    assert read_run(write_run(tmp_path, run)) == run
+
+
+def resumed(run, *, epoch, steps):
+    """Return `run` as one that was taken up again so many steps into an epoch."""
+    first = Segment(
+        started=run.started, ended=run.started, begin=(0, 0), end=(epoch, steps), ranks=2, stopped="SIGTERM"
+    )
+    last = dataclasses.replace(first, ended=run.ended, begin=(epoch, steps), end=(len(run.epochs), 0), stopped="")
+    return dataclasses.replace(run, segments=(first, last))
+
+
+@pytest.mark.parametrize(("epoch", "steps", "timed"), [(0, 7, [1, 2]), (1, 0, [2]), (2, 7, [])])
+def test_a_resumed_launch_is_timed_after_the_epoch_where_it_was_taken_up(epoch, steps, timed):
+    run = resumed(make_launch(2, 0, 1.5), epoch=epoch, steps=steps)
+    assert [record.epoch for record in run.timed_epochs] == timed
+    assert [record.epoch for record in run.as_timed().epochs] == (timed or [0, 1, 2])
+    assert run.epoch_s == pytest.approx(median(max(record.seconds) for record in run.as_timed().epochs))
+    whole = make_launch(2, 0, 1.5)
+    assert whole.timed_epochs == whole.epochs
+    assert whole.as_timed() is whole
+
+
+@pytest.mark.parametrize(
+    ("epoch", "invalid", "is_missing"), [(0, (), False), (0, ("busy",), True), (2, ("late",), False)]
+)
+def test_a_resumed_launch_is_measured_again_only_where_that_helps(tmp_path, epoch, invalid, is_missing):
+    run = dataclasses.replace(resumed(make_launch(2, 0, 1.5), epoch=epoch, steps=7), invalid=invalid)
+    write_run(tmp_path, run)
+    found = survey(SweepFolder(tmp_path), [run.point])
+    assert bool(found.missing([run.point])) == is_missing
+
+
+def test_a_record_with_a_wrong_type_names_the_field(tmp_path):
+    content = encode(make_launch(2, 0, 1.5)).replace(b'"steps_per_epoch": ', b'"steps_per_epoch": "many", "x": ')
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"\$\.steps_per_epoch"):
+        read_run(tmp_path)

@@ -56,3 +56,31 @@ def test_settings_out_of_range_are_one_sentence(settings, refusal):
 def test_image_settings_of_another_data_set_are_refused():
     with refuses("a setting of dataset", "64"):
         resolve(dataset="mnist", model="dnn", image_size=64)
+
+
+@pytest.mark.parametrize(
+    ("setting", "refusal"),
+    [
+        (
+            {"learning_rate": -1.0},
+            ("too small: use more", "1.0"),
+        ),
+        ({"learning_rate": float("nan")}, ("is not a finite",)),
+        (
+            {"optimizer": "adm"},
+            ("did you mean", "adam"),
+        ),
+        (
+            {"epochs": 0},
+            ("is too small: use", "0"),
+        ),
+        (
+            {"seed": -1},
+            ("is too small: use", "1"),
+        ),
+        ({"batch_per_rank": 8, "global_batch": 8}, ("exactly one of batch",)),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_sentence(setting, refusal):
+    with refuses(*refusal):
+        resolve(dataset="mnist", model="dnn", **setting)

@@ -87,7 +87,7 @@ def test_every_way_sums_exactly_over_two_hosts(lab: Lab, python: str) -> None:
 
 
 def test_between_hosts_a_second_thread_sums_beside_the_backward_pass(lab: Lab, python: str, tmp_path: Path) -> None:
-    """2 hosts: as without, bit for bit. tests/comm/test_pieces.py has what else chooses it."""
+    """2 hosts: as without, bit for bit. tests/comm/test_reduction_choice.py has what else chooses it."""
     lab.network()
     options = ["--dataset", "mnist", "--model", "cnn", "--threads", "2"]
     options += ["--data-kind", "synthetic", "--samples", "1280", "--epochs", "2", "--record"]

@@ -5,11 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from harness.comm.native_library import find_library
 from harness.train.batch_input import flip_salt, prepare_input, resident_batch
-from harness.train.evaluation import auc
 from tests.labs.sentences import refuses
 
 tf = pytest.importorskip("tensorflow")
@@ -70,12 +68,3 @@ def test_the_native_batch_is_the_plain_one(kind: str, mirror: bool, monkeypatch:
     monkeypatch.delenv("HARNESS_REDUCTION")
     with refuses("there is no", "40", error=tf.errors.InvalidArgumentError):
         resident_batch(data, first=0, mirror=mirror)(tf.constant([[40]]), tf.constant(0), tf.constant(0, tf.uint32))
-
-
-def test_the_auc_is_scikit_learns() -> None:
-    random = np.random.default_rng(5)
-    labels = random.integers(0, 2, 5000)
-    scores = np.round(random.normal(labels * 0.7), 1)  # with ties
-    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), rel=1e-12)
-    assert auc(scores, np.ones_like(labels)) is None
-    assert auc(np.where(labels == 1, np.nan, scores), labels) is None

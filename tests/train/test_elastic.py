@@ -1,21 +1,18 @@
 """Ranks that are lost: killed, or stopped so that they live and do not come."""
 
 import json
-import pickle
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.analysis.time_parts import stretch_rate, stretches_around
-from harness.base.errors import RunError, SharedError, UserError
+from harness.base.errors import UserError
 from harness.base.exit_codes import LOST
-from harness.comm.elastic_world import Member, assign_slots
-from harness.comm.lost_ranks import Loss, LostRankError, find_loss, forget_losses, noting_loss
+from harness.comm.elastic_world import Member, MembershipChange, Team
+from harness.comm.lost_ranks import Loss, LostRankError
+from harness.comm.world import start_mpi
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import LossReason, read_run
@@ -26,6 +23,15 @@ from harness.train.elastic import check_workload
 from tests.labs.sentences import refuses
 from tests.losses import unaccounted
 from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
+
+LOST_RANK = LostRankError("rank 0: update failed", Loss(reason=LossReason.GONE, rank=1))
+PLACES = (
+    "elastic.evaluate_all",
+    "training.epoch_order",
+    "elastic.epoch_record",
+    "training.read_offset",
+    "training.verify_replicas",
+)
 
 
 @pytest.mark.mpi
@@ -184,51 +190,6 @@ def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     assert all(loss.reason is LossReason.GONE and loss.recovery_s > 2 for loss in losses)
 
 
-def member(slot, pid):
-    return Member(slot=slot, host="here", pid=pid, began=0.0)
-
-
-def test_those_that_are_left_move_up():
-    before = [member(0, 10), member(1, 11), member(2, 12), member(3, 13)]
-    now, change = assign_slots(before, [before[0], before[3]])
-    assert [(left.pid, left.slot) for left in now] == [(10, 0), (13, 1)]
-    assert [gone.pid for gone in change.failed] == [11, 12]
-    assert change.old_slots == (0, 3)
-
-
-@given(st.integers(1, 6), st.data())
-def test_slots_never_have_a_gap_and_no_one_who_stays_changes_order(ranks, data):
-    before = [member(slot, slot) for slot in range(ranks)]
-    alive = data.draw(st.lists(st.sampled_from(before), min_size=1, unique=True).map(lambda left: sorted(left, key=id)))
-    now, change = assign_slots(before, alive)
-    assert sorted(member.slot for member in now) == list(range(len(alive)))
-    stayed = [(old.slot, new.slot) for old, new in zip(alive, now, strict=True)]
-    assert sorted(stayed) == sorted(stayed, key=lambda pair: pair[1])
-    assert len(change.failed) == len(before) - len(alive)
-
-
-def test_only_a_code_of_mpi_or_of_a_sum_is_a_lost_rank():
-    from mpi4py import MPI
-
-    gone = Loss(reason=LossReason.GONE, rank=2)
-    assert find_loss(MPI.Exception(MPI.ERR_REVOKED)) == Loss(reason=LossReason.MPI)
-    assert find_loss(pickle.loads(pickle.dumps(LostRankError("a sum failed", gone)))) == gone
-    assert find_loss(SharedError(LostRankError("a sum failed", gone))) == gone
-    assert find_loss(MPI.Exception(MPI.ERR_TRUNCATE)) is None
-    assert find_loss(RunError("lost rank 2: its process is gone: MPI_ERR_PROC_FAILED")) is None
-
-
-def test_a_loss_inside_a_graphs_python_is_found_in_tensorflows_error():
-    from mpi4py import MPI
-
-    with pytest.raises(MPI.Exception), noting_loss():
-        raise MPI.Exception(MPI.ERR_PROC_FAILED)
-    error = tf.errors.UnknownError(None, None, "Exception")
-    assert find_loss(error) == Loss(reason=LossReason.MPI)
-    forget_losses(0)
-    assert find_loss(error) is None and find_loss(tf.errors.AbortedError(None, None, "")) is None
-
-
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
@@ -267,3 +228,75 @@ def test_mpirun_is_told_that_ranks_may_fail_and_leaves_them_where_they_are(monke
     assert shrink[:3] == ("/usr/bin/mpirun", "--with-ft", "ulfm") and shrink[-4:] == command.words[1:]
     with refuses("the mpirun of Open"):
         surviving(LaunchCommand(words=("srun",)), asked)
+
+
+class TeamOfOne(Team):
+    """A team whose only member that trains is this process; its others fail when an attempt fails."""
+
+    def __init__(self, folder):
+        super().__init__(start_mpi().comm, patience_s=0, folder=folder)
+
+    def form(self, knowledge):
+        self.members, self.world = (self.member,), start_mpi()
+        gone = Member(slot=1, host="there", pid=2, began=0.0)
+        return MembershipChange(failed=() if self.complete else (gone,), old_slots=(0,)), [knowledge]
+
+    def ended(self, error):
+        return error is None
+
+    def shrink(self):
+        self.complete = False
+
+
+def train_interrupted(monkeypatch, folder, fail=None, **fields):
+    """Return the outcome of a small launch in which `fail`, a module of harness.train and a name in it, fails once."""
+    from harness.train import elastic, training
+
+    workload = Workload(
+        dataset="adult",
+        model="dnn",
+        batch_per_rank=64,
+        samples=1000,
+        epochs=3,
+        data="synthetic",
+        seed=3,
+        **{"on_failure": "shrink", **fields},
+    )
+    failures = iter((False, True))
+    if fail:
+        module, name = fail.split(".")
+        module = {"training": training, "elastic": elastic}[module]
+        real = getattr(module, name)
+
+        def failing(*words, **named):
+            if next(failures, False):
+                raise LOST_RANK
+            return real(*words, **named)
+
+        monkeypatch.setattr(module, name, failing)
+    point = Point(workload=workload, layout=Layout(nodes=1))
+    told = []
+    survivor = elastic.Survivor(
+        team=TeamOfOne(folder), point=point, data_dir=None, report=lambda world, epoch: told.append(epoch.epoch)
+    )
+    return survivor.run(lambda world, outcome: outcome), told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("optimizer", "places"),
+    [("momentum", PLACES), ("sgd", PLACES[:2]), ("adam", PLACES[:2]), ("adagrad", PLACES[:2])],
+)
+def test_a_process_that_is_interrupted_ends_with_the_weights_of_one_that_is_not(
+    monkeypatch, tmp_path, optimizer, places
+):
+    whole, _ = train_interrupted(monkeypatch, tmp_path, optimizer=optimizer)
+    for fail in places:
+        with monkeypatch.context() as patch:
+            outcome, told = train_interrupted(patch, tmp_path, fail, optimizer=optimizer)
+        if fail not in ("training.read_offset", "training.verify_replicas"):
+            assert [loss.rank for loss in outcome.losses] == [1]
+        assert outcome.weights_sha256 == whole.weights_sha256, fail
+        assert [epoch.epoch for epoch in outcome.epochs] == told == [0, 1, 2]
+        assert all(epoch.seconds[0] > 0 for epoch in outcome.epochs)  # else no one can read the record
+        assert outcome.epochs[-1].test_loss == whole.epochs[-1].test_loss
