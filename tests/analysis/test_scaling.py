@@ -1,4 +1,4 @@
-"""Analysis: every number recomputed by hand from records made for it."""
+"""Scaling, strong and weak: every number recomputed by hand from records made for it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The bench's ratios over synthetic blocks, its choice of contenders, its page and its old records."""
+"""The blocks of a bench: who is in them, when they end; contenders really train and leave nothing behind."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""The ledger of the papers' claims: each has a rule, and no rule says more than comparable launches show."""
+"""Verdicts on claims: none says more than comparable launches show, and planted records give the held ones."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Paper A's experiments repeated: its algorithm, on the same rows what came after, and all that is cut told."""
+"""Paper A's experiments as they are planned: its algorithm, and on the same rows what came after."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Sums in pieces: which tensors are in which, and what chooses them."""
+"""What chooses the way of sums, and whether they are made in pieces."""
 
 from types import SimpleNamespace
 

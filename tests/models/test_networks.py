@@ -1,4 +1,4 @@
-"""The networks of paper A, Table 1: every layer's shape and every parameter count."""
+"""The networks of both papers: every layer's shape, parameter counts, outputs, starts; and a user's own."""
 
 import keras
 import numpy as np

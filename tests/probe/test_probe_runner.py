@@ -1,4 +1,4 @@
-"""The probe: lines fitted to known costs, choices, settings, the record, and one real launch."""
+"""A probe: lines fitted to known costs, settings, blocks that are left out, and one real launch."""
 
 from dataclasses import replace
 from pathlib import Path

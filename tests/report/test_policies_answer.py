@@ -1,4 +1,4 @@
-"""Time to accuracy, sync policies side by side, and the command that judges claims without running anything."""
+"""Sync policies side by side: like is compared with like."""
 
 from dataclasses import replace
 from pathlib import Path

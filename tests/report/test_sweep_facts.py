@@ -1,4 +1,4 @@
-"""What a page says of the scheduler's accounting."""
+"""Facts beside an answer: the scheduler's accounting, the input of images, the machine."""
 
 import dataclasses
 from dataclasses import replace

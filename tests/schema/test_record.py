@@ -1,4 +1,4 @@
-"""Whatever stands in the texts of a stranger's record: no path leads out, nothing is imported, no word is unquoted."""
+"""Records survive the way to JSON and back; whatever stands in a stranger's leads nowhere, and nothing is imported."""
 
 import dataclasses
 import hashlib
