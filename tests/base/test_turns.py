@@ -44,5 +44,5 @@ def test_a_rank_ends_with_its_connection_however_that_breaks_off() -> None:
             connection, _ = server.accept()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()  # a reset, as after a timeout: no end of file
-            assert rank.wait(20) == 1
+            assert rank.wait(120) == 1
             assert rank.stderr.read() == b""

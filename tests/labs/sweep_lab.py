@@ -24,7 +24,7 @@ from harness.schema.workload import Workload
 from harness.sweep.plan import build_sweep, current
 from tests.labs.doubles import install
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 
 
 @dataclass
