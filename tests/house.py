@@ -6,6 +6,7 @@ python -m tests.house --measure   the table of sizes and habits, by room
 """
 
 import ast
+import functools
 import sys
 import tomllib
 from collections import Counter, defaultdict
@@ -31,6 +32,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+@functools.cache
 def settings() -> dict[str, list[str]]:
     """Return `[tool.house]` of pyproject.toml."""
     table: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]

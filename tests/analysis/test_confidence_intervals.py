@@ -113,7 +113,7 @@ def test_a_layout_added_a_week_later_has_a_speedup_without_an_interval() -> None
     """Between sittings the machine changes by 2 %: no launch's scatter tells that, so no interval can cover it."""
     rng = np.random.default_rng(14)
     covered = told = 0
-    for _ in range(40):
+    for _ in range(8):
         shift = np.exp(rng.normal(0, 0.02, 2))
         first = [make_launch(1, k, float(shift[0] * rng.lognormal(0, 0.01))) for k in range(6)]
         added = [at(make_launch(2, k, float(shift[1] / 2 * rng.lognormal(0, 0.01))), 7) for k in range(6)]

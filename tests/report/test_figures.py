@@ -93,9 +93,9 @@ def test_no_part_of_one_bar_chart_has_the_looks_of_another_part_of_the_other() -
     assert waiting.tone is not compiling.tone
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture
 def as_printed(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let files of figures be what they are to users: of nothing else are these tests."""
+    """Let files of figures be what they are to users."""
     no_pictures.undo()
     yield
     leave_out_pictures(no_pictures)
@@ -107,6 +107,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_printed")
 def test_every_figure_is_a_pdf_with_fonts_inside_in_the_widths_of_a_paper(tmp_path: Path) -> None:
     paper = write_report(SWEEP, tmp_path, style="paper").parent
     names = [file.stem for file in paper.glob("*.svg")]
@@ -132,11 +133,14 @@ def _streams(content: bytes) -> list[bytes]:
     return found
 
 
-def test_pixels_are_enough_for_print(report: Path) -> None:
-    height, width, _ = matplotlib.image.imread(report / "speedup.png").shape
+@pytest.mark.usefixtures("as_printed")
+def test_pixels_are_enough_for_print() -> None:
+    picture = draw("empty", "Empty", lambda axes: None)
+    height, width, _ = matplotlib.image.imread(io.BytesIO(picture.file("png"))).shape
     assert width == 4.8 * 300 and height >= 3.3 * 300
 
 
+@pytest.mark.usefixtures("as_printed")
 def test_a_long_legend_is_whole() -> None:
     def paint(axes: object) -> None:
         for number in range(7):

@@ -1,4 +1,4 @@
-"""The house: the documentation's floors are those that `make lint` holds."""
+"""The house: the documentation's floors are those that `make lint` holds, and its rules see what they refuse."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import faults, formatted, habits, rooms, twice
+from tests.house import habits
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -48,14 +48,6 @@ def test_the_vocabulary_gives_every_noun_one_row():
     rows = re.findall(r"^\| ([a-z ,]+) \| ", (ROOT / "docs/vocabulary.md").read_text(), re.MULTILINE)
     nouns = [noun for row in rows for noun in row.split(", ") if noun not in ("noun", "verb")]
     assert len(nouns) == len(set(nouns)) >= 50
-
-
-def test_a_name_stands_for_one_thing():
-    assert list(twice()) == []
-
-
-def test_every_room_keeps_the_rules():
-    assert [*formatted(), *faults(rooms())] == []
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("kilobytes", [4, 12, 20])
+@pytest.mark.parametrize("kilobytes", [4, pytest.param(12, marks=pytest.mark.slow), 20])
 def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(kilobytes: int, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", f"size={kilobytes}k") as disk:
         assert refused(harness(tmp_path, *SWEEP, "--results", str(disk / "results")))
