@@ -28,8 +28,17 @@ def test_a_referee_that_has_gone_gives_no_order() -> None:
 RANK = """
 import socket, sys
 from harness.base.turns import Turns
+
+opened = []
+connect = socket.create_connection
+
+def connect_and_note(*address, **options):
+    opened.append(connect(*address, **options))
+    return opened[-1]
+
+socket.create_connection = connect_and_note
 turns = Turns(sys.argv[1], 0, 1)
-assert turns._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+assert opened[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 print("waits", flush=True)
 turns.wait()
 """
