@@ -1,7 +1,9 @@
 """A busy machine is seen, waited for, refused."""
 
+import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -43,9 +45,33 @@ def test_a_machine_that_calms_down_is_waited_for(monkeypatch: pytest.MonkeyPatch
     says(line, "busy (most of all", "process 7", "60 s")
 
 
-def test_looking_at_the_machine_sees_a_busy_process() -> None:
-    import subprocess
+class Process:
+    """A process that uses `core_s` seconds of a core between two looks at it."""
 
+    def __init__(self, pid: int, name: str, core_s: float) -> None:
+        self.pid = pid
+        self._name = name
+        self._core_s = core_s
+        self._used_s = 0.0
+
+    def name(self) -> str:
+        return self._name
+
+    def cpu_times(self) -> SimpleNamespace:
+        self._used_s += self._core_s
+        return SimpleNamespace(user=self._used_s, system=0.0)
+
+
+def test_looking_at_the_machine_names_who_is_busy_and_the_busiest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = [Process(11, "editor", 0.0), Process(12, "linker", 0.5), Process(13, "compiler", 0.9)]
+    monkeypatch.setattr(psutil, "process_iter", lambda: processes)
+    _, names = cpu_contention.look(0.01)
+    assert names == "compiler, process 13; linker, process 12"
+
+
+@pytest.mark.alone  # beside many others the process has hardly a core
+@pytest.mark.slow
+def test_looking_at_the_machine_sees_a_busy_process() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             time.sleep(0.3)
