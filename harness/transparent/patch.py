@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,11 +18,18 @@ from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _FOREIGN = ("site-packages", "<frozen", "<string>", "__autograph_generated_file", _PACKAGE)  # TensorFlow makes strings
+_STANDARD = sysconfig.get_path("stdlib")
 
 
 def is_script(file: str) -> bool:
     """Tell whether the code in `file` is the script's own."""
     return not any(part in file for part in _FOREIGN)
+
+
+@functools.cache
+def is_own_code(file: str) -> bool:
+    """Tell whether the code in `file` is the script's, and none of Python's own modules."""
+    return is_script(file) and not file.startswith(_STANDARD)
 
 
 def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:

@@ -23,7 +23,7 @@ from harness.base.secret_text import refuse_secrets
 from harness.comm.gpus import own_gpu
 from harness.comm.world import World, abort, leave
 from harness.schema.point import Point
-from harness.transparent import file_mechanism
+from harness.transparent import private_files
 from harness.transparent.install import fuse_alone
 from harness.transparent.module_precedence import NAME, has_own
 from harness.transparent.patch import ImportHook, is_script, offer_old_names, put, script_place, with_script_traceback
@@ -259,9 +259,9 @@ def main(
 
 def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
     """Give a rank above 0 files of its own; where no variable tells the rank, that is done when MPI has."""
-    rank = file_mechanism.rank_by_environment()
-    if rank and mpi_enabled() and script.is_file() and not file_mechanism.sees_ranks(script, arguments):
-        file_mechanism.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
+    rank = private_files.rank_by_environment()
+    if rank and mpi_enabled() and script.is_file() and not private_files.sees_ranks(script, arguments):
+        private_files.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
 def _absolute(options: dict[str, Any]) -> dict[str, Path]:
