@@ -26,7 +26,7 @@ from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
-from harness.transparent.module_precedence import has_own
+from harness.transparent.own_modules import has_own
 from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place, wrapped
 from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.private_files import leave as leave_own_files

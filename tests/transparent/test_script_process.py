@@ -32,16 +32,6 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path, monkeypatch):
     assert sys.path[0] == str(tmp_path)
 
 
-def test_a_package_of_this_tools_name_beside_the_script_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["start"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "harness").mkdir()
-    (tmp_path / "harness" / "__init__.py").touch()
-    program = SimpleNamespace(path=tmp_path / "train.py", arguments=())
-    with pytest.raises(UserError):
-        _prepare(SimpleNamespace(workload=SimpleNamespace(script=program)))
-
-
 @pytest.mark.parametrize(("error", "code"), [(UserError("a"), 2), (RunError("a"), 1), (ValueError("a"), 1)])
 def test_the_exit_code_tells_whose_mistake_it_was(world, error, code, capsys):
     assert end_together(world, error) == code
