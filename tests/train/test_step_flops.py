@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from harness import models
-from harness.train.step import FlopCount, count_flops
+from harness.train.step_flops import FlopCount, count_flops
 
 ROWS = 64
 
