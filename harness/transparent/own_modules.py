@@ -80,7 +80,8 @@ class OwnModules:
         arguments = (name, globals, locals, fromlist, level)
         if absolute.partition(".")[0] not in self._names:
             return self._import(*arguments)  # type: ignore[no-any-return]
-        wants_own = is_own_code(str(importer.get("__file__") or ""))
+        file = importer.get("__file__")  # none of what Python or a package has made of a text
+        wants_own = file is not None and is_own_code(str(file))
         with self._lock, self._shown(own=wants_own):
             return self._import(*arguments)  # type: ignore[no-any-return]
 
@@ -88,9 +89,9 @@ class OwnModules:
     def _shown(self, *, own: bool) -> Iterator[None]:
         """Show the script's modules, or the installed ones, to what is imported in the meantime."""
         is_exchanged = own != self._shows_own
-        path = list(sys.path)
         if is_exchanged:
             self._exchange()
+        path = list(sys.path)
         if not own:
             sys.path[:] = [place for place in path if Path(place).resolve() != self._folder.resolve()]
         try:

@@ -74,6 +74,27 @@ def test_whatever_the_ranks_import_may_be_a_module_of_the_scripts(tmp_path):
     assert python(PROGRAM, tmp_path, str(tmp_path), *names, "harness") == "good"
 
 
+NESTED = """
+from pathlib import Path
+from harness.transparent import script_process
+folder = Path(sys.argv[1])
+sys.path[0] = str(folder)
+script_process.separate_own_modules(folder)
+library = {"__name__": "library", "__file__": "/lib/site-packages/library.py"}
+exec("import queue", {})  # as packages do with what they make of texts
+exec("import train_data", library)  # which is the script's, though a library imports it
+exec("import queue; assert queue.OWN", {"__name__": "__main__", "__file__": str(folder / "train.py")})
+import queue
+print(hasattr(queue, "Queue"))
+"""
+
+
+def test_code_without_a_file_is_not_the_scripts(tmp_path):
+    (tmp_path / "queue.py").write_text("OWN = True\n")
+    (tmp_path / "train_data.py").write_text("import queue\nassert queue.OWN\n")
+    assert python(NESTED, tmp_path, str(tmp_path)) == "True"
+
+
 def test_what_the_ranks_import_later_is_known_before():
     """A module of the script's that is imported first must not be what the ranks find."""
     program = (
