@@ -81,23 +81,23 @@ class OwnModules:
         if absolute.partition(".")[0] not in self._names:
             return self._import(*arguments)  # type: ignore[no-any-return]
         file = importer.get("__file__")  # none of what Python or a package has made of a text
-        wants_own = file is not None and is_own_code(str(file))
-        with self._lock, self._shown(own=wants_own):
+        is_of_script = file is not None and is_own_code(str(file))
+        with self._lock, self._shown(script=is_of_script):
             return self._import(*arguments)  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
-    def _shown(self, *, own: bool) -> Iterator[None]:
+    def _shown(self, *, script: bool) -> Iterator[None]:
         """Show the script's modules, or the installed ones, to what is imported in the meantime."""
-        is_exchanged = own != self._shows_own
+        is_exchanged = script != self._shows_own
         if is_exchanged:
             self._exchange()
         path = list(sys.path)
-        if not own:
+        if not script:
             sys.path[:] = [place for place in path if Path(place).resolve() != self._folder.resolve()]
         try:
             yield
         finally:
-            if not own:
+            if not script:
                 sys.path[:] = path
             if is_exchanged:
                 self._exchange()
@@ -105,7 +105,7 @@ class OwnModules:
     def _exchange(self) -> None:
         """Put the modules that are not shown in the place of those that are."""
         names = [name for name in list(sys.modules) if name.partition(".")[0] in self._names]
-        shown = {name: sys.modules.pop(name) for name in names}
+        displaced = {name: sys.modules.pop(name) for name in names}
         sys.modules.update(self._hidden)
-        self._hidden = shown
+        self._hidden = displaced
         self._shows_own = not self._shows_own
