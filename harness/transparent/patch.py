@@ -132,6 +132,22 @@ class HorovodScript:
     active = False
 
 
+class Refusals:
+    """The first thing that the script was refused: a script that catches it and goes on ends with it all the same."""
+
+    first: UserError | None = None
+
+    @classmethod
+    def check(cls) -> None:
+        """Go on if nothing was refused.
+
+        Raises:
+            UserError: what was refused first.
+        """
+        if cls.first is not None:
+            raise cls.first
+
+
 _originals: list[tuple[object, str, Any]] = []
 
 
@@ -142,7 +158,8 @@ def put(owner: object, name: str, value: Any) -> None:
 
 
 def put_back() -> None:
-    """Undo all replacements: in a child process."""
+    """Undo all replacements, and forget what they have refused: in a child process."""
+    Refusals.first = None
     while _originals:
         setattr(*_originals.pop())
 
@@ -178,7 +195,11 @@ def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays:
     def replaced(*args: Any, **kwargs: Any) -> Any:
         if HorovodScript.active and not stays:
             return original(*args, **kwargs)
-        return wrapper(original, *args, **kwargs)
+        try:
+            return wrapper(original, *args, **kwargs)
+        except UserError as refusal:
+            Refusals.first = Refusals.first or refusal
+            raise
 
     return replaced
 
