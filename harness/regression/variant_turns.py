@@ -27,7 +27,7 @@ from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression import variant_launcher
-from harness.regression.checks import OPEN, PRACTICAL, ComparedRow, TurnsSpent
+from harness.regression.checks import OPEN, PRACTICAL, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name
@@ -52,6 +52,22 @@ _PROCESS_BYTES = 600 * 2**20  # a rank, with its network and rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """What a comparison took. `epochs` are those of its launches where they are more than was asked for, else 0."""
+
+    blocks: int
+    rounds: int
+    minutes: float
+    epochs: int = 0
+
+    def __str__(self) -> str:
+        blocks = plural(self.blocks, "block")
+        rounds = plural(self.rounds, "round")
+        longer = f", launches of {self.epochs} epochs" if self.epochs else ""
+        return f"{blocks}, {rounds}, {self.minutes:.1f} minutes{longer}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """The `variants` that trained in turns, what was `measured` of each, and the `rows` of each but the first.
 
@@ -62,7 +78,7 @@ class Comparison:
     variants: tuple[Variant, ...]
     measured: tuple[Measurement, ...]
     rows: tuple[tuple[ComparedRow, ...], ...]
-    spent: TurnsSpent
+    spent: Spent
     practical: float
     folder: Path
 
@@ -93,7 +109,7 @@ class VariantTurns:
     """Blocks of variants, added until the budget is spent; their records are kept in `folder`."""
 
     def __init__(self, variants: Sequence[Variant], *, folder: Path, data_dir: Path | None, budget_s: float) -> None:
-        self._variants = list(variants)
+        self.variants = list(variants)
         self._folder = folder.resolve()
         self._data_dir = str(data_dir.resolve()) if data_dir else ""
         self._begin = time.monotonic()
@@ -108,13 +124,13 @@ class VariantTurns:
     @property
     def layouts(self) -> tuple[Layout, ...]:
         """The layouts on which every variant trains."""
-        return self._variants[0].sweep.layouts
+        return self.variants[0].sweep.layouts
 
-    def spent(self) -> TurnsSpent:
+    def spent(self) -> Spent:
         """Return what was measured so far."""
         rounds = sum(block["round"].nunique() for block in self.blocks)
         minutes = (time.monotonic() - self._begin) / 60
-        return TurnsSpent(blocks=len(self.blocks), rounds=rounds, minutes=minutes, epochs=self._epochs)
+        return Spent(blocks=len(self.blocks), rounds=rounds, minutes=minutes, epochs=self._epochs)
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Ask each variant, in its own Python and environment, how its ranks start; build what it needs.
@@ -123,11 +139,11 @@ class VariantTurns:
             UserError: a variant or this machine refuses, the commit does not know turns, or memory does not hold all.
         """
         self._check_memory()
-        for variant in self._variants:
+        for variant in self.variants:
             variant.entry()
         with tempfile.TemporaryDirectory() as name:
             sweep_file = Path(name) / "sweep.json"
-            for variant in self._variants:
+            for variant in self.variants:
                 write_atomic(sweep_file, encode(variant.sweep))
                 words = [variant.python, "-m", variant_launcher.__name__, str(sweep_file)]
                 reply = run_program(words, changes=variant.environment(HERE))
@@ -136,16 +152,16 @@ class VariantTurns:
                 launch = decode(reply.out.encode(), VariantLaunch, sweep_file)
                 self._launches.append(launch)
         self.write_points()
-        for variant in self._variants:
+        for variant in self.variants:
             if not variant.prefix and (note := build_native(variant)):
                 say(f"{variant.name}: {note}")
 
     def _check_memory(self) -> None:
-        processes = len(self._variants) * sum(layout.ranks for layout in self.layouts)
+        processes = len(self.variants) * sum(layout.ranks for layout in self.layouts)
         most = memory_limit() // _PROCESS_BYTES
         if processes > most:
             raise UserError(
-                f"{plural(len(self._variants), 'variant')} on these layouts are {processes} ranks at once, and memory "
+                f"{plural(len(self.variants), 'variant')} on these layouts are {processes} ranks at once, and memory "
                 f"holds about {most}: compare fewer variants, or on fewer layouts"
             )
 
@@ -156,7 +172,7 @@ class VariantTurns:
             UserError: a variant refuses.
         """
         self._points = []
-        for number, variant in enumerate(self._variants):
+        for number, variant in enumerate(self.variants):
             folder = self._folder / str(number)
             points = folder / "points"
             points.mkdir(parents=True)
@@ -177,12 +193,12 @@ class VariantTurns:
         All ranks start alike: none is forked where one cannot be. Behind a prefix it cannot, and MPICH's launcher gives
         its ranks an open socket, which a process that is forked elsewhere does not have.
         """
-        if not all(variant.is_forked for variant in self._variants):
+        if not all(variant.is_forked for variant in self.variants):
             return
         if any(launch.family != "openmpi" for launch in self._launches):
             return
         started: dict[tuple[str, tuple[tuple[str, str | None], ...]], str] = {}
-        for number, variant in enumerate(self._variants):
+        for number, variant in enumerate(self.variants):
             key = (variant.python, tuple(sorted(variant.variables.items())))
             if key not in started:
                 place = folder / str(number)
@@ -220,15 +236,15 @@ class VariantTurns:
     def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
         factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
-        workloads = [variant.sweep.workload for variant in self._variants]
+        workloads = [variant.sweep.workload for variant in self.variants]
         if seconds >= _BLOCK_S / 2 or any(one.script or one.seconds is not None for one in workloads):
             return False
         epochs = workloads[0].epochs
         longer = epochs * factor
         say(f"{plural(epochs, 'epoch')} took {seconds:.0f} s in turns: launches of {longer} are compared")
-        for number, variant in enumerate(self._variants):
+        for number, variant in enumerate(self.variants):
             more = replace(variant.sweep.workload, epochs=variant.sweep.workload.epochs * factor)
-            self._variants[number] = replace(variant, sweep=replace(variant.sweep, workload=more))
+            self.variants[number] = replace(variant, sweep=replace(variant.sweep, workload=more))
             remove_contents(self._folder / str(number))
         self.write_points()
         self._epochs = longer
@@ -269,7 +285,7 @@ class VariantTurns:
 
     def _why_not_counted(self, launch: _PlannedLaunch, code: int | None) -> str:
         """Return why a launch that ended with exit code `code` does not count, an empty text where it does."""
-        name = self._variants[launch.variant].name
+        name = self.variants[launch.variant].name
         record = self._record(launch)
         if code or not LaunchFolder(record).is_recorded:
             log = SweepFolder(record.parent).log(launch.point.folder)
@@ -279,7 +295,7 @@ class VariantTurns:
         return f"a launch of {name} does not count: {invalid[0]}" if invalid else ""
 
     def _launch_spec(self, name: str, launch: _PlannedLaunch, scratch: Mapping[str, str]) -> LaunchSpec:
-        variant = self._variants[launch.variant]
+        variant = self.variants[launch.variant]
         started = self._launches[launch.variant]
         record = self._record(launch)
         remove_folder(record, below=self._folder)  # of a block that did not count
@@ -304,10 +320,10 @@ class VariantTurns:
         Raises:
             UserError: another state of the code ran than was meant, or the rows of an epoch differ.
         """
-        measured = [self._measured(number) for number in range(len(self._variants))]
+        measured = [self._measured(number) for number in range(len(self.variants))]
         compared = []
-        others = len(self._variants) - 1
-        for number in range(1, len(self._variants)):
+        others = len(self.variants) - 1
+        for number in range(1, len(self.variants)):
             self._check_rows(measured[0], measured[number])
             study = TurnsStudy(
                 layouts=self.layouts,
@@ -317,7 +333,7 @@ class VariantTurns:
             )
             compared.append(judge_samples(block_samples(self.blocks, study), practical, comparisons=others))
         return Comparison(
-            variants=tuple(self._variants),
+            variants=tuple(self.variants),
             measured=tuple(measured),
             rows=tuple(compared),
             spent=self.spent(),
@@ -344,7 +360,7 @@ class VariantTurns:
         return tuple(steps[layout] for layout in self.layouts)
 
     def _measured(self, number: int) -> Measurement:
-        variant = self._variants[number]
+        variant = self.variants[number]
         measured = measurements(load_sweep(self._folder / str(number), every_code=True), variant.name)
         if len(measured) != 1 or variant.commit not in ("", measured[0].software.commit):
             states = ", ".join(measurement.state for measurement in measured)
