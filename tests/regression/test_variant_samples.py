@@ -177,7 +177,7 @@ def test_several_variants_share_the_error() -> None:
 
 def test_each_variant_is_set_beside_the_first() -> None:
     three = turns(30, SECONDS | {"2-0": 0.002, "2-1": 0.0011})
-    study = TurnsStudy(layouts=LAYOUTS, steps=((100, 50), (100, 50)), other=2)
+    study = TurnsStudy(layouts=LAYOUTS, steps=((100, 50), (100, 50)), variant=2)
     found = {(one.quantity, one.layout): one for one in block_samples([three] * 3, study)}
     assert found[STEP, LAYOUTS[0]].blocks == pytest.approx([np.log(2)] * 3)
     assert found[STEP, LAYOUTS[1]].blocks == pytest.approx([0] * 3)

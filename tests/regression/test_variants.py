@@ -40,7 +40,9 @@ def test_a_variant_is_known_by_its_form(text: str, kind: Kind, value: str) -> No
     assert (word.kind, word.value, is_variant(text)) == (kind, value, True)
 
 
-@pytest.mark.parametrize("text", ["mnist-dnn-default-strong-01234567", "main", "sweep@0123", ".", "tests/links.py/.."])
+@pytest.mark.parametrize(
+    "text", ["mnist-dnn-default-strong-01234567", "main", "sweep@0123", ".", "tests/links.py/..", 300 * "a", 300 * "a/"]
+)
 def test_what_is_recorded_is_no_variant(text: str) -> None:
     assert not is_variant(text)
 
