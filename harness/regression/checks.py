@@ -1,6 +1,6 @@
 """Did it get worse? A verdict for each point and for the curve, and for all of it together.
 
-Only versions that trained in turns are judged (`regression.version_duel`). Launches beside each other are compared by
+Only versions that trained in turns are judged (`regression.variant_turns`). Launches beside each other are compared by
 the ratio of their medians.
 """
 
@@ -128,7 +128,7 @@ def check_launches(reference: Measurement, current: Measurement, *, practical: f
     """Return what launches that did not train in turns show of `current` beside `reference`: it decides nothing.
 
     Both are of the same workload and machine. A machine's speed changes between launches by more than the slowdowns
-    that matter, so every row is inconclusive; `version_duel.decide` trains both in turns.
+    that matter, so every row is inconclusive; `variant_turns` trains both in turns.
     """
     rows = tuple(replace(row, verdict=INCONCLUSIVE) for row in compare_measurements(reference, current))
     return Check(reference=reference, current=current, practical=practical, rows=rows)
