@@ -60,20 +60,6 @@ class ComparedRow:
         return Interval(low=1 - self.interval.high, high=1 - self.interval.low) if self.interval else None
 
 
-def verdict_of(estimate: float, bounds: Interval, limit: float, *, upper: float, rounds: Interval) -> str:
-    """Return what an estimated cost means whose `bounds` are sure, and beside which `limit` is a practical one.
-
-    A change has to be borne out by the bounds of all `rounds` too; a pass is decided by the bound `upper`.
-    """
-    if bounds.low > 0 and rounds.low > 0 and estimate > limit:
-        return REGRESSION
-    if bounds.high < 0 and rounds.high < 0 and estimate < -limit:
-        return IMPROVEMENT
-    if upper < limit:
-        return SMALL if bounds.low > 0 else PASS
-    return INCONCLUSIVE
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnsSpent:
     """What a check in turns took. `epochs` are those of its launches where they are more than the study's, else 0."""

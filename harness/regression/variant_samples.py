@@ -6,7 +6,6 @@ has a speed of its own, which its rounds share. The efficiency is shown and does
 more ranks became slower, which those rows find, or one on fewest ranks faster, which is no loss.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import pandas as pd
 from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import EFFICIENCY, STEP, Values
+from harness.regression.measurement import EFFICIENCY, STEP, Values, as_cost, as_slowdown
 from harness.schema.layout import Layout
 
 MEAN = ", mean of all rounds"
@@ -170,6 +169,8 @@ def judge_samples(samples: Sequence[BlockSample], practical: float, *, compariso
     the estimate is above the `practical` difference, ``alike`` where both of Student's bounds are within it, else
     ``open``.
     """
+    if not samples:
+        return ()
     rows = sum(sample.decides for sample in samples) * comparisons
     level = 1 - 2 * ERROR / len(LOOKS) / rows
     return tuple(_row(sample, level, practical) for sample in samples)
@@ -181,8 +182,8 @@ def _row(sample: BlockSample, level: float, practical: float) -> ComparedRow:
     interval = None
     meaning = OPEN
     if mean:
-        interval = Interval(low=_slowdown(mean.interval.low), high=_slowdown(mean.interval.high))
-        limit = -math.log1p(-practical)
+        interval = Interval(low=as_slowdown(mean.interval.low, True), high=as_slowdown(mean.interval.high, True))
+        limit = as_cost(practical, True)
         meaning = _meaning(mean.mean, mean.interval, _bounds_of_rounds(sample, level), limit)
     return ComparedRow(
         quantity=sample.quantity,
@@ -190,15 +191,10 @@ def _row(sample: BlockSample, level: float, practical: float) -> ComparedRow:
         decides=sample.decides,
         values=sample.values,
         launches=(len(sample.blocks), len(sample.blocks)),
-        slowdown=_slowdown(float(sample.blocks.mean())),
+        slowdown=as_slowdown(float(sample.blocks.mean()), True),
         interval=interval,
         verdict=meaning,
     )
-
-
-def _slowdown(cost: float) -> float:
-    """Return the part of the speed that the logarithm of a ratio of times takes: 0.1 where 10 % of it are lost."""
-    return 1 - math.exp(-cost)
 
 
 def _meaning(estimate: float, bounds: Interval, rounds: Interval, limit: float) -> str:

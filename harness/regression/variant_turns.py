@@ -89,8 +89,12 @@ class Comparison:
 
     @property
     def is_sure(self) -> bool:
-        """Whether no row that decides is open."""
-        return not any(row.decides and row.verdict == OPEN for rows in self.rows for row in rows)
+        """Whether each variant has rows that decide, and none of them is open."""
+        for rows in self.rows:
+            meanings = [row.verdict for row in rows if row.decides]
+            if not meanings or OPEN in meanings:
+                return False
+        return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

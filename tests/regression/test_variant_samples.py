@@ -181,3 +181,9 @@ def test_each_variant_is_set_beside_the_first() -> None:
     found = {(one.quantity, one.layout): one for one in block_samples([three] * 3, study)}
     assert found[STEP, LAYOUTS[0]].blocks == pytest.approx([np.log(2)] * 3)
     assert found[STEP, LAYOUTS[1]].blocks == pytest.approx([0] * 3)
+
+
+def test_blocks_without_a_round_that_both_share_say_nothing() -> None:
+    first_alone = turns(30, {"0-0": 0.001, "0-1": 0.001})
+    samples = block_samples([first_alone] * 3, STUDY)
+    assert samples == () and judge_samples(samples, PRACTICAL) == ()

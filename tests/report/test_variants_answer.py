@@ -1,5 +1,6 @@
 """What is said of variants that trained in turns: each beside the first, and what differs between them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from harness.analysis.confidence_intervals import Interval
@@ -69,6 +70,7 @@ def test_each_variant_stands_beside_the_first_with_what_differs(tmp_path: Path) 
 
 def test_variants_that_are_sure_need_no_further_block(tmp_path: Path) -> None:
     assert compared(tmp_path / "x", row(0.2, WORSE), row(0.0, ALIKE)).is_sure
+    assert not replace(compared(tmp_path / "z", row(0.0, ALIKE)), rows=((),)).is_sure
     unsure = compared(tmp_path / "y", row(0.2, WORSE), row(0.01, OPEN, None))
     assert not unsure.is_sure
     says(variants_answer(unsure, "harness compare").sentence, "python:/opt/python", "3 blocks are needed")
