@@ -60,7 +60,7 @@ def train_variants(names: Sequence[str], context: Context, options: dict[str, An
         UserError: a name is no variant or given twice, a variant does not run, or a scheduler has the nodes.
     """
     from harness.regression import variant_turns
-    from harness.regression.variants import read_variant
+    from harness.regression.variants import read_variant, variant_names
 
     refuse_elsewhere(options["scheduler"])
     words = [read_variant(name) for name in names]
@@ -68,7 +68,10 @@ def train_variants(names: Sequence[str], context: Context, options: dict[str, An
     if twice is not None:
         raise UserError(f"'{twice}' is given twice: to compare a stack with itself write env:A=1 env:A=2")
     with contextlib.ExitStack() as stack:
-        variants = [_variant(word, context.data_dir, options, stack) for word in words]
+        variants = [
+            replace(_variant(word, context.data_dir, options, stack), name=name)
+            for word, name in zip(words, variant_names(words), strict=True)
+        ]
         minutes = options["budget"]
         turns = variant_turns.VariantTurns(
             variants,

@@ -8,6 +8,7 @@ variants allow it.
 
 import contextlib
 import math
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -162,7 +163,12 @@ class VariantTurns:
                 self._launches.append(launch)
         self.write_points()
         for variant in self.variants:
-            if not variant.prefix and (note := build_native(variant)):
+            if variant.prefix:
+                continue
+            if variant.python != sys.executable:
+                say(f"{variant.name}: the C++ part is built for it, which takes 10 s the first time")
+            note = build_native(variant)
+            if note:
                 say(f"{variant.name}: {note}")
 
     def _check_memory(self) -> None:

@@ -90,6 +90,18 @@ def read_variant(text: str) -> VariantWord:
     return VariantWord(text=text, kind=kind, value=value, pairs=pairs)
 
 
+def variant_names(words: Sequence[VariantWord]) -> tuple[str, ...]:
+    """Return what readers call the variants: as they are written, a Python by its environment's folder if that tells.
+
+    The whole path would take most of a table's width.
+    """
+    short = []
+    for word in words:
+        environment = Path(word.value).parent.parent.name if word.kind is Kind.PYTHON else ""
+        short.append(f"{Kind.PYTHON}:{environment}" if environment else word.text)
+    return tuple(name if short.count(name) == 1 else word.text for word, name in zip(words, short, strict=True))
+
+
 def _kind(text: str) -> Kind | None:
     if text == Kind.HERE:
         return Kind.HERE
