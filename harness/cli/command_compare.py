@@ -1,7 +1,6 @@
 """``harness compare``: what is recorded (sweeps, baselines, launches), or variants that are trained in turns."""
 
 import shlex
-from typing import Any
 
 import click
 
@@ -10,7 +9,8 @@ from harness.base.errors import UserError
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import GroupedCommand, context_options, given_command, refuse_given
 from harness.cli.sweep_argument import find_measurement
-from harness.cli.variant_training import are_variants, train_variants, variant_options
+from harness.cli.training_options import TRAINING_OPTIONS
+from harness.cli.variant_training import VariantOptions, are_variants, train_variants, variant_options
 from harness.report.answer import Answer
 
 
@@ -20,7 +20,7 @@ from harness.report.answer import Answer
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
-def compare_command(sweep: tuple[str, ...], context: Context, **options: Any) -> Answer:
+def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: Context) -> Answer:
     """Compare B, C, ... with A. What is recorded is read; variants are trained in turns on this machine.
 
     Recorded are baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT). They may differ in anything that
@@ -35,11 +35,10 @@ def compare_command(sweep: tuple[str, ...], context: Context, **options: Any) ->
     if are_variants(sweep):
         from harness.report.compare_answer import variants_answer
 
-        return variants_answer(train_variants(sweep, context, options), given_command())
-    practical = options.pop("practical")
+        return variants_answer(train_variants(sweep, context, training), given_command())
     reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
-    refuse_given(reason, "data_dir", *options)
-    return _compare_recorded(sweep, practical / 100, context)
+    refuse_given(reason, "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
+    return _compare_recorded(sweep, training.practical / 100, context)
 
 
 def _compare_recorded(names: tuple[str, ...], practical: float, context: Context) -> Answer:

@@ -1,14 +1,13 @@
 """``harness policies``: sync policies side by side, at equal samples and at equal accuracy."""
 
-from typing import Any
-
 import click
 
 from harness.base.command_context import Context
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, given_command, refuse_given
 from harness.cli.sweep_argument import find_sweep
-from harness.cli.variant_training import are_variants, train_variants, variant_options
+from harness.cli.training_options import TRAINING_OPTIONS
+from harness.cli.variant_training import VariantOptions, are_variants, train_variants, variant_options
 from harness.report.answer import Answer
 
 
@@ -18,7 +17,9 @@ from harness.report.answer import Answer
 @variant_options
 @context_options("results", "reports", "data_dir", measures=True)
 @answering
-def policies_command(sweep: tuple[str, ...], target: float | None, context: Context, **options: Any) -> Answer:
+def policies_command(
+    sweep: tuple[str, ...], target: float | None, training: VariantOptions, context: Context
+) -> Answer:
     """Which one arrives first? Set SWEEPs, such as those of several sync policies, side by side.
 
     Instead of sweeps variants (sync=gradients sync=weights:epoch, as for `harness compare`) are trained in turns first.
@@ -26,7 +27,8 @@ def policies_command(sweep: tuple[str, ...], target: float | None, context: Cont
     from harness.report.policies_answer import policies_answer
 
     if are_variants(sweep):
-        comparison = train_variants(sweep, context, options)
+        comparison = train_variants(sweep, context, training)
         return policies_answer(comparison.folders, context.reports, target, titles=sweep, command=given_command())
-    refuse_given("sweeps are set side by side as they are recorded, and nothing is trained", "data_dir", *options)
+    reason = "sweeps are set side by side as they are recorded, and nothing is trained"
+    refuse_given(reason, "practical", "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
     return policies_answer([find_sweep(name, context.results) for name in sweep], context.reports, target)

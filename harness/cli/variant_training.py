@@ -2,8 +2,9 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +12,47 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import UserError, unknown
-from harness.cli.common_options import budget_option, defaulted, split_words, with_options
+from harness.cli.common_options import Command, budget_option, defaulted, option_group, split_words, take
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import refuse_elsewhere
-from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
+from harness.cli.training_options import (
+    LayoutOptions,
+    WorkloadOptions,
+    build_layouts,
+    build_workload,
+    layout_options,
+    workload_options,
+)
 from harness.schema.option import options as schema_options
+from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.regression.variant_turns import Comparison
     from harness.regression.variants import Variant, VariantWord
-    from harness.schema.sweep import Sweep
 
-variant_options = with_options(
-    defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least difference that matters, in %."),
-    defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster."),
-    budget_option,
-    workload_options,
-    layout_options,
-)
-"""The options of a command that trains variants in turns."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantOptions:
+    """What a command line says of variants: workload and layouts that they share, the least difference (%), minutes."""
+
+    workload: WorkloadOptions
+    layouts: LayoutOptions
+    practical: float
+    scheduler: str
+    budget: float
+
+
+def variant_options(command: Command) -> Command:
+    """Add the options of variants to a click command; they arrive in its parameter `training`."""
+    grouped = option_group(
+        "training",
+        partial(take, VariantOptions),
+        defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least difference that matters, %."),
+        defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster."),
+        budget_option,
+    )(command)
+    return workload_options(layout_options(grouped))
 
 
 def are_variants(names: Sequence[str]) -> bool:
@@ -53,7 +75,7 @@ def are_variants(names: Sequence[str]) -> bool:
     return bool(trained)
 
 
-def train_variants(names: Sequence[str], context: Context, options: dict[str, Any]) -> "Comparison":
+def train_variants(names: Sequence[str], context: Context, options: VariantOptions) -> "Comparison":
     """Train the variants called `names` in turns, as the command's `options` (`variant_options`) say.
 
     Raises:
@@ -62,7 +84,7 @@ def train_variants(names: Sequence[str], context: Context, options: dict[str, An
     from harness.regression import variant_turns
     from harness.regression.variants import read_variant, variant_names
 
-    refuse_elsewhere(options["scheduler"])
+    refuse_elsewhere(options.scheduler)
     words = [read_variant(name) for name in names]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -72,7 +94,7 @@ def train_variants(names: Sequence[str], context: Context, options: dict[str, An
             replace(_variant(word, context.data_dir, options, stack), name=name)
             for word, name in zip(words, variant_names(words), strict=True)
         ]
-        minutes = options["budget"]
+        minutes = options.budget
         turns = variant_turns.VariantTurns(
             variants,
             folder=variant_turns.comparison_folder(context.results),
@@ -83,22 +105,26 @@ def train_variants(names: Sequence[str], context: Context, options: dict[str, An
             f"{', '.join(names)} train in turns, at most {minutes:g} minutes; a line follows each block of launches, "
             "which takes a minute or more"
         )
-        return variant_turns.run_variants(turns, practical=options["practical"] / 100, say=context.say)
+        return variant_turns.run_variants(turns, practical=options.practical / 100, say=context.say)
 
 
 def _variant(
-    word: "VariantWord", data_dir: Path | None, options: dict[str, Any], stack: contextlib.ExitStack
+    word: "VariantWord", data_dir: Path | None, options: VariantOptions, stack: contextlib.ExitStack
 ) -> "Variant":
     """Return the side that `word` stands for; a checkout of its commit is removed with the `stack`."""
     from harness.regression.variants import Kind, Variant, check_python, checkout
 
+    workload = options.workload
     match word.kind:
         case Kind.SETTINGS:
-            return Variant(name=word.text, sweep=_sweep(options | _settings(word), data_dir))
+            return Variant(name=word.text, sweep=_sweep(_with(workload, _settings(word)), options.layouts, data_dir))
         case Kind.PROGRAM:
-            program = {"script": Path(word.value)} if word.value.endswith(".py") else {"model": word.value}
-            return Variant(name=word.text, sweep=_sweep(options | program, data_dir))
-    variant = Variant(name=word.text, sweep=_sweep(options, data_dir))
+            if word.value.endswith(".py"):
+                program = replace(workload, script=Path(word.value))
+            else:
+                program = _with(workload, {"model": word.value})
+            return Variant(name=word.text, sweep=_sweep(program, options.layouts, data_dir))
+    variant = Variant(name=word.text, sweep=_sweep(workload, options.layouts, data_dir))
     match word.kind:
         case Kind.COMMIT:
             tree, commit = stack.enter_context(checkout(word.value))
@@ -112,15 +138,20 @@ def _variant(
     return variant
 
 
-def _sweep(options: dict[str, Any], data_dir: Path | None) -> "Sweep":
-    """Return what the command line's `options` have a variant train."""
-    from harness.sweep.plan import build_sweep
+def _with(workload: WorkloadOptions, settings: Mapping[str, Any]) -> WorkloadOptions:
+    return replace(workload, settings={**workload.settings, **settings})
+
+
+def _sweep(workload_options: WorkloadOptions, layout_options: LayoutOptions, data_dir: Path | None) -> Sweep:
+    """Return what a variant trains."""
+    from harness import datasets
     from harness.sweep.submission_settings import Submission
 
-    workload = build_workload(options)
-    layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
+    workload = build_workload(workload_options)
+    layouts, _ = build_layouts(layout_options, Submission())
     fetch_for(workload, data_dir)
-    return build_sweep(workload, layouts=layouts, repeats=1, data_dir=data_dir)
+    data_id = datasets.locate(workload, data_dir).data_id
+    return Sweep(workload=workload, layouts=layouts, repeats=1, data_id=data_id)
 
 
 def _settings(word: "VariantWord") -> dict[str, Any]:

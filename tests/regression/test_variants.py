@@ -17,7 +17,7 @@ from harness.regression.variants import (
     read_variant,
     requirements,
 )
-from harness.sweep.plan import build_sweep
+from harness.schema.sweep import Sweep
 from tests.labs.factories import make_workload
 from tests.labs.sentences import refuses
 
@@ -59,7 +59,7 @@ def test_what_says_nothing_or_too_much_is_refused(text: str, named: str) -> None
 
 
 def test_a_variant_has_its_own_variables_and_the_harness_from_its_tree(tmp_path: Path) -> None:
-    sweep = build_sweep(make_workload(data="synthetic", samples=640), layouts=(), repeats=1)
+    sweep = Sweep(workload=make_workload(), layouts=(), repeats=1)
     variant = Variant(name="env:", sweep=sweep, tree=tmp_path, variables={"A": None, "PYTHONPATH": "/mine"})
     environment = variant.environment()
     assert environment["A"] is None
