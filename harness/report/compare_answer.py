@@ -140,7 +140,8 @@ def variants_answer(comparison: Comparison, command: str) -> Answer:
                 left_out=0,
             )
         )
-    answer = _answer(names, comparison.measured, pairs, command, names, _NOTE_OF_TURNS)
+    folders = [first.workload.name, *names]  # the same variants on another workload have another page
+    answer = _answer(names, comparison.measured, pairs, command, folders, _NOTE_OF_TURNS)
     spent = f"{comparison.spent}; the records are in {comparison.folder}, a folder for each by its number, from 0"
     return replace(answer, notes=[*answer.notes, f"In turns on the same cores: {spent}."])
 

@@ -84,7 +84,7 @@ def test_each_variant_stands_beside_the_first_with_what_differs(tmp_path: Path) 
     notes = "\n".join(answer.notes)
     says(notes, "A: as here against 1", "B: as here against not set", "against /opt/python", "nothing against nice")
     assert str(tmp_path / "x") in notes and "noise" not in notes
-    assert answer.code == 0 and "/" not in answer.place
+    assert answer.code == 0 and "mnist-dnn" in answer.place and "/" not in answer.place
     page = write_page(answer, tmp_path / "reports").page
     assert page is not None
     says(str(Text(page.read_text())), "--nodes 2", "-20.0 %", "worse", "alike")
