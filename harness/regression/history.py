@@ -1,7 +1,7 @@
 """A study over commits: one series for each quantity.
 
 A history shows and judges nothing: each commit was measured in sessions of its own, and between sessions the machine
-changes too. What the code did is decided by versions in turns (`regression.version_duel`).
+changes too. What the code did is decided by versions in turns (`regression.variant_turns`).
 """
 
 from collections.abc import Sequence

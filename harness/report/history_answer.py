@@ -115,7 +115,7 @@ def history_answer(history: History) -> Answer:
         left=2,
         texts=(),
         note="Medians over launches. Commits are measured in sessions of their own, between which the machine changes "
-        "too: `harness check` trains two of them in turns and decides. A plus sign marks uncommitted changes.",
+        "too: `harness compare commit:A commit:B` trains two of them in turns. A plus sign marks uncommitted changes.",
     )
     figures = [_series_figure(history, series, subject) for series in history.series]
     return Answer(
@@ -142,4 +142,4 @@ def history_sentence(history: History) -> str:
     """Return the whole history in a sentence."""
     launches = sum(len(state.launches) for state in history.states)
     over = f"{units.plural(len(history.states), 'commit')} in {units.plural(launches, 'launch')}"
-    return f"{over}; `harness check --decide` trains two of them in turns and tells whether it got worse."
+    return f"{over}; `harness compare commit:A commit:B` trains two of them in turns."

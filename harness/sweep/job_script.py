@@ -257,9 +257,11 @@ def _title(plan: JobPlan) -> str:
     return " ".join(title.split())
 
 
-def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> LaunchSpec:
-    """Return how the ranks of a `launch` start that trains `point` in a turn block, and logs below `folder`."""
-    words = (*launch.launcher.words, sys.executable, "-m", "harness", "train")
+def launch_spec(
+    launch: JobLaunch, point: Point, folder: Path, data_dir: str | None, *, python: str = sys.executable
+) -> LaunchSpec:
+    """Return how the ranks of a `launch` start that trains `point` by `python` in a turn block; logs below `folder`."""
+    words = (*launch.launcher.words, python, "-m", "harness", "train")
     if data_dir is not None:
         words += ("--data-dir", data_dir)
     return LaunchSpec(

@@ -90,7 +90,7 @@ def test_launches_that_did_not_train_in_turns_cannot_tell_and_every_format_says_
     result = harness("check", "--against", "main", *formats, folder=kept)
     assert code(result) == 3
     assert "CANNOT TELL: mnist-dnn at bbbbbbbbbbbb against 'main'" in result.output
-    assert "`harness check --decide` (make check DECIDE=1)" in said(result)
+    assert "`harness compare commit:COMMIT here`" in said(result)
     page = unescape(Path(result.output.splitlines()[-1]).read_text())
     assert "Did MNIST-DNN get worse since 'main'?" in page and "CANNOT TELL: mnist-dnn" in page
     text = markdown.read_text()

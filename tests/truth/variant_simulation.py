@@ -1,6 +1,6 @@
-"""Two versions of the code that train in turns on a machine of known speeds: what `check --decide` makes of them.
+"""Two variants that train in turns on a machine of known speeds: what `harness compare` makes of them.
 
-python -m tests.truth.version_simulation    the whole table: bias, coverage and decisions by noise and planted slowdown
+python -m tests.truth.variant_simulation    the whole table: bias, coverage and decisions by noise and planted slowdown
 """
 
 import math
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.checks import IMPROVEMENT, INCONCLUSIVE, PASS, PRACTICAL, REGRESSION, SMALL
+from harness.regression.checks import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
 from harness.regression.measurement import STEP
-from harness.regression.version_duel import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
+from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
 
 STUDY = TurnsStudy(layouts=(Layout(nodes=1), Layout(nodes=2)), steps=((100, 50), (100, 50)))
-_CHECKS = 400  # drawn of the simulated blocks
-_DECIDED = (REGRESSION, IMPROVEMENT, SMALL, PASS)
+_COMPARISONS = 400  # drawn of the simulated blocks
+_DECIDED = (BETTER, ALIKE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionFinding:
-    """What checks say of a planted slowdown.
+class VariantFinding:
+    """What comparisons say of a planted slowdown.
 
     `bias` is of the median and of the mean of rounds, as a part of a step's time, with its standard `error`.
-    `coverage` is of Student's 95 % interval over six blocks, as `harness compare` gives it. `verdicts` are parts of all
-    checks, which end by the rule of `harness check --decide`.
+    `coverage` is of Student's 95 % interval over six blocks. `verdicts` are parts of all comparisons, which end by the
+    rule of `harness compare`.
     """
 
     bias: dict[str, float]
@@ -35,14 +35,14 @@ class VersionFinding:
     verdicts: dict[str, float]
 
 
-def examine(machine: Machine, slowdown: float, *, blocks: int, seed: int = 0) -> VersionFinding:
-    """Return what checks of a version that is `slowdown` slower say, drawn of so many simulated `blocks`."""
+def examine(machine: Machine, slowdown: float, *, blocks: int, seed: int = 0) -> VariantFinding:
+    """Return what comparisons with a variant that is `slowdown` slower say, drawn of so many simulated `blocks`."""
     rng = np.random.default_rng(seed)
     launches = [
-        SimulatedLaunch("old-0", 1),
-        SimulatedLaunch("old-1", machine.ranks),
-        SimulatedLaunch("new-0", 1, 1 + slowdown),
-        SimulatedLaunch("new-1", machine.ranks, 1 + slowdown),
+        SimulatedLaunch("0-0", 1),
+        SimulatedLaunch("0-1", machine.ranks),
+        SimulatedLaunch("1-0", 1, 1 + slowdown),
+        SimulatedLaunch("1-1", machine.ranks, 1 + slowdown),
     ]
     simulated = [block_samples([machine.block(rng, launches)], STUDY) for _ in range(blocks)]
     by_quantity = {
@@ -52,13 +52,13 @@ def examine(machine: Machine, slowdown: float, *, blocks: int, seed: int = 0) ->
         for quantity in (STEP, STEP + MEAN)
     }
     planted = math.log1p(slowdown)
-    verdicts: Counter[str] = Counter(_check(simulated, rng) for _ in range(_CHECKS))
+    verdicts: Counter[str] = Counter(_compare(simulated, rng) for _ in range(_COMPARISONS))
     values = by_quantity[STEP]
-    return VersionFinding(
+    return VariantFinding(
         bias={quantity: float(values.mean()) - planted for quantity, values in by_quantity.items()},
         error=float(values.std() / math.sqrt(len(values))),
         coverage=_coverage(values, rng),
-        verdicts={verdict: count / _CHECKS for verdict, count in verdicts.items()},
+        verdicts={verdict: count / _COMPARISONS for verdict, count in verdicts.items()},
     )
 
 
@@ -75,20 +75,20 @@ def _coverage(values: np.ndarray, rng: np.random.Generator) -> float:
     return held / 1000
 
 
-def _check(simulated: list[tuple[BlockSample, ...]], rng: np.random.Generator) -> str:
-    """Return the verdict of one check whose blocks are drawn of the simulated ones."""
+def _compare(simulated: list[tuple[BlockSample, ...]], rng: np.random.Generator) -> str:
+    """Return the verdict of one comparison whose blocks are drawn of the simulated ones."""
     drawn = [simulated[number] for number in rng.integers(len(simulated), size=LOOKS[-1])]
     for count in LOOKS:
         verdicts = {row.verdict for row in judge_samples(_joined(drawn[:count]), PRACTICAL) if row.decides}
-        if REGRESSION in verdicts:
-            return REGRESSION
-        if INCONCLUSIVE not in verdicts:
+        if WORSE in verdicts:
+            return WORSE
+        if OPEN not in verdicts:
             return next(verdict for verdict in _DECIDED if verdict in verdicts)
-    return INCONCLUSIVE
+    return OPEN
 
 
 def _joined(blocks: list[tuple[BlockSample, ...]]) -> tuple[BlockSample, ...]:
-    """Return the samples of several blocks as those of one check."""
+    """Return the samples of several blocks as those of one comparison."""
     joined = []
     for samples in zip(*blocks, strict=True):
         first = samples[0]
@@ -120,12 +120,12 @@ def machines() -> dict[str, Machine]:
 
 
 if __name__ == "__main__":
-    print("| machine | slower by | bias of medians | bias of means | error | coverage | regression | small | pass |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| machine | slower by | bias of medians | bias of means | error | coverage | slower | alike |")
+    print("|---|---|---|---|---|---|---|---|")
     for title, machine in machines().items():
         for slowdown in (0.0, 0.05):
             finding = examine(machine, slowdown, blocks=300)
-            shares = " | ".join(f"{finding.verdicts.get(verdict, 0):.1%}" for verdict in (REGRESSION, SMALL, PASS))
+            shares = " | ".join(f"{finding.verdicts.get(verdict, 0):.1%}" for verdict in (WORSE, ALIKE))
             biases = " | ".join(f"{value:+.2%}" for value in finding.bias.values())
             print(
                 f"| {title} | {slowdown:.0%} | {biases} | {finding.error:.2%} | {finding.coverage:.1%} | {shares} |",

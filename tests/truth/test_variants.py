@@ -1,10 +1,10 @@
-"""Verdicts on versions in turns against planted slowdowns, with noise on everything; the whole table is a campaign."""
+"""Verdicts on variants in turns against planted slowdowns, with noise on everything; the whole table is a campaign."""
 
 import pytest
 
-from harness.regression.checks import REGRESSION
+from harness.regression.checks import WORSE
 from tests.truth.turn_simulation import Machine
-from tests.truth.version_simulation import examine, machines
+from tests.truth.variant_simulation import examine, machines
 
 _MOST_BIAS = 0.005
 _FALSE_ALARMS = 0.05
@@ -18,11 +18,11 @@ def check(machine: Machine, *, blocks: int, slack: float) -> None:
     for finding in (same, slower):
         assert all(abs(bias) <= _MOST_BIAS + 2 * finding.error for bias in finding.bias.values())
         assert 0.92 - slack <= finding.coverage <= 0.98 + slack
-    assert same.verdicts.get(REGRESSION, 0) <= _FALSE_ALARMS + slack
-    assert slower.verdicts.get(REGRESSION, 0) >= _FOUND - slack
+    assert same.verdicts.get(WORSE, 0) <= _FALSE_ALARMS + slack
+    assert slower.verdicts.get(WORSE, 0) >= _FOUND - slack
 
 
-@pytest.mark.slow  # many simulated checks
+@pytest.mark.slow  # many simulated comparisons
 def test_a_slowdown_is_what_was_planted_and_the_same_code_is_none() -> None:
     check(Machine(), blocks=60, slack=0.04)
 
