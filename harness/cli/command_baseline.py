@@ -69,7 +69,7 @@ def show_command(name: str, context: Context) -> None:
             quantity_value(sample.quantity, sample.value),
             str(len(sample.costs)),
         )
-        for sample in samples(measurement, measurement, measurement.layouts)
+        for sample in samples(measurement, measurement.layouts)
     ]
     print_table(("Quantity", "Ranks", "Median", "Launches"), rows)
     workload = measurement.workload
