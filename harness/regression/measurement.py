@@ -76,8 +76,8 @@ class Measurement:
 
     `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
     launches of this state that were not valid, `met` the valid ones that trained in turns beside other work. `in_turns`
-    says whether all trained in turns. `conditions` are settings of the host, the MPI library and the environment that a
-    launch's speed depends on, by name.
+    says whether all trained in turns. `settings` are those of `Point`, `conditions` what else of the host, the MPI
+    library and the environment a launch's speed depends on, by name.
     """
 
     label: str
@@ -92,6 +92,7 @@ class Measurement:
     excluded: int = 0
     met: int = 0
     in_turns: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
     conditions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -245,7 +246,8 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
         excluded=len(runs) - len(valid),
         met=sum(bool(run.met) for run in valid),
         in_turns=all(run.block for run in valid),
-        conditions=_conditions(first),
+        settings=first.point.settings,
+        conditions=_conditions(max(valid, key=lambda run: (run.point.layout.ranks, run.started))),
     )
 
 

@@ -42,6 +42,9 @@ DEFAULT_DEVIATION: Mapping[str, float] = {
 }
 _DEFAULT_SESSIONS = 4
 
+_MADE_UP = (STEP, EFFICIENCY, PARALLEL)
+"""Quantities that change when a factor does: it is the one to name first."""
+
 
 class Verdict(StrEnum):
     """What a row, or a whole check, says."""
@@ -101,10 +104,16 @@ class SessionCheck:
             return Verdict.CANNOT_TELL
         return next((verdict for verdict in (Verdict.SMALL, Verdict.IMPROVEMENT) if verdict in verdicts), Verdict.PASS)
 
+    @property
+    def blocks_would_decide(self) -> bool:
+        """Whether every row that cannot be told would be by more blocks of this session."""
+        unsure = self.of(Verdict.CANNOT_TELL)
+        return all(row.needed is not None and row.needed.blocks for row in unsure)
+
     def of(self, verdict: Verdict) -> tuple[SessionRow, ...]:
-        """Return the rows of `verdict`, the largest slowdown first."""
+        """Return the rows of `verdict`, the factors before what they make up, of these the largest slowdown first."""
         rows = [row for row in self.rows if row.verdict == verdict]
-        return tuple(sorted(rows, key=lambda row: row.slowdown, reverse=True))
+        return tuple(sorted(rows, key=lambda row: (row.quantity in _MADE_UP, -row.slowdown)))
 
 
 def check_sessions(
@@ -113,11 +122,12 @@ def check_sessions(
     *,
     threshold: float = THRESHOLD,
     machine_sweeps: Sequence[Measurement] = (),
+    looks: int = 1,
 ) -> SessionCheck:
     """Return the verdict on the sessions of `current` beside those of the baseline `reference`, both of one study.
 
     `machine_sweeps` are measurements of any study on the same machine: they tell how far sessions differ where
-    `reference` and `current` have too few.
+    `reference` and `current` have too few. So many `looks` at the verdict share its error.
     """
     layouts = [layout for layout in reference.layouts if current.of(layout)]
     pairs: list[_Pair] = []
@@ -129,7 +139,16 @@ def check_sessions(
                 after = now[before.key]
                 scatter = choose_scatter(before.quantity, before.sessions, after.sessions, of_machine)
                 pairs.append(_Pair(before=before, now=after, scatter=scatter))
-    return SessionCheck(reference=reference, current=current, threshold=threshold, rows=_rows(pairs, threshold))
+    return SessionCheck(reference=reference, current=current, threshold=threshold, rows=_rows(pairs, threshold, looks))
+
+
+def tells_scatter(reference: Measurement, current: Measurement) -> bool:
+    """Say whether the sessions of both tell how far sessions differ."""
+    groups = []
+    for measurement in (reference, current):
+        times = [sample for sample in session_samples(measurement, measurement.layouts) if sample.quantity == STEP]
+        groups.append(times[0].sessions)
+    return scatter_between(groups, ScatterSource.COMPARED) is not None
 
 
 def scatters_of_machine(measured: Iterable[Measurement]) -> dict[str, Scatter]:
@@ -165,17 +184,17 @@ def choose_scatter(quantity: str, reference: Sessions, current: Sessions, of_mac
     return compared or of_machine.get(quantity) or default_scatter(quantity)
 
 
-def judge(changes: Sequence[Difference], limit: float) -> tuple[Verdict, ...]:
+def judge(changes: Sequence[Difference], limit: float, error: float) -> tuple[Verdict, ...]:
     """Return what each of `changes`, differences of logarithmic costs, means beside the `limit`.
 
-    A regression needs an estimate above the limit, and to be above 0 with an error of 5 % that all rows share (Holm, "A
+    A regression needs an estimate above the limit, and to be above 0 with an `error` that all rows share (Holm, "A
     Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979). An improvement
     needs the same with the signs turned. A pass needs the upper end of the row's own interval below the limit: a check
     passes only by all its rows (Berger, "Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 24,
     1982).
     """
-    worse = holm([change.chance_of_none_above for change in changes], 1 - LEVEL)
-    better = holm([1 - change.chance_of_none_above for change in changes], 1 - LEVEL)
+    worse = holm([change.chance_of_none_above for change in changes], error)
+    better = holm([1 - change.chance_of_none_above for change in changes], error)
     verdicts = []
     for change, is_worse, is_better in zip(changes, worse, better, strict=True):
         verdict = Verdict.CANNOT_TELL
@@ -207,12 +226,12 @@ class _Pair:
         return difference(self.before.sessions, self.now.sessions, self.scatter)
 
 
-def _rows(pairs: Sequence[_Pair], threshold: float) -> tuple[SessionRow, ...]:
+def _rows(pairs: Sequence[_Pair], threshold: float, looks: int) -> tuple[SessionRow, ...]:
     """Return the row of each of `pairs`; those with an interval share the error."""
     limit = as_cost(threshold)
     measured = [pair for pair in pairs if pair.is_measured]
     changes = [pair.change() for pair in measured]
-    verdicts = judge(changes, limit)
+    verdicts = judge(changes, limit, (1 - LEVEL) / looks)
     rows = [_row(*judged, limit) for judged in zip(measured, changes, verdicts, strict=True)]
     rows += [_row(pair, None, Verdict.CANNOT_TELL, limit) for pair in pairs if not pair.is_measured]
     return tuple(rows)

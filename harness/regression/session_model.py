@@ -166,6 +166,68 @@ def _difference(
     return Difference(mean=mean, error=math.sqrt(variance), freedom=freedom)
 
 
+def new_session_reach(reference: Sessions, scatter: Scatter, blocks: int) -> float:
+    """Return how far a new session of so many `blocks` is from the `reference`'s mean at most, with 95 %.
+
+    The `reference` has a session with two blocks at least.
+    """
+    block_share = sum(1 / len(each) for each in reference) / len(reference) ** 2 + 1 / blocks
+    session_share = 1 / len(reference) + 1
+    planned = _difference(
+        0.0, scatter, _block_variance(reference), session_share=session_share, block_share=block_share
+    )
+    return planned.reach()
+
+
+# A change of level in a series of sessions. apache-otava finds such for the field; it wants an older NumPy than
+# TensorFlow does, and brings the clients of BigQuery, PostgreSQL and Slack. Its test is the same: the split with the
+# largest t value, judged by permutations, because the largest of many t values follows no t distribution.
+
+_PERMUTATIONS = 1999
+_FEWEST_AROUND = 2  # sessions on either side of a change
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelChange:
+    """The level of a series changed: `first` is the place of the first session after it, `step` by how much."""
+
+    first: int
+    step: float
+    chance: float
+
+
+def level_change(means: Sequence[float], *, error: float) -> LevelChange | None:
+    """Return the change of level in the `means` of sessions in order of time, None where none is sure.
+
+    `error` is the chance to find one where there is none. The permutations are seeded: the same again gives the same.
+    """
+    values = np.array(means, dtype=float)
+    if len(values) < 2 * _FEWEST_AROUND + 1 or np.ptp(values) == 0:
+        return None
+    statistics = _split_statistics(values[None])[0]
+    random = np.random.default_rng(0)
+    shuffled = random.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)
+    largest = _split_statistics(shuffled).max(axis=1)
+    chance = (1 + int((largest >= statistics.max()).sum())) / (1 + _PERMUTATIONS)
+    if chance > error:
+        return None
+    first = int(statistics.argmax()) + _FEWEST_AROUND
+    return LevelChange(first=first, step=float(values[first:].mean() - values[:first].mean()), chance=chance)
+
+
+def _split_statistics(series: Values) -> Values:
+    """Return the squared t value of every split of each of `series` [series, sessions], apart from a constant factor.
+
+    With all deviations from one mean in the denominator, which orders splits as the t value does.
+    """
+    count = series.shape[1]
+    centred = series - series.mean(axis=1, keepdims=True)
+    before = np.arange(_FEWEST_AROUND, count - _FEWEST_AROUND + 1)
+    sums = centred.cumsum(axis=1)[:, before - 1]
+    statistics: Values = sums**2 * (1 / before + 1 / (count - before)) / (centred**2).sum(axis=1, keepdims=True)
+    return statistics
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needed:
     """What would tell a change of the limit from none: more `blocks` in this session, or more `sessions` on each side.

@@ -1,8 +1,7 @@
-"""Simulated sessions of a study on 1 and 2 ranks: every time that a launch tells has noise of sessions and of blocks."""
+"""Simulated sessions of a study on 1 and 2 ranks: every time of a launch has noise of sessions and of blocks."""
 
 import math
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import numpy as np
 
