@@ -158,8 +158,10 @@ def scatters_of_machine(measured: Iterable[Measurement]) -> dict[str, Scatter]:
     """
     groups: dict[str, list[Sessions]] = {}
     for measurement in measured:
-        for sample in session_samples(measurement, measurement.layouts):
-            groups.setdefault(sample.quantity, []).append(sample.sessions)
+        # One layout of each, that of most ranks: what a session does to one layout it does to the others too.
+        of_largest = {sample.quantity: sample for sample in session_samples(measurement, measurement.layouts)}
+        for quantity, sample in of_largest.items():
+            groups.setdefault(quantity, []).append(sample.sessions)
     scatters = {}
     for quantity, sessions in groups.items():
         scatter = scatter_between(sessions, ScatterSource.MACHINE)

@@ -238,6 +238,11 @@ class Needed:
     blocks: int
     sessions: int
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether a sensible number would do."""
+        return self.blocks > 0 or self.sessions > 0
+
 
 def needed(reference: Sessions, current: Sessions, scatter: Scatter, limit: float) -> Needed:
     """Return what would make the interval of the difference reach less than `limit` to either side."""

@@ -7,7 +7,7 @@ from harness.analysis.confidence_intervals import Interval
 from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.regression.measurement import STEP, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
-from harness.regression.session_model import Needed, Scatter, ScatterSource
+from harness.regression.session_model import Scatter, ScatterSource
 from harness.regression.stack import StackLine, compare_stacks
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, Fact, Section, Table
@@ -101,10 +101,9 @@ def _undecided(check: SessionCheck, limit: str) -> str:
     if not bounded:
         return "no regression is shown, and there are too few launches for an interval: at least 3 of each layout"
     widest = max(bounded, key=_upper)
-    needs = [row.needed for row in unsure if row.needed]
     return (
         f"no regression is sure; {passed} of {len(check.rows)} rows pass, and of the others the least is known of "
-        f"{widest.quantity} {_place(widest)}: {_difference(widest)}, which leaves {limit} open; {_needed(needs)}"
+        f"{widest.quantity} {_place(widest)}: {_difference(widest)}, which leaves {limit} open; {_needed(unsure)}"
     )
 
 
@@ -112,18 +111,21 @@ def _upper(row: SessionRow) -> float:
     return row.interval.high if row.interval else 0.0
 
 
-def _needed(needs: Sequence[Needed]) -> str:
-    """Return in words what would decide all rows that have these needs."""
-    if any(need.blocks == 0 and need.sessions == 0 for need in needs):
-        return "sessions differ too much here for this limit: raise --threshold, or use a quieter machine"
+def _needed(unsure: Sequence[SessionRow]) -> str:
+    """Return in words what would decide the rows that cannot be told, as far as anything would."""
+    needs = [row.needed for row in unsure if row.needed]
     sessions = max((need.sessions for need in needs), default=0)
+    blocks = max((need.blocks for need in needs), default=0)
+    hopeless = dict.fromkeys(row.quantity for row in unsure if row.needed and not row.needed.is_enough)
+    but = f" all but {', '.join(hopeless)}" if hopeless else ""
     if sessions:
         return (
-            f"about {units.plural(sessions, 'more session')} on either side would decide, on other days (`harness "
+            f"about {units.plural(sessions, 'more session')} on either side would decide{but}, on other days (`harness "
             "baseline save` adds one)"
         )
-    blocks = max((need.blocks for need in needs), default=0)
-    return f"about {units.plural(blocks, 'more block')} would decide (--until-sure MINUTES makes them)"
+    if blocks:
+        return f"about {units.plural(blocks, 'more block')} would decide{but} (--until-sure MINUTES makes them)"
+    return "sessions differ too much here for this limit: raise --threshold, or use a quieter machine"
 
 
 def _listed(rows: Sequence[SessionRow]) -> str:
