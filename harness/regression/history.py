@@ -61,6 +61,10 @@ class ControlChart:
         limits = self.limits
         return tuple(point for point in self.points if limits and not limits.low <= point.value <= limits.high)
 
+    def is_outside(self, session: int) -> bool:
+        """Say whether the session of this number is beyond the limits."""
+        return any(point.session == session for point in self.outside)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:

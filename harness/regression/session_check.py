@@ -245,8 +245,8 @@ def _row(pair: _Pair, change: Difference | None, verdict: Verdict, limit: float)
     interval = None
     missing = None
     if change is not None:
-        own = change.interval()
-        interval = Interval(low=as_slowdown(own.low), high=as_slowdown(own.high))
+        costs = change.interval()
+        interval = Interval(low=as_slowdown(costs.low), high=as_slowdown(costs.high))
         if verdict == Verdict.CANNOT_TELL:
             missing = needed(before.sessions, now.sessions, pair.scatter, limit)
     return SessionRow(

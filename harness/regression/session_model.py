@@ -126,6 +126,10 @@ def _block_variance(sessions: Sequence[Values]) -> tuple[float, int]:
     return (squares / freedom if freedom else 0.0), freedom
 
 
+def _mean_of_means(sessions: Sessions) -> float:
+    return float(np.mean([np.mean(blocks) for blocks in sessions]))
+
+
 def has_enough_blocks(reference: Sessions, current: Sessions) -> bool:
     """Say whether blocks of one session at least tell how far blocks differ."""
     return bool(reference) and bool(current) and max(map(len, (*reference, *current))) >= FEWEST_BLOCKS
@@ -137,9 +141,8 @@ def difference(reference: Sessions, current: Sessions, scatter: Scatter) -> Diff
     Both have a session at least, and one of all has enough blocks (`has_enough_blocks`). Every session counts alike.
     """
     block_variance, block_freedom = _block_variance((*reference, *current))
-    means = [np.array([np.mean(blocks) for blocks in side]) for side in (reference, current)]
     return _difference(
-        float(means[1].mean() - means[0].mean()),
+        _mean_of_means(current) - _mean_of_means(reference),
         scatter,
         (block_variance, block_freedom),
         session_share=1 / len(reference) + 1 / len(current),

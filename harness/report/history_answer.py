@@ -72,17 +72,14 @@ def history_sentence(history: History) -> str:
         since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
         more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
         return f"{over}: {since}{more}{_with_stack(session)}."
-    outside = [chart for chart in history.charts if any(point.session == _last(history) for point in chart.outside)]
+    last = len(history.sessions) - 1
+    outside = [chart for chart in history.charts if chart.is_outside(last)]
     if outside:
         names = ", ".join(_chart_name(chart) for chart in outside[:3])
         return f"{over}: no change of level is sure; the last one is beyond the baseline's limits in {names}."
     limits = f"the limits of baseline '{history.baseline}'" if history.baseline else ""
     inside = f", and the last one is within {limits}" if limits else "; a baseline would give limits"
     return f"{over}: no change of level is sure{inside}."
-
-
-def _last(history: History) -> int:
-    return len(history.sessions) - 1
 
 
 def _with_stack(session: HistorySession) -> str:
@@ -184,9 +181,10 @@ def _paint(axes: Axes, history: History, chart: ControlChart) -> None:
 
 def _session_axis(axes: Axes, history: History) -> None:
     count = len(history.sessions)
-    shown = range(0, count, -(-count // _MOST_LABELS))
-    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(shown) > 4 else {}
-    axes.set_xticks(list(shown), [f"{history.sessions[place].started:%m-%d %H:%M}" for place in shown], **turned)
+    labelled = range(0, count, -(-count // _MOST_LABELS))
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(labelled) > 4 else {}
+    labels = [f"{history.sessions[place].started:%m-%d %H:%M}" for place in labelled]
+    axes.set_xticks(list(labelled), labels, **turned)
     if turned:
         axes.tick_params(axis="x", pad=1)
     axes.set_xlim(-0.6, count - 0.4)
