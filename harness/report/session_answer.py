@@ -45,6 +45,7 @@ def session_answer(check: SessionCheck, command: str) -> Answer:
         rows=[_cells(row) for row in check.rows],
         note=_EXPLAINED,
         tones={Verdict.REGRESSION: "bad", Verdict.IMPROVEMENT: "good", Verdict.PASS: "good"},
+        wide=(HEADINGS.index("Sessions"), HEADINGS.index("Blocks")),
     )
     stack = compare_stacks(reference, check.current) if check.current.launches else ()
     return Answer(
