@@ -106,9 +106,9 @@ class SessionCheck:
 
     @property
     def blocks_would_decide(self) -> bool:
-        """Whether every row that cannot be told would be by more blocks of this session."""
+        """Whether a row that cannot be told would be by more blocks of this session."""
         unsure = self.of(Verdict.CANNOT_TELL)
-        return all(row.needed is not None and row.needed.blocks for row in unsure)
+        return any(row.needed is not None and row.needed.blocks > 0 for row in unsure)
 
     def of(self, verdict: Verdict) -> tuple[SessionRow, ...]:
         """Return the rows of `verdict`, the factors before what they make up, of these the largest slowdown first."""
