@@ -79,10 +79,7 @@ class SessionRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionCheck:
-    """A baseline, new sessions of its study, and the verdict on every row; less than `threshold` makes no difference.
-
-    `unmeasured` are the baseline's layouts that have no launch now.
-    """
+    """A baseline, new sessions of its study, and the verdict on every row; below `threshold` is no difference."""
 
     reference: Measurement
     current: Measurement
@@ -126,8 +123,8 @@ def check_sessions(
 ) -> SessionCheck:
     """Return the verdict on the sessions of `current` beside those of the baseline `reference`, both of one study.
 
-    `machine_sweeps` are measurements of any study on the same machine: they tell how far sessions differ where
-    `reference` and `current` have too few. So many `looks` at the verdict share its error.
+    `machine_sweeps` are measurements of any study on the same machine, one for each study and code: they tell how far
+    sessions differ where `reference` and `current` have too few. So many `looks` at the verdict share its error.
     """
     layouts = [layout for layout in reference.layouts if current.of(layout)]
     pairs: list[_Pair] = []

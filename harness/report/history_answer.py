@@ -9,7 +9,7 @@ import pandas as pd
 from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.history import ControlChart, History, HistorySession
-from harness.regression.measurement import STEP, quantity_value, state_names
+from harness.regression.measurement import EFFICIENCY, STEP, quantity_value, state_names
 from harness.regression.session_model import LevelChange
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
@@ -122,6 +122,7 @@ def _session_table(history: History) -> Table:
         headings=(*headings, "Stack changed"),
         rows=rows,
         left=2,
+        wide=[number for number, chart in enumerate(history.charts, start=3) if chart.quantity != EFFICIENCY],
         texts=(),
         note="Means over the session's blocks. A star marks what is beyond the baseline's limits. A plus sign marks "
         "uncommitted changes. `harness check` judges a session.",
