@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,7 @@ from harness.cli.common_options import (
     refuse_given,
     sweep_argument,
 )
-from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.terminal import echo
 from harness.report.answer import Answer
@@ -52,8 +52,8 @@ def check_command(
     threshold: float,
     until_sure: float | None,
     other_machine: bool,
+    batch: BatchOptions,
     context: Context,
-    **options: Any,
 ) -> Answer:
     """Judge every layout's step time, efficiency and its factors against a baseline.
 
@@ -73,7 +73,7 @@ def check_command(
     else:
         reference = reference or _last_baseline(context.baselines)
         recent = _recent_launches(reference, context.results)
-        current = recent if recent is not None else _measure(reference, judge, until_sure, options)
+        current = recent if recent is not None else _measure(reference, judge, until_sure, batch)
     return session_answer(judge.check(reference, current), given_command())
 
 
@@ -146,9 +146,7 @@ def _recent_launches(reference: "Measurement", results: Path) -> "Measurement | 
     return None
 
 
-def _measure(
-    reference: "Measurement", judge: _Judge, until_sure: float | None, options: dict[str, Any]
-) -> "Measurement":
+def _measure(reference: "Measurement", judge: _Judge, until_sure: float | None, batch: BatchOptions) -> "Measurement":
     """Return the launches of a new session of the reference's study.
 
     Raises:
@@ -161,7 +159,7 @@ def _measure(
     from harness.schema.sweep_folder import SweepFolder
     from harness.sweep.execute import run_sweep
 
-    submission, _ = build_submission(options)
+    submission, _ = build_submission(batch)
     if submission.scheduler == "local" and not judge.other_machine:
         check_machine(reference, describe_machine(gpus=reference.machine.gpus))
     refuse_bad_mpi()
@@ -174,7 +172,7 @@ def _measure(
     enough = _until_sure(reference, judge, until_sure) if until_sure else None
     own_context = replace(context, results=folder)
     try:
-        launched = run_sweep(sweep, own_context, submission, approve=approval(options), enough=enough)
+        launched = run_sweep(sweep, own_context, submission, approve=approval(batch), enough=enough)
     except RunError as error:
         launched = folder / sweep.name
         if not SweepFolder(launched).has_records:
@@ -189,27 +187,28 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     Raises:
         UserError: the data is not that of the reference, or its launches cannot be started in the same way here.
     """
-    from harness.sweep.plan import build_sweep
+    from harness import datasets
+    from harness.schema.sweep import Sweep
 
     in_turns = submission.request.shape == "block"
     if reference.in_turns != in_turns:
         way = "in turns: say TURNS=1, on a cluster NESTED=1" if reference.in_turns else "one by one: say TURNS=0"
         raise UserError(f"the launches of '{reference.label}' trained {way}")
-    sweep = build_sweep(
-        reference.workload,
+    data_id = datasets.locate(reference.workload, data_dir).data_id
+    if data_id != reference.data_id:
+        raise UserError(
+            f"the data here is {data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
+            "with --data-dir"
+        )
+    return Sweep(
+        workload=reference.workload,
         layouts=reference.layouts,
-        data_dir=data_dir,
+        data_id=data_id,
         settings=reference.settings,
         scheduler=submission.scheduler,
         repeats=_BLOCKS,
         scaling=reference.scaling,
     )
-    if sweep.data_id != reference.data_id:
-        raise UserError(
-            f"the data here is {sweep.data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
-            "with --data-dir"
-        )
-    return sweep
 
 
 def _until_sure(reference: "Measurement", judge: _Judge, minutes: float) -> Callable[[Path], int]:

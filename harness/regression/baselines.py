@@ -19,9 +19,9 @@ from harness.regression.measurement import (
     join_measurements,
     measurements,
     session_numbers,
+    version_changes,
     without,
 )
-from harness.regression.stack import version_changes
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import setting_differences
 from harness.schema.sweep_folder import make_results, sweep_folders

@@ -7,11 +7,10 @@ from datetime import datetime
 import numpy as np
 
 from harness.analysis.confidence_intervals import LEVEL, Interval, mean_over_blocks
-from harness.regression.measurement import Measurement, session_numbers, without
+from harness.regression.measurement import Measurement, StackLine, compare_stacks, session_numbers, without
 from harness.regression.session_check import choose_scatter
 from harness.regression.session_model import LevelChange, Sessions, level_change, new_session_reach
 from harness.regression.session_samples import SessionSample, readable, session_samples
-from harness.regression.stack import StackLine, compare_stacks
 from harness.schema.layout import Layout, layout_order
 
 _USUAL_BLOCKS = 3

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.exit_codes import FAILED, UNDECIDED
-from harness.regression.measurement import STEP, quantity_value
+from harness.regression.measurement import STEP, StackLine, compare_stacks, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
 from harness.regression.session_model import Scatter, ScatterSource
-from harness.regression.stack import StackLine, compare_stacks
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, Fact, Section, Table
 from harness.report.measurement_words import (

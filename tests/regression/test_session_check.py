@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.regression.measurement import compare_stacks
 from harness.regression.session_check import Verdict, check_sessions
 from harness.regression.session_model import ScatterSource
-from harness.regression.stack import compare_stacks
 from harness.report.answer import plain
 from harness.report.session_answer import session_answer
 from tests.labs.sentences import says
