@@ -17,9 +17,9 @@ from keras.src.backend.common.global_state import get_global_attribute, set_glob
 from keras.src.random import seed_generator
 from tensorflow.python.eager import context
 
-from harness.transparent.batch_coupling import first_part, is_sum, steady, trial_batches, vector
 from harness.transparent.batch_rows import leading, length, some, together
-from harness.transparent.gradient_probe import GradientProbe, Trial
+from harness.transparent.probe.batch_coupling import first_part, is_sum, steady, trial_batches, vector
+from harness.transparent.probe.gradient_probe import GradientProbe, Trial
 
 ROWS = 64  # of a batch are enough
 _STATE = 1e-2  # of how far a variable moves in a step

@@ -7,28 +7,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from keras import tree
-from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.transparent.batch_rows import BatchShare, bounds
+from harness.transparent.divided_keras_data import ArrayPartAdapter
 
 Numbers = npt.NDArray[np.int32]
-
-
-def array_sources(adapter: ArrayDataAdapter) -> Any:
-    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper.
-
-    NumPy's are copied once, for single steps and the compiled loop alike: otherwise each execution would copy them.
-    """
-    sources = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
-
-    def as_tensor(source: Any) -> Any:
-        if not isinstance(source, np.ndarray):
-            return source
-        with tf.device("CPU:0"):
-            return tf.convert_to_tensor(source)
-
-    return tree.map_structure(as_tensor, tree.lists_to_tuples(sources))
 
 
 def row_orders(samples: int, batch: int, shuffle: object) -> tf.data.Dataset | None:
@@ -138,6 +122,18 @@ class FusedArrays:
         if self._even and total % self._size == 0:
             return columns, BatchShare(None)
         return columns, BatchShare(None, float(count), (start, total))
+
+
+def share_order(adapter: ArrayPartAdapter) -> FusedArrays | None:
+    """Have the single steps of `adapter` and a compiled loop read one order of rows; None where that is impossible."""
+    samples = adapter.source._num_samples
+    orders = row_orders(samples, adapter.batch, adapter.source._shuffle)
+    if orders is None or not all_dense(adapter.arrays):
+        return None
+    even = adapter.even or adapter.ranks == 1
+    arrays = FusedArrays(adapter.arrays, orders, samples, adapter.batch, adapter.rank, adapter.ranks, even=even)
+    adapter.row_numbers = arrays.index_batches()
+    return arrays
 
 
 def gathered(sources: Any, numbers: tf.Tensor) -> Any:

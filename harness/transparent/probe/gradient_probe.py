@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from harness.transparent.batch_coupling import CouplingTrial
 from harness.transparent.batch_rows import own_variable
+from harness.transparent.probe.batch_coupling import CouplingTrial
 
 # Ratios of a doubled batch's numbers to those of the batch, where random layers add noise.
 _MEANS = (0.5, 1.4)

@@ -28,7 +28,7 @@ from harness.base.turns import clock
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.batch_rows import BatchShare
 from harness.transparent.divided_keras_data import ArrayPartAdapter
-from harness.transparent.fused_arrays import FusedArrays, gathered
+from harness.transparent.fused.fused_arrays import FusedArrays, gathered, share_order
 from harness.transparent.patch import replace
 
 # Many steps of Keras's `fit` in one compiled loop.
@@ -654,8 +654,10 @@ class Fusion:
         adapter = iterator.data_adapter
         if isinstance(adapter, ArrayDataAdapter):
             adapter = ArrayPartAdapter.alone(adapter)
-        if isinstance(adapter, ArrayPartAdapter) and adapter.share_order():
-            iterator.data_adapter, fit.arrays = adapter, adapter.arrays
+        arrays = share_order(adapter) if isinstance(adapter, ArrayPartAdapter) else None
+        if arrays is not None:
+            iterator.data_adapter = adapter
+            fit.arrays = arrays
             return True
         source = getattr(adapter, "source", adapter)
         if not isinstance(source, (ArrayDataAdapter, TFDatasetAdapter)):

@@ -4,108 +4,21 @@ Where one rank cannot have its tree, the launch ends before the script starts, w
 Scripts that see their ranks themselves, and launches with `--shared-files`, write the real files on all ranks.
 """
 
-import ast
 import contextlib
 import errno
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.base.current_user import home_folder
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
 from harness.base.processes import run_program
-from harness.transparent.private_tree import PrivateTree, TreePlaces
-
-# What a script imports, as its text says it: nothing is run.
-
-_HOROVOD = "horovod"
-
-
-def imports_horovod(script: Path) -> bool:
-    """Tell whether a script, or a file beside it that it imports by name, imports Horovod."""
-    waiting = [script]
-    seen: set[Path] = set()
-    while waiting:
-        file = waiting.pop()
-        seen.add(file)
-        names = set(_imported_names(file))
-        if _HOROVOD in names:
-            return True
-        beside = [script.parent / f"{name}.py" for name in sorted(names)]
-        waiting += [path for path in beside if path.is_file() and path not in seen]
-    return False
-
-
-def _imported_names(file: Path) -> Iterator[str]:
-    """Yield the first names of the modules that a file imports; none of a file that is no Python."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # Python says so when it runs the file
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
-
-
-# Renames between mounts of a rank's own tree that one process would make within one file system: by a copy.
-#
-# The kernel renames nothing from one mount to another, nor a folder below an overlay (EXDEV), and a rank's tree has
-# more mounts than the tree that everybody sees.
-
-
-class CrossingRenames:
-    """Replaces `os.rename` and `os.replace`; `is_one_place` tells whether all of two folders is in one file system."""
-
-    def __init__(self, is_one_place: Callable[[Path, Path], bool]) -> None:
-        self._is_one_place = is_one_place
-
-    def install(self) -> None:
-        """Put the replacements in place, for child processes too."""
-        for name in ("rename", "replace"):
-            setattr(os, name, partial(self._rename, getattr(os, name)))
-
-    def _rename(self, original: Callable[..., None], source: Any, target: Any, **folders: int | None) -> None:
-        try:
-            original(source, target, **folders)
-        except OSError as error:
-            if error.errno != errno.EXDEV or any(folder is not None for folder in folders.values()):
-                raise
-            old, new = (Path(os.path.abspath(os.fsdecode(path))) for path in (source, target))  # noqa: PTH100 - links
-            if not self._is_one_place(old.parent, new.parent):
-                raise
-            _move(original, old, new)
-
-
-def _move(rename: Callable[[Path, Path], None], source: Path, target: Path) -> None:
-    """Copy `source` beside `target`, put the copy in its place as the kernel allows it, and remove `source`."""
-    copy = target.with_name(f".{target.name}.{os.getpid()}")
-    if source.is_dir() and not source.is_symlink():
-        shutil.copytree(source, copy, symlinks=True)
-    else:
-        shutil.copy2(source, copy, follow_symlinks=False)
-    try:
-        rename(copy, target)
-    except OSError:
-        _remove(copy)
-        raise
-    _remove(source)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
+from harness.transparent.private_files.crossing_renames import CrossingRenames
+from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
 
 WITNESS = "HARNESS_WITNESS"
 """Environment variable of a witness, whose standard input is the way to rank 0.
@@ -123,7 +36,7 @@ PERMISSIONS = (
 _TRIAL = """
 import tempfile
 from pathlib import Path
-from harness.transparent.private_tree import PrivateTree, TreePlaces
+from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
 try:
     PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))
 except OSError as error:
@@ -132,7 +45,7 @@ except OSError as error:
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,11 +85,6 @@ def leave() -> None:
     """See the real files again: the script sees to its ranks itself."""
     if _Process.tree is not None:
         _Process.tree.leave()
-
-
-def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:
-    """Tell whether the script, given these `arguments`, may see to its ranks itself, and so to their files."""
-    return any("horovod" in word for word in arguments) or imports_horovod(script)
 
 
 def rank_by_environment() -> int | None:
