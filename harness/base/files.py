@@ -201,14 +201,14 @@ def make_folder(folder: Path, field: str = "cache folder", fix: str = "remove it
 def hold_lock_file(path: Path) -> Iterator[None]:
     """Hold the exclusive lock file `path` during the block.
 
-    A file system without locks is noted in the log and goes on: `publish` keeps the result right.
+    A file system without locks is noted in the log and goes on.
     """
     make_folder(path.parent)
     with user_errors("lock file", path), path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
-            _log.warning("no lock on '%s' (%s): ranks may prepare the data more than once", path, error.strerror)
+            _log.warning("no lock on '%s' (%s): another process may do the same at once", path, error.strerror)
         yield
 
 

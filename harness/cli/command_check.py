@@ -14,6 +14,7 @@ from harness.base.errors import RunError, UserError
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
+    NumberRange,
     context_options,
     defaulted,
     given_command,
@@ -39,8 +40,8 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @click.command(name="check", cls=GroupedCommand)
 @sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
-@defaulted("--threshold", type=click.FloatRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
-@click.option("--until-sure", type=click.FloatRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
+@defaulted("--threshold", type=NumberRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
+@click.option("--until-sure", type=NumberRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
 @batch_options
 @format_options
@@ -65,14 +66,15 @@ def check_command(
     from harness.report.session_answer import session_answer
 
     limit = threshold / 100
-    judge = _Judge(threshold=limit, other_machine=other_machine, context=context)
+    looks = len(_LOOKS) if until_sure else 1
+    judge = _Judge(threshold=limit, other_machine=other_machine, looks=looks, context=context)
     reference = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
     if sweep is not None:
         refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
         current = find_measurement(sweep, results=context.results, baselines=context.baselines)
     else:
         reference = reference or _last_baseline(context.baselines)
-        recent = _recent_launches(reference, context.results)
+        recent = None if until_sure else _recent_launches(reference, judge)
         current = recent if recent is not None else _measure(reference, judge, until_sure, batch)
     return session_answer(judge.check(reference, current), given_command())
 
@@ -80,12 +82,13 @@ def check_command(
 class _Judge:
     """What a check is asked for, apart from what it compares."""
 
-    def __init__(self, *, threshold: float, other_machine: bool, context: Context) -> None:
+    def __init__(self, *, threshold: float, other_machine: bool, looks: int, context: Context) -> None:
         self.threshold = threshold
         self.other_machine = other_machine
+        self.looks = looks
         self.context = context
 
-    def check(self, reference: "Measurement | None", current: "Measurement", *, looks: int = 1) -> "SessionCheck":
+    def check(self, reference: "Measurement | None", current: "Measurement") -> "SessionCheck":
         """Return the verdicts on the launches of `current` that `reference`, or the last baseline, does not have.
 
         Raises:
@@ -109,7 +112,17 @@ class _Judge:
         if not tells_scatter(reference, fresh):
             measured = measured_on(current.machine, results=context.results, baselines=context.baselines)
             others = join_by_study(measured, excluded=fresh)
-        return check_sessions(reference, fresh, threshold=self.threshold, machine_sweeps=others, looks=looks)
+        return check_sessions(reference, fresh, threshold=self.threshold, machine_sweeps=others, looks=self.looks)
+
+    def is_comparable(self, reference: "Measurement", current: "Measurement") -> bool:
+        """Say whether the two can be compared."""
+        from harness.regression.baselines import check_comparable
+
+        try:
+            check_comparable(reference, current, other_machine=self.other_machine)
+        except UserError:
+            return False
+        return True
 
 
 def _last_baseline(baselines: Path) -> "Measurement":
@@ -118,10 +131,10 @@ def _last_baseline(baselines: Path) -> "Measurement":
     return saved_measurements(baselines)[0]
 
 
-def _recent_launches(reference: "Measurement", results: Path) -> "Measurement | None":
+def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | None":
     """Return the launches of the reference's study that ended within the last hour and are not its own.
 
-    None where a layout has too few of them for an interval.
+    None where a layout has too few of them for an interval, or they cannot be compared with the reference.
     """
     from harness.analysis.comparison import SESSION_GAP
     from harness.analysis.confidence_intervals import FEWEST_BLOCKS
@@ -132,7 +145,7 @@ def _recent_launches(reference: "Measurement", results: Path) -> "Measurement | 
     from harness.schema.sweep_folder import SweepFolder, sweep_folders
 
     since = datetime.now(UTC) - SESSION_GAP
-    for folder in sweep_folders(results):
+    for folder in sweep_folders(judge.context.results):
         study_file = SweepFolder(folder).study
         study = decode(study_file.read_bytes(), Study, study_file)
         if (study.sweep.workload, study.sweep.data_id) != (reference.workload, reference.data_id):
@@ -140,6 +153,8 @@ def _recent_launches(reference: "Measurement", results: Path) -> "Measurement | 
         for measurement in measurements(load_sweep(folder), folder.name)[:1]:
             recent = tuple(launch for launch in without(measurement, reference).launches if launch.ended > since)
             judged = replace(measurement, launches=recent)
+            if not judge.is_comparable(reference, judged):
+                continue
             if all(len(judged.of(layout)) >= FEWEST_BLOCKS for layout in reference.layouts):
                 echo(f"judged: '{folder.name}', whose last launch ended within the hour")
                 return judged
@@ -221,7 +236,7 @@ def _until_sure(reference: "Measurement", judge: _Judge, minutes: float) -> Call
 
         current = measured_in(folder, "now", None)
         repeats = 1 + max(launch.repeat for launch in current.launches)
-        check = judge.check(reference, current, looks=len(_LOOKS))
+        check = judge.check(reference, current)
         more = next((look for look in _LOOKS if look > repeats), repeats)
         sure = check.verdict != Verdict.CANNOT_TELL or not check.blocks_would_decide
         late = (monotonic() - begun) * more > 60 * minutes * repeats

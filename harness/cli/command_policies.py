@@ -4,7 +4,7 @@ import click
 
 from harness.base.command_context import Context
 from harness.cli.answer_output import answering
-from harness.cli.common_options import GroupedCommand, context_options, given_command, refuse_given
+from harness.cli.common_options import GroupedCommand, NumberRange, context_options, given_command, refuse_given
 from harness.cli.sweep_argument import find_sweep
 from harness.cli.training_options import TRAINING_OPTIONS
 from harness.cli.variant_training import VariantOptions, are_variants, train_variants, variant_options
@@ -13,7 +13,7 @@ from harness.report.answer import Answer
 
 @click.command(name="policies", cls=GroupedCommand)
 @click.argument("sweep", nargs=-1, required=True, metavar="SWEEP...")
-@click.option("--target", type=click.FloatRange(0, 1), help="Test accuracy to reach, such as 0.97.")
+@click.option("--target", type=NumberRange(0, 1), help="Test accuracy to reach, such as 0.97.")
 @variant_options
 @context_options("results", "reports", "data_dir", measures=True)
 @answering

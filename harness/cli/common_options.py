@@ -1,6 +1,7 @@
 """Options and arguments that several commands have, each declared once."""
 
 import functools
+import math
 import os
 import re
 import shlex
@@ -121,7 +122,20 @@ style_option = defaulted(
 base_option = click.option(
     "--base", type=click.IntRange(min=1), help="Rank count that ratios are over [default: the smallest]."
 )
-budget_option = defaulted("--budget", type=click.FloatRange(min=0), default=30.0, help="Minutes to measure.")
+
+
+class NumberRange(click.FloatRange):
+    """A range of numbers. Click's own takes nan for a number of any range, as no comparison with it is true."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; raise click's error for what is none or out of the range."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+budget_option = defaulted("--budget", type=NumberRange(min=0), default=30.0, help="Minutes to measure.")
 sweep_argument = click.argument("sweep", required=False)
 
 

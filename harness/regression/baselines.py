@@ -11,7 +11,7 @@ import msgspec
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
-from harness.base.files import read_bytes, write_atomic
+from harness.base.files import hold_lock_file, make_folder, read_bytes, write_atomic
 from harness.base.provenance import Machine
 from harness.regression.measurement import (
     Measurement,
@@ -22,6 +22,7 @@ from harness.regression.measurement import (
     version_changes,
     without,
 )
+from harness.schema.point import SCALINGS
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import setting_differences
 from harness.schema.sweep_folder import make_results, sweep_folders
@@ -42,6 +43,24 @@ class Baseline:
     note: str
     measurements: tuple[Measurement, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse sessions that cannot be judged together, as a file that was edited or merged may have.
+
+        Raises:
+            UserError: there is none, one has no launch, they are of several studies, or a launch is there twice.
+        """
+        if not all(measurement.launches for measurement in self.measurements) or not self.measurements:
+            raise UserError("it has no launches: save it again with --replace")
+        if not all(self.measurements[0].is_same_study(measurement) for measurement in self.measurements):
+            raise UserError("its sessions are of several studies: save it again with --replace")
+        launches = [(launch.layout, launch.started) for each in self.measurements for launch in each.launches]
+        if len(set(launches)) < len(launches):
+            raise UserError("a launch is in it twice: take one out, or save it again with --replace")
+        if self.saved.tzinfo is None:
+            raise UserError(f"saved {self.saved} has no time zone: write Z behind it for UTC")
+        if self.measurements[0].scaling not in SCALINGS:
+            raise unknown("scaling", self.measurements[0].scaling, SCALINGS)
+
     @property
     def measurement(self) -> Measurement:
         """All launches in one, with the machine and software of those that were saved last."""
@@ -60,6 +79,7 @@ class Baseline:
 
 
 CHECKS = "checks"  # results/checks/<time>: what checks have launched, which no page of a sweep shows
+_LOCK = ".lock"  # two that save at once would each add to what was there before, and one session would be lost
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -83,23 +103,26 @@ def save_baseline(
     if not _NAME.fullmatch(name):
         raise UserError(f"NAME '{name}' is not a name: use letters, digits, dots, dashes and underscores")
     path = folder / f"{name}.json"
-    earlier: tuple[Measurement, ...] = ()
-    if path.exists():
-        if not _is_baseline(path):
-            raise UserError(f"'{path}' is there and is no baseline: choose another name, or remove it first")
-        if not replace_it:
-            present = read_baseline(path)
-            earlier = present.measurements
-            measurement = _added(measurement, present, other_machine=other_machine)
     _check_launches(measurement)
-    baseline = Baseline(
-        schema=BASELINE_SCHEMA,
-        name=name,
-        saved=datetime.now(UTC).replace(microsecond=0),
-        note=note,
-        measurements=(*earlier, measurement),
-    )
-    write_atomic(path, encode(baseline))
+    make_folder(folder, "folder of baselines", "name another folder with --baselines")
+    with hold_lock_file(folder / _LOCK):
+        earlier: tuple[Measurement, ...] = ()
+        if path.exists():
+            if not _is_baseline(path):
+                raise UserError(f"'{path}' is there and is no baseline: choose another name, or remove it first")
+            if not replace_it:
+                present = read_baseline(path)
+                earlier = present.measurements
+                measurement = _added(measurement, present, other_machine=other_machine)
+                _check_launches(measurement)
+        baseline = Baseline(
+            schema=BASELINE_SCHEMA,
+            name=name,
+            saved=datetime.now(UTC).replace(microsecond=0),
+            note=note,
+            measurements=(*earlier, measurement),
+        )
+        write_atomic(path, encode(baseline))
     return baseline
 
 
@@ -179,7 +202,7 @@ def read_baseline(path: Path) -> Baseline:
             raise UserError(
                 f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with --replace"
             )
-    return decode(content, Baseline, path)
+    return replace(decode(content, Baseline, path), name=path.stem)  # of a copy, the copy's
 
 
 def read_baselines(folder: Path) -> tuple[Baseline, ...]:

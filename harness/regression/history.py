@@ -7,7 +7,7 @@ from datetime import datetime
 import numpy as np
 
 from harness.analysis.confidence_intervals import LEVEL, Interval, mean_over_blocks
-from harness.regression.measurement import Measurement, StackLine, compare_stacks, session_numbers, without
+from harness.regression.measurement import STEP, Measurement, StackLine, compare_stacks, session_numbers, without
 from harness.regression.session_check import choose_scatter
 from harness.regression.session_model import LevelChange, Sessions, level_change, new_session_reach
 from harness.regression.session_samples import SessionSample, readable, session_samples
@@ -131,14 +131,9 @@ def _charts(
     samples: dict[int, dict[tuple[str, Layout], SessionSample]] = {}
     for measurement, _ in places:
         if id(measurement) not in samples:
-            launched = [layout for layout in layouts if measurement.of(layout)]
-            # An efficiency over another base than the history's is another quantity.
-            usable = [layouts[0], *launched[1:]] if launched[0] == layouts[0] else launched[:1]
-            samples[id(measurement)] = {sample.key: sample for sample in session_samples(measurement, usable)}
+            samples[id(measurement)] = _samples_over(layouts[0], measurement)
     keys = list(dict.fromkeys(key for by_key in samples.values() for key in by_key))
-    of_baseline = {}
-    if baseline is not None:
-        of_baseline = {sample.key: sample for sample in session_samples(baseline, baseline.layouts)}
+    of_baseline = _samples_over(layouts[0], baseline) if baseline is not None else {}
     charts = []
     for key in sorted(keys, key=lambda key: layout_order(key[1])):
         blocks: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
@@ -148,6 +143,17 @@ def _charts(
                 blocks[place] = sample.sessions[sample.numbers.index(number)]
         charts.append(_chart(key, blocks, of_baseline.get(key), error=(1 - LEVEL) / len(keys)))
     return tuple(charts)
+
+
+def _samples_over(base: Layout, measurement: Measurement) -> dict[tuple[str, Layout], SessionSample]:
+    """Return the samples of `measurement` by quantity and layout; without launches of the `base`, the step times only.
+
+    An efficiency over another base is another quantity.
+    """
+    samples = {sample.key: sample for sample in session_samples(measurement, measurement.layouts)}
+    if measurement.layouts[0] == base:
+        return samples
+    return {key: sample for key, sample in samples.items() if sample.quantity == STEP}
 
 
 def _chart(

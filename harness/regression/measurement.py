@@ -50,6 +50,10 @@ class UsefulTime:
     ideal: float
 
 
+_SHORTEST_S = 1e-9
+_LONGEST_S = 1e9
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLaunch:
     """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
@@ -68,6 +72,21 @@ class MeasuredLaunch:
     seconds: float
     useful: UsefulTime | None = None
     test_accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no logarithm or no order in time, as a file that was edited may have.
+
+        Raises:
+            UserError: it names the field and the value.
+        """
+        for name in ("rows", "steps"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)} of a launch is too small: it is at least 1")
+        if not _SHORTEST_S <= self.seconds <= _LONGEST_S:
+            raise UserError(f"seconds {self.seconds:g} of a launch are no time of an epoch")
+        for name in ("started", "ended"):
+            if getattr(self, name).tzinfo is None:
+                raise UserError(f"{name} {getattr(self, name)} of a launch has no time zone: write Z behind it for UTC")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,7 +161,11 @@ class VariantTurns:
                     raise UserError(f"cannot compare: {variant.name}: {reply.last_error}")
                 launch = decode(reply.out.encode(), VariantLaunch, sweep_file)
                 self._launches.append(launch)
-        self.write_points()
+        try:
+            self.write_points()
+        except UserError:
+            remove_contents(self._folder)  # nothing was measured
+            raise
         for variant in self.variants:
             if variant.prefix:
                 continue
@@ -200,7 +204,14 @@ class VariantTurns:
             reply = run_program(command, limit_s=_PREPARATION_S, changes=variant.environment())
             if reply.code != 0:
                 raise UserError(f"cannot compare: {variant.name} does not run: {reply.last_error}")
-            self._points.append([(path, read_point(path)) for path in points.glob("*.json")])
+            written = [(path, read_point(path)) for path in points.glob("*.json")]
+            wanted = LOOKS[-1] * len(self.layouts)
+            if len(written) != wanted:  # as behind a prefix that does not start what follows it
+                raise UserError(
+                    f"cannot compare: {variant.name} does not run: it planned {len(written)} of {wanted} launches, and "
+                    "ended without an error"
+                )
+            self._points.append(written)
 
     def start_pythons(self, stack: contextlib.ExitStack, folder: Path) -> None:
         """Start a Python that has TensorFlow imported for each Python and environment; it ends with the `stack`.

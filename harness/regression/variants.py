@@ -130,6 +130,10 @@ def _pairs(text: str, value: str) -> tuple[tuple[str, str], ...]:
             pairs[-1] = (name, f"{begun},{part}")
         else:
             raise UserError(f"'{text}' has no name before '{part}': write NAME=VALUE, several with commas")
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"'{text}' has two values of {twice}: give one")
     return tuple(pairs)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.cli.common_options import given_command, option_group, parse_counts, take
+from harness.cli.common_options import NumberRange, given_command, option_group, parse_counts, take
 
 
 @click.command(name="trace")
@@ -55,6 +55,13 @@ class All:
 def grouped_command(options: All, quiet: bool) -> None:
     """Print what arrives."""
     click.echo(f"{options} {quiet}")
+
+
+@pytest.mark.parametrize("value", ["nan", "-NaN", "11", "-1"])
+def test_what_is_not_within_a_range_is_refused(value: str) -> None:
+    with pytest.raises(click.BadParameter):
+        NumberRange(0, 10).convert(value, None, None)
+    assert NumberRange(0, 10).convert("2.5", None, None) == 2.5
 
 
 def test_options_arrive_as_one_object_with_their_groups_and_the_others_alone() -> None:

@@ -62,6 +62,40 @@ def test_few_sessions_tell_no_change() -> None:
     assert level_change([1.0] * 10, error=0.05) is None
 
 
+def test_the_same_sessions_on_the_same_sides_count_as_alike_in_whatever_order_they_are_added() -> None:
+    """Of 462 ways to choose 5 of 11 sessions, 2 give a clear change: 5 stand first or last. Its chance is not less."""
+    chances = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        change = level_change([*random.normal(0, 0.01, 6), *random.normal(1, 0.01, 5)], error=0.05)
+        assert change is not None and change.first == 6
+        chances.append(change.chance)
+    assert 0.8 * 2 / 462 < np.mean(chances) < 1.2 * 2 / 462
+
+
+def test_a_change_is_found_at_the_error_of_one_of_very_many_charts() -> None:
+    assert level_change([*range(20), *range(1000, 1020)], error=0.05 / 200) is not None
+
+
+def test_a_baseline_without_the_base_gives_no_limits_of_efficiency() -> None:
+    """Its efficiencies are over another base; its times of a step are those of the history."""
+
+    def on(ranks: tuple[int, ...], day: int) -> Measurement:
+        launches = [
+            make_summary(count, block, (1 + 0.01 * block) / count**0.5, minutes=1440 * day + block)
+            for block in range(3)
+            for count in ranks
+        ]
+        return make_measurement(launches)
+
+    baseline = replace(on((2, 4), 0), label="main")
+    history = history_of([on((1, 2, 4), 1), baseline], baseline)
+    charts = {(chart.quantity, chart.layout.ranks): chart for chart in history.charts}
+    assert charts["efficiency", 4].limits is None and charts["efficiency", 4].level is None
+    for ranks in (2, 4):
+        assert charts["step time", ranks].limits is not None and len(charts["step time", ranks].points) == 2
+
+
 def test_gaps_of_a_layout_are_gaps(tmp_path) -> None:
     single = make_measurement(
         [make_summary(1, block, 1 + 0.01 * block, minutes=100_000 + block) for block in range(3)], commit="c" * 40

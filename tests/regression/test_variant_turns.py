@@ -57,6 +57,17 @@ def test_a_layout_that_cannot_run_here_is_refused(tmp_path: Path) -> None:
         in_turns(tmp_path / "x", *(Variant(name=name, sweep=wide) for name in ("here", "b"))).prepare(print)
 
 
+@pytest.mark.parametrize(("program", "reason"), [("true", "0 of 16 launches"), ("false", "exit code 1")])
+def test_a_prefix_that_does_not_start_the_python_is_told_before_anything_starts(
+    tmp_path: Path, program: str, reason: str
+) -> None:
+    study = replace(STUDY, layouts=LAYOUTS[:1])
+    idle = Variant(name=f"run:{program}", sweep=study, prefix=(program,))
+    with refuses(f"run:{program}", reason):
+        in_turns(tmp_path / "x", idle, Variant(name="here", sweep=study)).prepare(print)
+    assert not (tmp_path / "x").exists()
+
+
 def test_launches_that_train_shorter_than_they_start_get_more_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
