@@ -1,0 +1,89 @@
+"""What a check without SWEEP judges: a sweep that ended within the hour if it can be compared, else a new session."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness import datasets
+from harness.cli import main
+from harness.regression import session_check
+from harness.schema.record import encode
+from harness.schema.sweep import Study, Sweep
+from harness.schema.sweep_folder import STUDY_FILE
+from harness.sweep import execute
+from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+
+LAYOUTS = tuple(make_point(ranks).layout for ranks in (1, 2))
+
+
+def write_sweep(folder: Path, started: datetime, *, scaling: str = "strong", seconds: float = 1.0) -> None:
+    """Write three launches on 1 and 2 ranks from `started` on."""
+    write_study(folder)
+    sweep = Sweep(workload=make_workload(samples=3200), layouts=LAYOUTS, scaling=scaling)
+    (folder / STUDY_FILE).write_bytes(encode(Study(schema=1, sweep=sweep, skipped=())))
+    for repeat in range(3):
+        for ranks in (1, 2):
+            point = make_point(ranks, repeat, scaling, samples=3200)
+            times = make_launch(ranks, repeat, seconds * (1 + 0.01 * repeat)).epochs
+            write_run(folder, make_run(point, epochs=times, started=started + timedelta(seconds=40 * repeat)))
+
+
+def check(folder: Path, *words: str) -> Any:
+    """Run a check without SWEEP, on a machine of the same role, and return its document."""
+    command = ["check", "--json", "--other-machine", "--no-turns", *words]
+    places = [f"--results={folder / 'results'}", f"--baselines={folder / 'b'}", f"--reports={folder / 'r'}"]
+    result = CliRunner().invoke(main, [*command, *places], standalone_mode=False)
+    assert result.exception is None, (result.exception, result.output)
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the folders of sweeps that a check has measured, which takes no time; there is a baseline ``main``."""
+    folders: list[Path] = []
+
+    def run_sweep(sweep: Sweep, context: Any, *_: Any, **__: Any) -> Path:
+        folders.append(context.results / sweep.name)
+        write_sweep(folders[-1], datetime.now(UTC), seconds=2.0)
+        return folders[-1]
+
+    monkeypatch.setattr(execute, "run_sweep", run_sweep)
+    monkeypatch.setattr(datasets, "locate", lambda *_: SimpleNamespace(data_id=""))
+    write_sweep(tmp_path / "results/old", START)
+    words = ["baseline", "save", "main", "old", f"--results={tmp_path / 'results'}", f"--baselines={tmp_path / 'b'}"]
+    saved = CliRunner().invoke(main, words, standalone_mode=False)
+    assert saved.exception is None, saved.exception
+    return folders
+
+
+def test_a_sweep_that_ended_within_the_hour_is_judged(tmp_path: Path, measured_anew: list[Path]) -> None:
+    write_sweep(tmp_path / "results/recent", datetime.now(UTC) - timedelta(minutes=10))
+    assert check(tmp_path)["against"] == "main" and not measured_anew
+
+
+def test_one_that_cannot_be_compared_is_not(tmp_path: Path, measured_anew: list[Path]) -> None:
+    """It is of the same workload and another scaling."""
+    write_sweep(tmp_path / "results/recent", datetime.now(UTC) - timedelta(minutes=10), scaling="weak")
+    check(tmp_path)
+    assert len(measured_anew) == 1
+
+
+def test_until_sure_measures_and_all_its_looks_share_the_error(
+    tmp_path: Path, measured_anew: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sweep(tmp_path / "results/recent", datetime.now(UTC) - timedelta(minutes=10))
+    looks = []
+    judge = session_check.check_sessions
+
+    def spy(*sides: Any, **options: Any) -> session_check.SessionCheck:
+        looks.append(options["looks"])
+        return judge(*sides, **options)
+
+    monkeypatch.setattr(session_check, "check_sessions", spy)
+    check(tmp_path, "--until-sure=5")
+    assert len(measured_anew) == 1 and looks[-1] == 4
