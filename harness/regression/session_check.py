@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
@@ -41,6 +42,7 @@ DEFAULT_DEVIATION: Mapping[str, float] = {
     COMPUTATION: 0.052,
 }
 _DEFAULT_SESSIONS = 4
+_DAY = timedelta(days=1)
 
 _MADE_UP = (STEP, EFFICIENCY, PARALLEL)
 """Quantities that change when a factor does: it is the one to name first."""
@@ -100,6 +102,14 @@ class SessionCheck:
         if Verdict.CANNOT_TELL in verdicts or self.unmeasured or not verdicts:
             return Verdict.CANNOT_TELL
         return next((verdict for verdict in (Verdict.SMALL, Verdict.IMPROVEMENT) if verdict in verdicts), Verdict.PASS)
+
+    @property
+    def is_told_by_one_day(self) -> bool:
+        """Whether the sessions that tell how far sessions differ began within a day: other days differ by more."""
+        if not any(row.scatter.source == ScatterSource.COMPARED for row in self.rows):
+            return False
+        starts = [launch.started for launch in self.reference.launches]
+        return max(starts) - min(starts) < _DAY
 
     @property
     def blocks_would_decide(self) -> bool:

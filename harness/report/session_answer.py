@@ -175,6 +175,11 @@ def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
     if current.launches:
         notes.append(f"Now: commit {current.state}, last launch {units.moment(current.newest)} UTC.")
     notes += [_scatter_line(source, check.rows) for source in ScatterSource if _of_source(source, check.rows)]
+    if check.is_told_by_one_day:
+        notes.append(
+            "All sessions of the baseline are of one day, and other days differ by more: too much is called a "
+            "regression. Add sessions of other days."
+        )
     changed = [line for line in stack if line.changed]
     notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]
     if stack and not changed:

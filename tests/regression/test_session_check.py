@@ -10,6 +10,7 @@ from harness.regression.session_check import Verdict, check_sessions
 from harness.regression.session_model import ScatterSource
 from harness.report.answer import plain
 from harness.report.session_answer import session_answer
+from tests.labs.factories import START
 from tests.labs.sentences import says
 from tests.labs.simulated_sessions import FACTORS, SimulatedMachine, simulate_sessions
 
@@ -76,6 +77,20 @@ def test_a_layout_that_was_not_measured_now_cannot_pass() -> None:
     only_one = replace(now, launches=tuple(launch for launch in now.launches if launch.layout.ranks == 1))
     check = check_sessions(baseline, only_one)
     assert check.verdict == Verdict.CANNOT_TELL and [layout.ranks for layout in check.unmeasured] == [2]
+
+
+def test_sessions_of_one_day_are_said_to_tell_too_little() -> None:
+    baseline, now = sides()
+    hours = [
+        replace(launch, started=launch.started - days, ended=launch.ended - days)
+        for launch in baseline.launches
+        for days in [(launch.started - START) * (22 / 24)]
+    ]
+    of_one_day = replace(baseline, launches=tuple(hours))
+    check = check_sessions(of_one_day, now)
+    assert check.is_told_by_one_day and not check_sessions(baseline, now).is_told_by_one_day
+    assert {row.sessions for row in check.rows} == {(5, 1)}
+    says(" ".join(session_answer(check, "harness check").notes), "one day")
 
 
 def test_launches_without_times_of_calls_have_no_factors() -> None:

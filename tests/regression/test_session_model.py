@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -86,6 +87,54 @@ def verdicts(
         counted[check.verdict] += 1
         named.update({row.quantity for row in check.of(Verdict.REGRESSION)})
     return counted, named
+
+
+def held(random: np.random.Generator, draw: Callable[[int], Sessions], baseline: int, draws: int) -> float:
+    """Return how often the interval of one session of `draw` beside so many others holds no difference."""
+    inside = 0
+    for _ in range(draws):
+        sessions = draw(baseline + 1)
+        scatter = scatter_between((sessions[:-1], sessions[-1:]), ScatterSource.COMPARED)
+        assert scatter is not None
+        interval = difference(sessions[:-1], sessions[-1:], scatter).interval()
+        inside += interval.low <= 0 <= interval.high
+    return inside / draws
+
+
+@pytest.mark.parametrize("baseline", [3, 8])
+def test_intervals_hold_it_where_the_noise_is_not_normal_or_sessions_have_unequal_blocks(baseline: int) -> None:
+    random = np.random.default_rng(2)
+
+    def heavy_tails(sessions: int) -> Sessions:
+        return [random.normal(0, 0.005) + 0.02 * random.standard_t(3, 3) for _ in range(sessions)]
+
+    def unequal(sessions: int) -> Sessions:
+        earlier = [drawn(random, 1, 0.01, 0.04, blocks=int(random.integers(1, 13)))[0] for _ in range(sessions - 1)]
+        return [*earlier, *drawn(random, 1, 0.01, 0.04)]
+
+    for draw in (heavy_tails, unequal):
+        assert held(random, draw, baseline, 1000) >= 0.92
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize("baseline", [3, 8])
+def test_intervals_are_too_short_where_sessions_are_not_independent_as_the_page_says(baseline: int) -> None:
+    """Prints the second table of docs/regression.md."""
+    random = np.random.default_rng(2)
+
+    def of_one_day(sessions: int) -> Sessions:
+        day, new_day = random.normal(0, 0.8**0.5 * 0.02, 2)
+        noise = drawn(random, sessions, 0.2**0.5 * 0.02, 0.02)
+        return [*(blocks + day for blocks in noise[:-1]), noise[-1] + new_day]
+
+    def disturbed(sessions: int) -> Sessions:
+        excess = np.where(random.random(sessions) < 0.1, random.exponential(0.1, sessions), 0.0)
+        return [blocks + more for blocks, more in zip(drawn(random, sessions, 0.01, 0.01), excess, strict=True)]
+
+    shares = {draw.__name__: held(random, draw, baseline, 4000) for draw in (of_one_day, disturbed)}
+    print(f"{baseline} sessions: {shares}")
+    assert 0.7 <= shares["of_one_day"] <= 0.9 and 0.88 <= shares["disturbed"] <= 0.94
 
 
 @pytest.mark.parametrize(("baseline", "between"), [(1, 0.0), (1, 0.04), (3, 0.02), (8, 0.04)])
