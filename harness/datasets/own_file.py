@@ -25,7 +25,8 @@ def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:
     """Return the labels as int64; they may come as floating point numbers but must be whole.
 
     Raises:
-        UserError: one is not whole; `where` and its number, counted from `start`, are named.
+        UserError: one is not whole, or so large that its type leaves out whole numbers beside it, which would be one
+            class with it; `where` and its number, counted from `start`, are named.
     """
     with np.errstate(invalid="ignore"):
         whole = labels.astype(np.int64)
@@ -33,6 +34,13 @@ def whole_numbers(path: Path, labels: Array, where: str, start: int) -> Array:
     if len(wrong):
         place = f"{where} {start + wrong[0]:,}"
         raise UserError(f"'{path}' {place} has label {labels[wrong[0]]}: labels are whole numbers, one per class")
+    if labels.dtype.kind == "f":
+        blurred = np.flatnonzero(np.spacing(np.abs(labels)) > 1)
+        if len(blurred):
+            raise UserError(
+                f"'{path}' {where} {start + blurred[0]:,} has label {whole[blurred[0]]}, which {labels.dtype} does not "
+                "tell from the whole numbers beside it: give classes small numbers"
+            )
     return whole
 
 

@@ -106,3 +106,12 @@ def test_columns_are_of_tables(cache: Path, tmp_path: Path, setting: dict[str, s
     for given in ({"dataset": "file", "data_file": str(tmp_path / "own.npz")}, {"dataset": "mnist"}):
         with refuses("is for a table", next(iter(setting)).upper()):
             datasets.locate(Workload(model="dnn", batch_per_rank=4, **given, **setting), None)
+
+
+def test_labels_that_float64_takes_for_one_are_refused(cache: Path, tmp_path: Path) -> None:
+    lines = [f"{2**53 + row % 2},{row}.5" for row in range(40)]
+    with refuses("own.csv", 2**53, "label"):
+        own(tmp_path / "own.csv", "\n".join(["label,a", *lines]))
+    smaller = [f"{2**52 + row % 2},{row}.5" for row in range(40)]
+    prepared = own(tmp_path / "own.csv", "\n".join(["label,a", *smaller]))
+    assert np.unique(prepared.train_y).tolist() == [0, 1]
