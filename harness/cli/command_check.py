@@ -71,7 +71,7 @@ def check_command(
     reference = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
     if sweep is not None:
         refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
-        current = find_measurement(sweep, results=context.results, baselines=context.baselines)
+        current = find_measurement(sweep, results=context.results, baselines=None)  # one of that name is no sweep
     else:
         reference = reference or _last_baseline(context.baselines)
         recent = None if until_sure else _recent_launches(reference, judge)

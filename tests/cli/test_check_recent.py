@@ -73,6 +73,13 @@ def test_one_that_cannot_be_compared_is_not(tmp_path: Path, measured_anew: list[
     assert len(measured_anew) == 1
 
 
+def test_a_sweep_is_judged_though_a_baseline_has_its_name(tmp_path: Path, measured_anew: list[Path]) -> None:
+    write_sweep(tmp_path / "results/main", START + timedelta(days=1), seconds=2.0)
+    document = check(tmp_path, "main")
+    assert document["against"] == "main" and not measured_anew
+    assert {round(row["slowdown"], 3) for row in document["rows"] if row["quantity"] == "step time"} == {0.5}
+
+
 def test_until_sure_measures_and_all_its_looks_share_the_error(
     tmp_path: Path, measured_anew: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

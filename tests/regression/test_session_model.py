@@ -7,7 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.regression.session_check import DEFAULT_DEVIATION, Verdict, check_sessions, default_scatter
+from harness.regression.measurement import as_cost
+from harness.regression.session_check import (
+    DEFAULT_DEVIATION,
+    THRESHOLD,
+    Verdict,
+    check_sessions,
+    default_scatter,
+    judge,
+)
 from harness.regression.session_model import (
     ScatterSource,
     Sessions,
@@ -162,6 +170,30 @@ def test_false_regressions_are_rare_on_all_machines() -> None:
         ]
         print(f"{baseline} sessions, {between:.0%} between, {within:.0%} within: {false:.1%} false, found {power}")
         assert false <= 0.07
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize(("between", "within"), [(0.0, 0.03), (0.01, 0.01)])
+def test_several_looks_make_few_wrong_verdicts(between: float, within: float) -> None:
+    """A check that may measure more blocks looks after 3, 6, 12 and 24, and ends with the first verdict."""
+    random = np.random.default_rng(5)
+    limit = as_cost(THRESHOLD)
+    ended: Counter[tuple[float, Verdict]] = Counter()
+    for loss, _ in itertools.product((0.0, limit), range(2000)):
+        reference = drawn(random, 8, between, within)
+        (blocks,) = drawn(random, 1, between, within, blocks=24)
+        verdict = Verdict.CANNOT_TELL
+        for look in (3, 6, 12, 24):
+            current = [blocks[:look] + loss]
+            scatter = scatter_between((reference, current), ScatterSource.COMPARED)
+            assert scatter is not None
+            (verdict,) = judge([difference(reference, current, scatter)], limit, 0.05 / 4)
+            if verdict != Verdict.CANNOT_TELL:
+                break
+        ended[loss, verdict] += 1
+    assert ended[0.0, Verdict.REGRESSION] <= 0.05 * 2000
+    assert ended[limit, Verdict.PASS] + ended[limit, Verdict.SMALL] <= 0.06 * 2000
 
 
 def test_what_is_missing_is_blocks_where_blocks_are_the_noise_and_sessions_where_these_are() -> None:
