@@ -205,11 +205,26 @@ def hold_lock_file(path: Path) -> Iterator[None]:
     """
     make_folder(path.parent)
     with user_errors("lock file", path), path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            _log.warning("no lock on '%s' (%s): another process may do the same at once", path, error.strerror)
+        _wait_for_lock(file.fileno(), path)
         yield
+
+
+@contextlib.contextmanager
+def hold_folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the exclusive lock of `folder` itself during the block, which leaves no file there.
+
+    A file system without locks is noted in the log and goes on.
+    """
+    with removal.opened_folder(folder) as handle:
+        _wait_for_lock(handle, folder)
+        yield
+
+
+def _wait_for_lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        _log.warning("no lock on '%s' (%s): another process may do the same at once", path, error.strerror)
 
 
 @contextlib.contextmanager

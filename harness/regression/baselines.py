@@ -11,7 +11,7 @@ import msgspec
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
-from harness.base.files import hold_lock_file, make_folder, read_bytes, write_atomic
+from harness.base.files import hold_folder_lock, make_folder, read_bytes, write_atomic
 from harness.base.provenance import Machine
 from harness.regression.measurement import (
     Measurement,
@@ -79,7 +79,6 @@ class Baseline:
 
 
 CHECKS = "checks"  # results/checks/<time>: what checks have launched, which no page of a sweep shows
-_LOCK = ".lock"  # two that save at once would each add to what was there before, and one session would be lost
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -103,9 +102,11 @@ def save_baseline(
     if not _NAME.fullmatch(name):
         raise UserError(f"NAME '{name}' is not a name: use letters, digits, dots, dashes and underscores")
     path = folder / f"{name}.json"
-    _check_launches(measurement)
+    if not path.exists():
+        _check_launches(measurement)  # before there is a folder
     make_folder(folder, "folder of baselines", "name another folder with --baselines")
-    with hold_lock_file(folder / _LOCK):
+    # Two that save at once would each add to what was there before, and one session would be lost.
+    with hold_folder_lock(folder):
         earlier: tuple[Measurement, ...] = ()
         if path.exists():
             if not _is_baseline(path):
@@ -114,7 +115,7 @@ def save_baseline(
                 present = read_baseline(path)
                 earlier = present.measurements
                 measurement = _added(measurement, present, other_machine=other_machine)
-                _check_launches(measurement)
+        _check_launches(measurement)
         baseline = Baseline(
             schema=BASELINE_SCHEMA,
             name=name,
