@@ -42,13 +42,15 @@ _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)"
 class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
-    `again` says that it was stopped with a checkpoint: submitted again it goes on from there.
+    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. Without `end_known` the
+    scheduler no longer lists its job, and nothing says that it has ended: it is not submitted again by itself.
     """
 
     record: RunRecord | None = None
     doubts: str = ""
     reason: str = ""
     again: bool = False
+    end_known: bool = True
 
     @property
     def text(self) -> str:
@@ -100,7 +102,7 @@ def settle(
         return None
     reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
-    return LaunchOutcome(reason=reason, again=again)
+    return LaunchOutcome(reason=reason, again=again, end_known=state.phase == "ended" or exited)
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
@@ -465,7 +467,7 @@ class Launches:
         if not self.resubmits:
             return False
         if not outcome.again:
-            if self._tried[point.folder] >= self.scheduler.request.retries:
+            if not outcome.end_known or self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
         self._waiting.append(JobPlan(shape="jobs", points=(point,)))

@@ -12,17 +12,23 @@ from harness.base.processes import Reply, run_program
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
+    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``present``, ``ended`` or ``unknown``.
 
-    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
-    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
-    an end: a limit, a lost node, somebody's hand. `timed_out` says that it was the time limit.
+    ``present`` is a job that the scheduler lists in a state that is not known here: it may still be running. ``ended``
+    is a final state that is known. ``unknown`` is a job that the scheduler does not list.
+
+
+    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs, `starts` when it
+    expects to start a job that waits, empty where it says nothing. `exit_code` is None before the end, and where the
+    scheduler does not say. `forced` says that not the script itself came to an end: a limit, a lost node, somebody's
+    hand. `timed_out` says that it was the time limit.
     """
 
     phase: str
     word: str = ""
     reason: str = ""
     nodes: str = ""
+    starts: str = ""
     exit_code: int | None = None
     forced: bool = False
     timed_out: bool = False
@@ -69,6 +75,18 @@ class NotQueued(UserError):
 
 class UnreadableAnswer(UserError):
     """A scheduler has answered, and the answer cannot be read."""
+
+
+def unreadable(program: str, line: str, wanted: str) -> UnreadableAnswer:
+    """Return the error for a `line` that `program` answered, which is not what was `wanted` of it."""
+    return UnreadableAnswer(f"{program} answers {line[:200]!r}, which is not {wanted}")
+
+
+def keep_unended(jobs: dict[str, tuple[State, str]], identifier: str, state: State, name: str) -> None:
+    """Put the state and name of a job into `jobs`; of two lines for one job the one that has not ended counts."""
+    listed = jobs.get(identifier)
+    if listed is None or listed[0].phase == "ended":
+        jobs[identifier] = (state, name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -113,6 +113,8 @@ def walltime_seconds(walltime: str) -> int:
 
 def clock_seconds(text: str) -> float:
     """Return the seconds of ``D-HH:MM:SS``, ``HH:MM:SS`` or ``MM:SS.mmm``; raise a ValueError if it is none."""
+    if not re.fullmatch(r"([0-9]{1,9}-)?([0-9]{1,9}:){0,2}[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise ValueError(f"{text!r} is no time")
     days, _, clock = text.rpartition("-")
     hours, minutes, rest = ["0", "0", *clock.split(":")][-3:]
     return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
@@ -120,7 +122,7 @@ def clock_seconds(text: str) -> float:
 
 def size_bytes(text: str) -> int:
     """Return an amount of memory as schedulers write it, such as ``16384kb`` or ``5266672K``; 0 for none."""
-    match = re.fullmatch(r"([\d.]+)([kmgtp]?)b?", text.lower())
+    match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([kmgtp]?)b?", text.lower())
     return int(float(match[1]) * 1024 ** "_kmgtp".find(match[2] or "_")) if match else 0
 
 
@@ -136,11 +138,15 @@ BINDINGS = ("cores", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A partition or queue and its limits, None where there is none or it is not known. `memory_mb` per node."""
+    """A partition or queue and its limits, None where there is none or it is not known.
+
+    `numa_domains` and `memory_mb` are those of a node.
+    """
 
     name: str
     nodes: int | None = None
     cores_per_node: int | None = None
+    numa_domains: int | None = None
     gpus_per_node: int | None = None
     memory_mb: int | None = None
     walltime: str | None = None

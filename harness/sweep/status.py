@@ -151,7 +151,10 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
         gone = "was deleted, or has ended just now"
         return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
     if state.phase == "queued":
-        return "queued", f"{job}: {state.reason or state.word}"
+        starts = f", expected to start {state.starts}" if state.starts else ""
+        return "queued", f"{job}: {state.reason or state.word}{starts}"
+    if state.phase == "present":
+        return "queued", f"{job}: {scheduler.title} calls its state {state.word or 'nothing'}, which is not known here"
     if state.phase == "running" and exited:
         return "ended", f"in {job}, not collected yet"
     if state.phase == "running":
