@@ -204,7 +204,9 @@ def run_sweep(
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
-        ask_accounts(files, scheduler)
+        if scheduler.survives_client:
+            command.take_extra_blocks()
+            ask_accounts(files, scheduler)
     if tally.failed or tally.busy:
         raise _unfinished(tally, plan, context.results)
     return files.path
@@ -379,7 +381,7 @@ class JoinedSweeps:
         home = command.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
-            set_aside(home, point)
+            set_aside(home, point.folder)
             removal.remove_empty_folder(home.launch(point.folder).path)
             removal.move(launch.path, home.launch(point.folder).path)
         for source, target in (

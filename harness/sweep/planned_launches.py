@@ -12,9 +12,9 @@ from harness.base.record_words import below, shell_line
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import NodeHours, estimate, remarks
+from harness.sweep.job_cost import NodeHours, estimate, longest_block_s, remarks
 from harness.sweep.job_loop import Launches
-from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
+from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
@@ -127,7 +127,7 @@ class WantedLaunches:
 
     def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
         """Run the plan's jobs, and return what became of them."""
-        total = sum(len(job.points) for job in plan.jobs) + len(plan.carried)
+        total = sum(len(set(job.points)) for job in plan.jobs) + len(plan.carried)
         if not total:
             return LaunchTally()
         with display(total) as progress:
@@ -155,15 +155,24 @@ class WantedLaunches:
 
     def _jobs(self, missing: Sequence[Point], surveyed: Survey) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks."""
-        shape = self.submission.request.shape
-        if shape != "block":
-            return plan_jobs(missing, shape), ()
+        mode = self.submission.request.mode
+        if mode != "turns":
+            return plan_jobs(missing, mode or "jobs"), ()
+        if not self.scheduler.interleaves:
+            return plan_jobs(missing, "nested"), ()
         peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=self._free_bytes(), nodes=self.scheduler.survives_client
         )
-        plans, notes = plan_turn_blocks(missing, self.points, memory)
-        return plans, tuple(notes)
+        if not self.scheduler.survives_client:
+            return plan_turn_blocks(missing, self.points, memory)
+        return plan_allocations(
+            missing,
+            self.points,
+            memory,
+            allocations=self.submission.request.allocations,
+            most_blocks=self.submission.most_blocks,
+        )
 
     def _free_bytes(self) -> float:
         """Return the memory for the launches of a turn block: of this machine, or of a node where that is surveyed."""
@@ -239,9 +248,20 @@ class SweepCommand:
         limit = self.scheduler.limit()
         for remark in remarks(self.runnable, request, limit, self.submission.site):
             say(remark)
-        cost = estimate(plan.jobs, request, limit, plan.survey.durations())
+        cost = estimate(plan.jobs, request, limit, plan.survey.durations(), longest_block_s(self.files))
         say(str(cost))
         return cost
+
+    def take_extra_blocks(self) -> None:
+        """Count the whole blocks that a job has made beyond those that it was asked for: the sweep has so many."""
+        most = max(self.sweep.repeats, self.submission.most_blocks)
+        points = launch_order(replace(self.sweep, repeats=most), self.runnable)
+        records = survey(self.files, points).records
+        missing = {point.repeat for point in points if point.folder not in records}
+        made = min(missing, default=most)
+        if made > self.sweep.repeats:
+            self.sweep = replace(self.sweep, repeats=made)
+            self.note()
 
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""

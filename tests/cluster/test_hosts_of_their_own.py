@@ -72,7 +72,7 @@ def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apar
     launcher = "srun --mpi=pmix"
     before = len(far_apart.jobs())
     size = ("--samples", "6400", "--epochs", "10", "--nodes", "1,2", "--repeats", "1")
-    far_terminal.harness(*TINY, *size, "--nested", "--launcher", launcher)
+    far_terminal.harness(*TINY, *size, "--launcher", launcher)
     assert len(far_apart.jobs()) - before == 1
     found = records(far_terminal)
     assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}

@@ -52,7 +52,7 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
 
 def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, cluster: Cluster) -> None:
     before = len(cluster.jobs())
-    terminal.harness(*TINY, "--nodes", "1..3", "--repeats", "1", "--nested", "--launcher", "mpirun")
+    terminal.harness(*TINY, "--nodes", "1..3", "--repeats", "1", "--launcher", "mpirun")
     assert len(cluster.jobs()) - before == 1
     found = records(terminal)
     assert {count: nodes_of(record) for count, record in found.items()} == {

@@ -5,7 +5,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1
 #SBATCH --threads-per-core=1
-#SBATCH --time=2:00:00
+#SBATCH --time=0:30:00
 #SBATCH --exclusive
 #SBATCH --no-requeue
 #SBATCH --open-mode=append
@@ -37,19 +37,17 @@ export SLURM_OVERLAP=1
 # first K [SUFFIX]: the first K nodes of the allocation, so that every smaller launch runs inside the larger ones.
 first() { local some=("${nodes[@]:0:$1}"); (IFS=, && printf '%s\n' "${some[*]/%/${2-}}"); }
 
-# launch NAME RECORD COMMAND...: keep the command of one point, as it is on these nodes, for the block that they are.
+# launch NAME COMMAND...: keep the command of one layout, as it is on these nodes, for the blocks that train on them.
 launch() {
-  printf '%s\0' "${@:3}" --record "$2" >"$jobs/$1.words"
+  printf '%s\0' "${@:2}" >"$jobs/$1.words"
 }
 
-launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
+launch n4x1x1-r0-KEY0 \
   /opt/venv/bin/mpirun -n 4 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 4 :1)" \
-  /opt/venv/bin/python -m harness train \
-  --point /sweep/jobs/n4x1x1-r0-KEY0.json
-launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
+  /opt/venv/bin/python -m harness train
+launch n1x1x1-r0-KEY1 \
   /opt/venv/bin/mpirun -n 1 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 1 :1)" \
-  /opt/venv/bin/python -m harness train \
-  --point /sweep/jobs/n1x1x1-r1-KEY1.json
+  /opt/venv/bin/python -m harness train
 
-# They train in turns.
-exec /opt/venv/bin/python -m harness.sweep.block_program /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"
+# They train in turns, block after block.
+exec /opt/venv/bin/python -m harness.cli.job_blocks /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"

@@ -53,7 +53,8 @@ class Scheduler(schedulers.Scheduler):
     canceller = ("flux", "cancel")
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
-    shapes = ("jobs",)
+    modes = ("turns", "jobs")
+    interleaves = False
     launchers = ("auto",)
 
     def refusal(self, layout: Layout) -> str | None:

@@ -371,8 +371,8 @@ class Scheduler(schedulers.Scheduler):
         if shutil.which("sbatch"):
             return None
         raise UserError(
-            f"qsub is here and not that of OpenPBS or PBS Pro (qstat --version says {message(answer)!r}): such a system "
-            "is unknown, SCHEDULER=local trains on this machine"
+            f"qsub is here and not that of OpenPBS or PBS Pro (qstat --version says {message(answer)!r}): "
+            "such a system is unknown, SCHEDULER=local trains on this machine"
         )
 
     def ask_limit(self) -> Partition | None:

@@ -408,7 +408,7 @@ class Scheduler(schedulers.Scheduler):
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
         # As --overlap: the launches of a block, and the daemons that mpirun starts by srun, have the same cores.
-        shared = {"SLURM_OVERLAP": "1"} if self.request.shape == "block" else {}
+        shared = {"SLURM_OVERLAP": "1"} if self.request.mode == "turns" else {}
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
     def submit(self, job: Job) -> tuple[str, ...]:
