@@ -59,7 +59,10 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
                 why = WhyEnded.ENOUGH
                 break
         _set_aside_records(series, block)
-        failed = _run_one(block, host) or failed
+        remaining = _without_lost(block)
+        if remaining != block:
+            failed = failed or _NOT_BEGUN
+        failed = (_run_one(remaining, host) if remaining.launches else 0) or failed
         seconds.append(time.monotonic() - block_begun)
     for block in series.blocks[len(seconds) : series.least]:
         _note_not_begun(block, seconds[-1])
@@ -81,6 +84,20 @@ def _set_aside_records(series: BlockSeries, block: TurnBlock) -> None:
     if series.folder:
         for launch in block.launches:
             set_aside(SweepFolder(Path(series.folder)), launch.name)
+
+
+def _without_lost(block: TurnBlock) -> TurnBlock:
+    """Return `block` with the launches for which the job has nodes; of the others it is written down why not."""
+    remaining: list[LaunchSpec] = []
+    for launch in block.launches:
+        reason = Path(launch.words_file).with_suffix(".lost") if launch.words_file else None
+        if reason is None or not reason.exists():
+            remaining.append(launch)
+            continue
+        write_atomic(Path(launch.log), reason.read_text())
+        if launch.exit_file:
+            write_atomic(Path(launch.exit_file), f"{_NOT_BEGUN}\n")
+    return replace(block, launches=tuple(remaining))
 
 
 def _run_one(block: TurnBlock, host: str) -> int:

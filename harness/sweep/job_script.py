@@ -46,9 +46,9 @@ class JobScript:
     """Everything a template may use, users' own ones too.
 
     `name` is the job's name in the queue. `launches` are those of one job, of blocks one of each layout. `layout` is
-    that of the largest launch. `request` and `site` hold the
-    directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
-    None is unset; `binds` are the folders that a container needs. Paths are absolute.
+    that of the largest launch. `node_check` are the words that try a node, for at most `node_check_s` seconds.
+    `request` and `site` hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is
+    exported, a value of None is unset; `binds` are the folders that a container needs. Paths are absolute.
     """
 
     name: str
@@ -65,6 +65,8 @@ class JobScript:
     data_dir: str | None
     binds: tuple[str, ...] = ()
     shape: str = "jobs"
+    node_check: tuple[str, ...] = ()
+    node_check_s: int = 120
     walltime: str = ""
     request: JobRequest = field(default_factory=JobRequest)
     site: Site = field(default_factory=Site)
@@ -161,7 +163,8 @@ def write_job(
     for point in plan.launches:
         write_atomic(files.point(point.folder), encode(point))
         write_atomic(files.log(point.folder), "")
-        remove_file(files.exit_code(point.folder))
+        for left in (files.exit_code(point.folder), files.words(point.folder), files.lost_nodes(point.folder)):
+            remove_file(left)
     for helper in scheduler.helpers(plan.layout):
         program = files.jobs / helper
         write_atomic(program, (resource(TEMPLATES) / helper).read_text())
@@ -237,6 +240,7 @@ class _JobFiles:
             data_dir=self.data_dir,
             binds=binds,
             shape=self.plan.shape,
+            node_check=self.scheduler.node_check(self.plan.layout),
             walltime=walltime(self._limit_s()),
             request=self.scheduler.request,
             site=self.scheduler.site,

@@ -169,6 +169,20 @@ def test_a_shared_allocation_runs_smaller_launches_on_its_first_nodes(tmp_path: 
     assert {path.read_text() for path in (tmp_path / "jobs").glob("*.exit")} == {"0\n"}
 
 
+def test_a_node_that_fails_its_check_is_named_and_launches_on_fewer_nodes_go_on(tmp_path: Path) -> None:
+    script, _ = script_of("slurm-block", tmp_path)
+    (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *"--nodelist n7 "*) exit 1;; esac\n')
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n%s\\n' 3 5 7 9\n")
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[3,5,7,9]"}
+    subprocess.run(["bash", script], env=environment, check=False)  # there is no Python of that name
+    says(next((tmp_path / "jobs").glob("n4*.lost")).read_text(), "needs 4 nodes", "n7")
+    assert not list((tmp_path / "jobs").glob("n4*.words"))
+    (words,) = (tmp_path / "jobs").glob("n1*.words")
+    assert "--nodelist\0n3\0" in words.read_text()
+
+
 def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
     script, _ = script_of("slurm-nested", tmp_path)
     (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *--nodes=4*) exit 7;; esac\n')

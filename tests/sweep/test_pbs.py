@@ -144,6 +144,8 @@ def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes"):
         install("fake_pbs.py", commands / name)
+    (commands / "pbs_tmrsh").write_text('#!/bin/sh\nshift\nexec "$@"\n')  # every node is this host
+    (commands / "pbs_tmrsh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_PBS", str(folder))
     monkeypatch.setattr(pbs.Scheduler, "poll_s", 0.1)

@@ -192,6 +192,13 @@ class Scheduler(abc.ABC):
     def launcher(self, layout: Layout) -> "LaunchCommand":
         """Return the command that starts the ranks of `layout`, bound to their cores."""
 
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return the words that run a command on the node whose name follows them, before the launches of `layout`.
+
+        None where a job's nodes cannot be tried one by one.
+        """
+        return ()
+
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the MPI library need exported, None for unset."""
         from harness.sweep.launch_command import rank_environment  # a report loads this package, not that

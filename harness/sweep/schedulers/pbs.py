@@ -396,6 +396,10 @@ class Scheduler(schedulers.Scheduler):
         """Return mpirun, which reads PBS_NODEFILE by itself."""
         return launch_command.mpirun(layout, self.site, agent=f"$jobs/{REMOTE}" if layout.nodes > 1 else None)
 
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return what starts mpirun's daemons there too."""
+        return (f"$jobs/{REMOTE}",) if layout.nodes > 1 else ()
+
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that PBS makes when ``-o`` names a folder."""
         return folder / f"{job}.OU"

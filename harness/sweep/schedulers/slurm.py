@@ -405,6 +405,10 @@ class Scheduler(schedulers.Scheduler):
         wanted = "pmix" if mpi_family(find_launcher()) == "openmpi" else "pmi2"
         return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
 
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return srun, beside whatever runs there."""
+        return ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist") if layout.nodes > 1 else ()
+
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
         # As --overlap: the launches of a block, and the daemons that mpirun starts by srun, have the same cores.
