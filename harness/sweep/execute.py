@@ -26,7 +26,7 @@ from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan,
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import Running, Survey, read_running, read_study, set_aside, write_running
+from harness.sweep.sweep_files import Running, Survey, count_asked, read_running, read_study, set_aside, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
@@ -280,10 +280,10 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
     scheduler.cancel(own_jobs(scheduler, launches))
     if is_locked(files):
-        return len(left), True
+        return count_asked(left), True
     with hold_sweep(files), interruptible():
         carried = identify(scheduler, files, read_running(files), say=say)
-        with display(len(carried)) as progress:
+        with display(count_asked(carried)) as progress:
             Launches(
                 scheduler=scheduler,
                 submission=submission,
@@ -293,7 +293,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 carried=carried,
             ).run()
         ask_accounts(files, scheduler)
-    return len(carried), False
+    return count_asked(carried), False
 
 
 # Several sweeps launched as one: each repeat of all of them in one turn block.

@@ -19,7 +19,7 @@ from harness.sweep.plan import current, launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, survey, write_study
+from harness.sweep.sweep_files import Running, Survey, count_asked, other_code, survey, write_study
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
@@ -90,7 +90,7 @@ class WantedLaunches:
                 f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count"
             )
         if plan.carried:
-            sentences.append(f"{len(plan.carried)} of them are in the queue already")
+            sentences.append(f"{count_asked(plan.carried)} of them are in the queue already")
         sentences += [f"not run: {skipped.layout}: {skipped.reason}" for skipped in plan.skipped]
         if plan.skipped:
             sentences.append("the report predicts what is not run, or says why it cannot")
@@ -127,8 +127,8 @@ class WantedLaunches:
 
     def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
         """Run the plan's jobs, and return what became of them."""
-        total = sum(len(set(job.points)) for job in plan.jobs) + len(plan.carried)
-        if not total:
+        total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
+        if not plan.jobs and not plan.carried:
             return LaunchTally()
         with display(total) as progress:
             launches = Launches(
@@ -147,7 +147,8 @@ class WantedLaunches:
             except KeyboardInterrupt:
                 if self.scheduler.survives_client and launches.going:
                     progress.say(
-                        f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
+                        f"{count_asked(launches.going)} launches stay in the queue: "
+                        "the same command waits for them again, "
                         f"`{shell_line(['harness', 'cancel', self.folder.name])}` ends them"
                     )
                 raise
@@ -230,7 +231,7 @@ class SweepCommand:
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
-        with display(len(carried)) as progress:
+        with display(count_asked(carried)) as progress:
             launches = Launches(
                 scheduler=self.scheduler,
                 submission=self.submission,

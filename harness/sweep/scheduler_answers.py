@@ -161,12 +161,18 @@ def environment_of_no_job() -> dict[str, str]:
 
 
 _OF_A_JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "FLUX_ENCLOSING_ID", "HARNESS_JOB")
-_OF_A_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "SLURM_PROCID")
+_OF_AN_MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID")
+_OF_A_TASK = "SLURM_PROCID"  # which a batch script has too
 
 
 def in_a_job() -> bool:
     """Return whether this process runs inside a batch job or a launch, or is a rank."""
-    return any(name in os.environ for name in (*_OF_A_JOB, *_OF_A_RANK))
+    return in_a_rank() or any(name in os.environ for name in (*_OF_A_JOB, _OF_A_TASK))
+
+
+def in_a_rank() -> bool:
+    """Return whether this process is a rank of MPI, or belongs to one."""
+    return any(name in os.environ for name in _OF_AN_MPI_RANK)
 
 
 class CommandRunner:

@@ -61,6 +61,11 @@ class Running:
             check_identifier(self.scheduler, self.job)
 
 
+def count_asked(launches: Iterable[Running]) -> int:
+    """Return how many of `launches` were asked for: not those that are made only while it is worth it."""
+    return sum(not running.extra for running in launches)
+
+
 def write_running(files: SweepFolder, running: tuple[Running, ...]) -> None:
     """Say which launches are under way; `harness status` reads it."""
     if running:

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from harness.base.errors import UserError
 from harness.comm.mpi_library import find_launcher, mpi_family
@@ -336,7 +337,7 @@ class Scheduler(schedulers.Scheduler):
     directive = "#SBATCH"
     canceller = ("scancel", "--quiet")
     identifier = r"\d+(_\d+)?"
-    unknown = ("project",)
+    unknown: ClassVar[tuple[str, ...]] = ("project",)
 
     _accounting = True
 
