@@ -47,11 +47,10 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
     why = WhyEnded.ALL
     for block in series.blocks:
         block_begun = time.monotonic()
-        made = len(seconds)
-        if series.limit_s and made and block_begun - begun + _LONGER * seconds[-1] > series.limit_s:
+        if series.limit_s and seconds and block_begun - begun + _LONGER * seconds[-1] > series.limit_s:
             why = WhyEnded.LIMIT
             break
-        if made >= series.least:
+        if len(seconds) >= series.least:
             if failed:
                 why = WhyEnded.FAILED
                 break

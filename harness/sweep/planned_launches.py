@@ -259,9 +259,9 @@ class SweepCommand:
         points = launch_order(replace(self.sweep, repeats=most), self.runnable)
         records = survey(self.files, points).records
         missing = {point.repeat for point in points if point.folder not in records}
-        made = min(missing, default=most)
-        if made > self.sweep.repeats:
-            self.sweep = replace(self.sweep, repeats=made)
+        whole_blocks = min(missing, default=most)
+        if whole_blocks > self.sweep.repeats:
+            self.sweep = replace(self.sweep, repeats=whole_blocks)
             self.note()
 
     def widen(self, repeats: int) -> SweepPlan:

@@ -100,23 +100,23 @@ def test_a_sweep_in_a_job_of_several_nodes_takes_them_and_submits_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, why = choose_scheduler("auto", Site())
-    assert name == "allocation"
+    assert name == "inside"
     says(why, SEVERAL["SLURM_JOB_ID"], SEVERAL["SLURM_JOB_NODELIST"])
     monkeypatch.setenv("PMIX_RANK", "0")  # a rank's own harness is no user in a terminal
-    assert scheduler_class("allocation").detect() is None
-    assert "sbatch" not in open_scheduler("allocation").commands.calls
+    assert scheduler_class("inside").detect() is None
+    assert "sbatch" not in open_scheduler("inside").commands.calls
 
 
 @pytest.mark.usefixtures("in_salloc")
 def test_the_script_of_a_job_runs_here_and_is_found_by_another_command(tmp_path: Path) -> None:
-    scheduler = open_scheduler("allocation")
+    scheduler = open_scheduler("inside")
     (job,) = scheduler.submit(script_job(tmp_path, "adult-00000001", 'echo "as $HARNESS_JOB"; exit 3\n'))
     wait_for(lambda: scheduler.poll([job])[job].phase == "ended", "the script's end")
     assert scheduler.poll([job])[job].exit_code == 3
     assert scheduler.output(tmp_path / "logs", job).read_text() == "as adult-00000001\n"
 
     (job,) = scheduler.submit(script_job(tmp_path, "adult-00000002", "sleep 600\n"))
-    other = open_scheduler("allocation")
+    other = open_scheduler("inside")
     wait_for(lambda: dict(other.find(["adult-00000002", "adult-3"])) == {"adult-00000002": job}, "the script")
     assert other.poll([job])[job].phase == "running"
     other.cancel([job])

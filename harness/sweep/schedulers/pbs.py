@@ -180,8 +180,11 @@ def _by_host(vnodes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Mapping[
         resources = _entries(vnode, "resources_available")
         hosts.setdefault(str(resources.get("host", name)), []).append(resources)
     # The vnode that stands for a whole host beside those of its domains has no cores of its own.
-    with_cores = {host: [one for one in some if _whole_number(one.get("ncpus"))] for host, some in hosts.items()}
-    return {host: with_cores[host] or some for host, some in hosts.items()}
+    return {host: _with_cores(some) or some for host, some in hosts.items()}
+
+
+def _with_cores(resources: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for one in resources if _whole_number(one.get("ncpus"))]
 
 
 def _domains(hosts: Mapping[str, Sequence[Mapping[str, Any]]]) -> int | None:

@@ -25,8 +25,8 @@ _GRACE_S = 10.0
 class Scheduler(slurm.Scheduler):
     """Runs the scripts of Slurm's jobs as processes of this host, one at a time; they outlive the command."""
 
-    name = "allocation"
-    title = "This allocation"
+    name = "inside"
+    title = "The job around it"
     identifier = r"\d+"
     modes = ("turns", "jobs")
     unknown = (
@@ -74,8 +74,12 @@ class Scheduler(slurm.Scheduler):
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the processes of those scripts called one of `names` that run."""
-        families = {name: find_processes(JOB, name) for name in names}
-        return {name: str(min(process.pid for process in family)) for name, family in families.items() if family}
+        jobs: dict[str, str] = {}
+        for name in names:
+            numbers = [process.pid for process in find_processes(JOB, name)]
+            if numbers:
+                jobs[name] = str(min(numbers))
+        return jobs
 
     def find_ended(self, names: Iterable[str]) -> Mapping[str, Sequence[str]]:
         """Return nothing: nobody remembers them."""
