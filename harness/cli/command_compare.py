@@ -24,6 +24,7 @@ from harness.cli.training_options import (
     workload_options,
 )
 from harness.report.answer import Answer
+from harness.schema.sweep import Sweep
 
 if TYPE_CHECKING:
     from harness.regression.version_duel import Version
@@ -97,8 +98,8 @@ def _version(
     name: str, data_dir: Path | None, workload_options: WorkloadOptions, layout_options: LayoutOptions
 ) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
+    from harness import datasets
     from harness.regression.version_duel import Version
-    from harness.sweep.plan import build_sweep
     from harness.sweep.submission_settings import Submission
 
     if name.endswith(".py"):
@@ -108,5 +109,6 @@ def _version(
     workload = build_workload(asked)
     layouts, _ = build_layouts(layout_options, Submission())
     fetch_for(workload, data_dir)
-    sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=data_dir)
+    data_id = datasets.locate(workload, data_dir).data_id
+    sweep = Sweep(workload=workload, layouts=layouts, repeats=1, data_id=data_id)
     return Version(name=name, sweep=sweep)

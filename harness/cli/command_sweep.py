@@ -174,8 +174,8 @@ def _build(
     workload: Workload, submission: "Submission", context: Context, options: SweepOptions
 ) -> "tuple[Sweep, tuple[str, ...]]":
     """Return the sweep of `workload` that the command line describes, and why combinations of its lists cannot be."""
+    from harness import datasets
     from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
-    from harness.sweep.plan import build_sweep
 
     layouts, refused = build_layouts(options.layouts, submission, oversubscribe=options.oversubscribe)
     if not options.batch.request["container"]:
@@ -192,10 +192,10 @@ def _build(
 
         settings, sentence = tuned_settings(workload, context.results)
         echo(sentence)
-    sweep = build_sweep(
-        workload,
+    sweep = Sweep(
+        workload=workload,
         layouts=layouts,
-        data_dir=context.data_dir,
+        data_id=datasets.locate(workload, context.data_dir).data_id,
         settings=settings,
         scheduler=submission.scheduler,
         repeats=repeats,
@@ -245,14 +245,14 @@ def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.units import plural
     from harness.sweep.progress import Pace
 
-    name = Pace(plan.points).name
+    name = Pace(plan.wanted.points).name
     launches: list[tuple[Point, ...]] = []
     for job in plan.jobs:
         launches += job.needed_blocks if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
-    scripts = SweepFolder(plan.folder).jobs
+    scripts = SweepFolder(plan.wanted.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )

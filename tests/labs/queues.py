@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,6 @@ import pytest
 
 from harness.base.command_context import Context
 from harness.schema.layout import Layout
-from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
@@ -99,5 +99,5 @@ def sweep(lab: Lab, scheduler: str, mode: str, **settings: object) -> Path:
 
     request = JobRequest(mode=mode, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
     submission = Submission(scheduler=scheduler, request=request)
-    asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)
+    asked = replace(lab.sweep(), layouts=LAYOUTS)
     return run_sweep(asked, Context(results=lab.results), submission)

@@ -7,17 +7,23 @@ from pathlib import Path
 import pytest
 
 from harness.base.processes import run_program
+from harness.datasets import locate
 from harness.schema.code_identity import check_source, code_identity, source_identity
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
+from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
-from harness.sweep.plan import build_sweep
 from harness.sweep.status import read_status
 from tests.labs.factories import make_workload, write_report
 from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
 MODEL = "own.nets:small"
+
+
+def located(workload: Workload) -> Sweep:
+    """Return the sweep of two launches of `workload` on the data that is here."""
+    return Sweep(workload=workload, layouts=(Layout(nodes=1),), repeats=2, data_id=locate(workload, None).data_id)
 
 
 @pytest.fixture
@@ -61,10 +67,11 @@ def test_what_is_not_imported_does_not_count_and_nothing_is_imported(package: Pa
 
 def test_an_edited_script_is_other_code_and_the_same_sweep(package: Path) -> None:
     workload = script(package)
-    name, before = build_sweep(workload, layouts=(Layout(nodes=1),)).name, source_identity(workload)
+    name = located(workload).name
+    before = source_identity(workload)
     (package / "train.py").write_text("print(2)\n")
     assert source_identity(workload) != before
-    assert build_sweep(workload, layouts=(Layout(nodes=1),)).name == name
+    assert located(workload).name == name
 
 
 def test_an_upgrade_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +138,7 @@ def test_after_an_edit_nothing_is_done_and_nothing_old_is_reported(
     monkeypatch.chdir(lab.folder)
     workload = script_workload(lab.folder / "mine.py", [], sync="gradients", batch="global")
     (lab.folder / "mine.py").write_text("a = 1\n")
-    sweep = build_sweep(workload, layouts=(Layout(nodes=1),), repeats=2)
+    sweep = located(workload)
     lab.run(sweep)
     lab.run(sweep)
     (lab.folder / "mine.py").write_text("a = 2\n")

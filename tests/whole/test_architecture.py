@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import faults, formatted, habits, rooms, twice
+from tests.house import faults, formatted, habits, rooms, short_modules, twice
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,12 +46,27 @@ def test_the_vocabulary_gives_every_noun_one_row():
     assert len(nouns) == len(set(nouns)) >= 50
 
 
+def test_every_room_says_what_enters_what_leaves_and_what_it_never_does():
+    for module in (ROOT / "harness").glob("*/__init__.py"):
+        head = ast.get_docstring(ast.parse(module.read_text())) or ""
+        assert [line.split(": ")[0] for line in head.splitlines()[-3:]] == ["In", "Out", "Never"], module
+
+
 def test_a_name_stands_for_one_thing():
     assert list(twice()) == []
 
 
 def test_every_room_keeps_the_rules():
-    assert [*formatted(), *faults(rooms())] == []
+    assert [*formatted(), *short_modules(), *faults(rooms())] == []
+
+
+def test_a_short_module_needs_a_reason_and_a_reason_a_module(monkeypatch):
+    reasons = {"harness/schema/*.py": "", "harness/absent.py": ""}
+    monkeypatch.setattr("tests.house.settings", lambda: {"short_modules": reasons})
+    sentences = list(short_modules())
+    assert any("harness/base/errors.py" in sentence for sentence in sentences)
+    assert any("harness/absent.py" in sentence for sentence in sentences)
+    assert not any("harness/schema/" in sentence or "__init__" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
