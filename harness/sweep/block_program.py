@@ -50,7 +50,7 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
         if series.limit_s and seconds and block_begun - begun + _LONGER * seconds[-1] > series.limit_s:
             why = WhyEnded.LIMIT
             break
-        if len(seconds) >= series.least:
+        if len(seconds) >= series.least and (len(seconds) - series.least) % series.of_repeat == 0:
             if failed:
                 why = WhyEnded.FAILED
                 break

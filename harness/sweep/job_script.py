@@ -260,11 +260,17 @@ class _JobFiles:
         return BlockSeries(
             blocks=tuple(blocks),
             least=len(self.plan.needed_blocks),
+            of_repeat=self._blocks_of_last_repeat(),
             folder=str(self.files.path),
             limit_s=self._limit_s() - _ENDING_S if self.scheduler.survives_client else 0.0,
             nodes=self.plan.layout.nodes,
             end_file=str(self.files.series_end(queue_name(self.files.path, self.plan))),
         )
+
+    def _blocks_of_last_repeat(self) -> int:
+        """Return how many blocks a repeat has; extra launches repeat the last one."""
+        last = self.plan.needed_blocks[-1][0].repeat
+        return sum(block[0].repeat == last for block in self.plan.needed_blocks)
 
     def _turn_block(self, name: str, points: Sequence[Point]) -> TurnBlock:
         """Return the block called `name` of the launches of `points`."""

@@ -49,12 +49,13 @@ class BlockSeries:
     """The turn blocks of a job, one after the other, each of new processes.
 
     The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
-    enough. No block begins that would not end within `limit_s` seconds (0: no limit). What came of the series on its
-    `nodes` is written to `end_file`.
+    enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
+    `limit_s` seconds (0: no limit). What came of the series on its `nodes` is written to `end_file`.
     """
 
     blocks: tuple[TurnBlock, ...]
     least: int = 1
+    of_repeat: int = 1
     folder: str = ""
     limit_s: float = 0.0
     nodes: int = 1

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.cli import job_blocks
 from harness.schema.record import decode_file
 from harness.sweep import block_program
 from harness.sweep.block_program import run_series
@@ -69,6 +70,22 @@ def test_blocks_are_made_until_the_speedups_are_known(tmp_path: Path, monkeypatc
     assert (tmp_path / "one-3.exit").read_text() == "0\n"
     assert not (tmp_path / "one-4.exit").exists()
     assert end_of(tmp_path) == SeriesEnd(blocks=4, nodes=4, seconds=120.0, longest_s=10.0, why=WhyEnded.ENOUGH)
+
+
+def test_the_speedups_are_looked_at_after_whole_repeats_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = machine(monkeypatch, [1.0] * 12)
+    answers = iter((False, False, True))
+    series = make_series(tmp_path, 12, least=6, of_repeat=2)  # where memory does not hold all launches of a repeat
+    assert run_series(series, "localhost", lambda folder: next(answers)) == 0
+    assert len(planned.made) == 10
+
+
+def test_repeats_are_asked_for_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = iter([(0.5, 3), (0.5, 4), (0.5, 5), (0.005, 6), (0.5, 7), (0.5, 8)])
+    monkeypatch.setattr(job_blocks, "widest_interval", lambda folder: next(widths))
+    is_known = job_blocks.until_known()
+    # Wide after 3: the next look is after 6. Narrow then: two more confirm it, whatever they say.
+    assert [is_known(tmp_path) for _ in range(6)] == [False, False, False, False, False, True]
 
 
 def test_no_block_begins_that_would_not_end_and_whole_ones_count(

@@ -322,6 +322,7 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
 
 
 FALLBACK = "local"
+_WITHOUT_QUEUE = (FALLBACK, "inside")
 
 
 def known_schedulers() -> tuple[str, ...]:
@@ -375,7 +376,7 @@ def choose_scheduler(name: str, site: Site) -> tuple[str, str]:
         program = scheduler_class(candidate).detect()
         if program:
             return candidate, f"scheduler: {candidate}, found {program} (SCHEDULER={FALLBACK} runs here instead)"
-    others = " or ".join(candidate for candidate in known_schedulers() if candidate != FALLBACK)
+    others = " or ".join(candidate for candidate in known_schedulers() if candidate not in _WITHOUT_QUEUE)
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here{_nodes_here(FALLBACK)}"
 
 
