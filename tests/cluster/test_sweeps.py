@@ -1,6 +1,8 @@
 """Whole sweeps of real training through a real Slurm: jobs, one shared allocation, and a wrong rank start."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,21 @@ def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, clus
     accounts = read_accounts(SweepFolder(terminal.sweep_folder))
     assert (len(accounts), len({one.job for one in accounts})) == (6, 1)
     assert {one.missing for one in accounts} == {"sacct: Slurm accounting storage is disabled"}
+
+
+def test_a_sweep_inside_salloc_takes_the_nodes_of_that_job(terminal: Terminal, cluster: Cluster) -> None:
+    before = len(cluster.jobs())
+    words = (*TINY, "--nodes", "1,2", "--repeats", "1", "--launcher", "mpirun", "--site", str(terminal.site))
+    line = ["salloc", "--nodes=2", "--exclusive", sys.executable, "-m", "harness", *words]
+    ended = subprocess.run(
+        line, cwd=terminal.folder, env=terminal.environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ended.returncode in (0, 3), ended.stdout + ended.stderr  # nodes that are one machine may have no valid times
+    assert "scheduler: inside, found job" in ended.stdout
+    assert len(cluster.jobs()) - before == 1  # salloc's own
+    found = records(terminal)
+    assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}
+    assert {bool(record.block) for record in found.values()} == {True}
 
 
 REFRAME = """site_configuration = {
