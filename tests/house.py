@@ -5,6 +5,7 @@ python -m tests.house FOLDER ...  the faults of these folders
 """
 
 import ast
+import functools
 import sys
 import tomllib
 from collections import defaultdict
@@ -32,6 +33,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+@functools.cache
 def settings() -> dict[str, Any]:
     """Return `[tool.house]` of pyproject.toml."""
     table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]

@@ -221,7 +221,7 @@ class _JobFiles:
         if data := self.data_dir or os.environ.get("HARNESS_DATA_DIR"):
             folders.append(Path(data))
         if workload.own_file:
-            folders.append(workload.own_file.parent)
+            folders += [workload.own_file.parent, workload.own_file.resolve().parent]  # it may be a link
         if workload.script:
             folders.append(workload.script.path.parent)
         binds = tuple(dict.fromkeys(str(path.resolve()) for path in folders))

@@ -1,12 +1,17 @@
 """What the options that several commands share do."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 
 import click
+import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.cli.common_options import given_command, option_group, take
+from harness.base.errors import UserError
+from harness.cli.common_options import given_command, option_group, parse_counts, take
 
 
 @click.command(name="trace")
@@ -55,3 +60,44 @@ def grouped_command(options: All, quiet: bool) -> None:
 def test_options_arrive_as_one_object_with_their_groups_and_the_others_alone() -> None:
     result = CliRunner().invoke(grouped_command, ["--ranks", "2", "--nodes", "1..8", "--quiet"])
     assert result.output == f"{All(counts=Counts(nodes='1..8', zipped=False), ranks=2)} True\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("1..8", range(1, 9)),
+        ("1..64*2", [1, 2, 4, 8, 16, 32, 64]),
+        ("4,1,2,2", [1, 2, 4]),
+        ("3", [3]),
+        ("1..3,8", [1, 2, 3, 8]),
+    ],
+)
+def test_counts_are_parsed(text, counts):
+    assert parse_counts("NODES", text) == tuple(counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8..1", "runs backwards: write 1..8"),
+        ("0", "below 1"),
+        ("", "not a list of counts"),
+        ("1..8*1", "never grows"),
+        ("-2", "not a list"),
+        ("1..9999999999", "above 1,000,000"),
+        ("²", "not a list"),
+    ],
+)
+def test_counts_that_make_no_sense_are_one_sentence(text, message):
+    with pytest.raises(UserError, match="^" + re.escape(f"NODES={text} ") + f".*{message}"):
+        parse_counts("NODES", text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_counts_or_a_user_error(text):
+    try:
+        counts = parse_counts("NODES", text)
+    except UserError:
+        return
+    assert counts == tuple(sorted(set(counts)))
+    assert counts[0] >= 1

@@ -29,7 +29,7 @@ from scipy.stats import binom
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.command_context import Context
 from harness.datasets import locate
-from harness.report.svg import _STYLE, mark
+from harness.report.svg import STYLE, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
@@ -208,7 +208,7 @@ def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
 def figure(found: dict[tuple[int, str], dict[float, list[Found]]], file: Path) -> None:
     """Draw a panel for every number of hosts (row) and workload (column)."""
     rows, columns = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         whole = Figure(figsize=(max(6.4, 2.4 * len(columns)), 0.7 + 2.1 * len(rows)), layout="constrained")
         panels = whole.subplots(len(rows), len(columns), squeeze=False, sharex=True)
         panels[-1, len(columns) // 2].set_xlabel("Network between the hosts, Gbit/s")

@@ -25,7 +25,7 @@ from harness.schema.workload import Workload
 from harness.sweep.planned_launches import current
 from tests.labs.doubles import install
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 
 
 @dataclass
