@@ -148,7 +148,8 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     fullest = max(layouts, key=lambda layout: layout.ranks_per_node * layout.threads)
     ranks = "1 rank" if fullest.ranks_per_node == 1 else f"{fullest.ranks_per_node} ranks"
     threads = "1 thread" if fullest.threads == 1 else f"{fullest.threads} threads"
-    node = f"a node: {ranks} x {threads} of {cores} cores"
+    of_cores = "1 core" if cores == 1 else f"{cores} cores"
+    node = f"a node: {ranks} x {threads} of {of_cores}"
     if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
         node += (
             "; the others are idle: RANKS_PER_NODE= or THREADS= use more, SHARE_NODES=1 leaves them to others, whose "
