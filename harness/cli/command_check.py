@@ -190,9 +190,8 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     from harness import datasets
     from harness.schema.sweep import Sweep
 
-    in_turns = submission.request.shape == "block"
-    if reference.in_turns != in_turns:
-        way = "in turns: say TURNS=1, on a cluster NESTED=1" if reference.in_turns else "one by one: say TURNS=0"
+    if reference.in_turns != submission.in_turns:
+        way = "in turns: say MODE=turns" if reference.in_turns else "one by one: say MODE=jobs"
         raise UserError(f"the launches of '{reference.label}' trained {way}")
     data_id = datasets.locate(reference.workload, data_dir).data_id
     if data_id != reference.data_id:

@@ -149,7 +149,7 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
             settings = BenchSettings(workloads=BENCHED, contenders=("gradients", SERVERS), blocks=3)
             write_bench(settings, context, CLAIMS_BENCH)
             return "done"
-        submission = Submission(request=JobRequest(shape="block"))
+        submission = Submission(request=JobRequest(mode="turns"))
         missing = run_together(study.sweeps, context, submission)
     except (RunError, UserError) as error:  # the others go on
         return str(error)

@@ -72,7 +72,8 @@ def command_line(target: str, overrides: Mapping[str, str]) -> list[str]:
     settings = settings_of(command)
     for name in values:
         if name not in settings:
-            raise unknown_setting(target, name, [*settings, *(["ACTION"] if target in ACTIONS else [])])
+            names = [name for name, parameter in settings.items() if not getattr(parameter, "hidden", False)]
+            raise unknown_setting(target, name, [*names, *(["ACTION"] if target in ACTIONS else [])])
     arguments: list[str] = []
     for name, parameter in settings.items():
         value = values.get(name, "")
@@ -175,6 +176,7 @@ def _commands_of(target: str) -> Iterator[tuple[str, click.Command]]:
 
 def _paragraph(title: str, settings: Settings, first: str = "") -> list[str]:
     # Of a parameter with two names the first is told: --exclusive, not --share-nodes.
+    settings = {name: parameter for name, parameter in settings.items() if not getattr(parameter, "hidden", False)}
     first_names = {id(parameter): name for name, parameter in reversed(settings.items())}
     words = [first, *(_hint(name, settings[name]) for name in settings if first_names[id(settings[name])] == name)]
     text = " ".join(filter(None, words)) or "no settings"

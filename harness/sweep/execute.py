@@ -26,7 +26,16 @@ from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan,
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, read_running, read_study, set_aside, write_running
+from harness.sweep.sweep_files import (
+    Running,
+    Survey,
+    count_asked,
+    other_code,
+    read_running,
+    read_study,
+    set_aside,
+    write_running,
+)
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
@@ -204,7 +213,9 @@ def run_sweep(
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
-        ask_accounts(files, scheduler)
+        if scheduler.survives_client:
+            command.take_extra_blocks()
+            ask_accounts(files, scheduler)
     if tally.failed or tally.busy:
         raise _unfinished(tally, plan, context.results)
     return files.path
@@ -285,10 +296,10 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
     scheduler.cancel(own_jobs(scheduler, launches))
     if is_locked(files):
-        return len(left), True
+        return count_asked(left), True
     with hold_sweep(files), interruptible():
         carried = identify(scheduler, files, read_running(files), say=say)
-        with display(len(carried)) as progress:
+        with display(count_asked(carried)) as progress:
             Launches(
                 scheduler=scheduler,
                 submission=submission,
@@ -298,7 +309,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 carried=carried,
             ).run()
         ask_accounts(files, scheduler)
-    return len(carried), False
+    return count_asked(carried), False
 
 
 # Several sweeps launched as one: each repeat of all of them in one turn block.
@@ -385,7 +396,7 @@ class JoinedSweeps:
         home = command.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
-            set_aside(home, point)
+            set_aside(home, point.folder)
             removal.remove_empty_folder(home.launch(point.folder).path)
             removal.move(launch.path, home.launch(point.folder).path)
         for source, target in (

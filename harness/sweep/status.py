@@ -37,8 +37,8 @@ class Status:
     """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
 
     `other_code` counts the launches in its folder that ran a different version of the code than its last command asked
-    for, `to_launch` those without a record that counts. `command` goes on with the sweep, one ``harness sweep`` line or
-    several; empty where that is not known.
+    for, `to_launch` those without a record that counts, `blocks` the turn blocks that were made. `command` goes on with
+    the sweep, one ``harness sweep`` line or several; empty where that is not known.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Status:
     left: float | None
     other_code: int = 0
     to_launch: int = 0
+    blocks: int = 0
     command: str = ""
 
     def count(self, *states: str) -> int:
@@ -89,6 +90,7 @@ def read_status(folder: Path) -> Status:
         left=_seconds_left(entries, result, here),
         other_code=other_code(files, study.sweep.code),
         to_launch=len(result.missing(points)),
+        blocks=sum(1 for _ in files.rounds.glob("*.parquet")),
         command=next_command(folder, study.sweep),
     )
 
@@ -151,7 +153,10 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
         gone = "was deleted, or has ended just now"
         return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
     if state.phase == "queued":
-        return "queued", f"{job}: {state.reason or state.word}"
+        starts = f", expected to start {state.starts}" if state.starts else ""
+        return "queued", f"{job}: {state.reason or state.word}{starts}"
+    if state.phase == "present":
+        return "queued", f"{job}: {scheduler.title} calls its state {state.word or 'nothing'}, which is not known here"
     if state.phase == "running" and exited:
         return "ended", f"in {job}, not collected yet"
     if state.phase == "running":

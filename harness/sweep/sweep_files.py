@@ -43,7 +43,7 @@ class Running:
 
     `name` is the job's name in the queue and `task` its place in an array, -1 in a plain job. `job` is empty
     between the decision to submit and the scheduler's answer: then the name finds it. `together` launches of its job
-    train in turns on the same cores.
+    train in turns on the same cores. One that is `extra` is made only while the speedups are not known well enough.
     """
 
     point: Point
@@ -53,11 +53,17 @@ class Running:
     name: str = ""
     task: int = -1
     together: int = 1
+    extra: bool = False
 
     def __post_init__(self) -> None:
         check_text("job's name", self.name, optional=True)
         if self.job:
             check_identifier(self.scheduler, self.job)
+
+
+def count_asked(launches: Iterable[Running]) -> int:
+    """Return how many of `launches` were asked for: not those that are made only while it is worth it."""
+    return sum(not running.extra for running in launches)
 
 
 def write_running(files: SweepFolder, running: tuple[Running, ...]) -> None:
@@ -167,10 +173,10 @@ def other_code(files: SweepFolder, code: str) -> int:
     return count
 
 
-def set_aside(files: SweepFolder, point: Point) -> None:
-    """Move a record of `point` that does not count out of the way of the launch that replaces it."""
-    launch = files.launch(point.folder)
+def set_aside(files: SweepFolder, name: str) -> None:
+    """Move a record of the launch called `name` that does not count out of the way of the one that replaces it."""
+    launch = files.launch(name)
     if launch.is_recorded:
-        moved = files.replaced / f"{point.folder}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        moved = files.replaced / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         moved.parent.mkdir(exist_ok=True)
         move(launch.path, moved)

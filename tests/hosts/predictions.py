@@ -67,7 +67,7 @@ def recorded(name: str, results: Path) -> Loaded:
     kept = choose_sweep(results, lambda study: study.sweep.workload == workload, every_code=True)
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded
-    in_turns = Submission(request=JobRequest(shape="block"))
+    in_turns = Submission(request=JobRequest(mode="turns"))
     return load_sweep(run_sweep(sweep, Context(results=results), in_turns))
 
 

@@ -39,9 +39,9 @@ class Scheduler(schedulers.Scheduler):
     template = "local.sh.j2"
     unknown = (
         *("partition", "account", "project", "qos", "constraint", "reservation", "memory"),
-        *("after", "extra", "container"),
+        *("after", "extra", "container", "allocations"),
     )
-    shapes = ("jobs", "block")
+    modes = ("turns", "jobs")
     launchers = ("auto",)
     survives_client = False
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
