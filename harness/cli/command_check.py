@@ -16,6 +16,7 @@ from harness.cli.common_options import (
     budget_option,
     context_options,
     defaulted,
+    mpi_option,
     refuse_given,
     sweep_argument,
 )
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def check_command(
     sweep: str | None,
     against: str | None,

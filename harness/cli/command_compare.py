@@ -10,7 +10,14 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import GroupedCommand, budget_option, context_options, defaulted, refuse_given
+from harness.cli.common_options import (
+    GroupedCommand,
+    budget_option,
+    context_options,
+    defaulted,
+    mpi_option,
+    refuse_given,
+)
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def compare_command(
     sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
 ) -> Answer:

@@ -15,7 +15,7 @@ from harness.base.errors import RunError, unknown
 from harness.base.files import resource
 from harness.cli.answer_output import answering
 from harness.cli.command_claims import judge_all_claims, judged_answer
-from harness.cli.common_options import GroupedCommand, context_options, given_command, names_in
+from harness.cli.common_options import GroupedCommand, context_options, given_command, mpi_option, names_in
 from harness.cli.first_use import fetch_small_set
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.terminal import echo
@@ -50,6 +50,7 @@ Run = Callable[[Sequence[Sweep]], str]
 @batch_options
 @context_options("data_dir", "results", "reports", measures=True)
 @answering
+@mpi_option
 def paper_command(workloads: str | None, context: Context, **options: Any) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 

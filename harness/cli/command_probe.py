@@ -8,7 +8,7 @@ from harness.base.command_context import Context
 from harness.base.errors import unknown
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering, print_table
-from harness.cli.common_options import context_options, defaulted, refuse_given
+from harness.cli.common_options import context_options, defaulted, mpi_option, refuse_given
 from harness.report.answer import Answer
 from harness.schema.claim import EXPERIMENTS
 
@@ -28,6 +28,7 @@ from harness.schema.claim import EXPERIMENTS
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @context_options("results", "reports", measures=True)
 @answering
+@mpi_option
 def probe_command(
     mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], context: Context, **options: Any
 ) -> Answer:

@@ -26,7 +26,7 @@ from harness.base.removal import check_new_folder
 from harness.base.scratch import SCRATCH, Scratch
 from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
-from harness.cli.common_options import defaulted, refuse_bad_mpi
+from harness.cli.common_options import defaulted, mpi_option, refuse_bad_mpi
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import EXIT_CODE_FILE
 from harness.report.answer import Answer, Banner, Table
@@ -112,6 +112,7 @@ def rank_output() -> int | None:
 @defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
 @answering
+@mpi_option
 def run_command(
     ranks: int | None,
     threads: int,

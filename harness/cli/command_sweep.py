@@ -13,7 +13,7 @@ from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import GroupedCommand, context_options, refuse_bad_mpi, spread, written
+from harness.cli.common_options import GroupedCommand, context_options, mpi_option, refuse_bad_mpi, spread, written
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import approval, batch_options, build_submission
 from harness.cli.terminal import echo
@@ -110,6 +110,7 @@ def next_repeats(reach: float, repeats: int, seconds: float) -> int:
 @format_options
 @context_options("results", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 

@@ -14,7 +14,7 @@ from harness.base.current_user import UserPath
 from harness.base.errors import SharedError
 from harness.base.exit_codes import AGAIN
 from harness.base.removal import check_new_folder
-from harness.cli.common_options import GroupedCommand, context_options, defaulted
+from harness.cli.common_options import GroupedCommand, context_options, defaulted, mpi_option
 from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.terminal import echo
 from harness.cli.training_options import build_workload, workload_options
@@ -39,6 +39,7 @@ from harness.transparent.run_settings import RunSettings
     default=120.0,
     help="Seconds to wait for a rank before the run ends with a report; 0 for no limit.",
 )
+@mpi_option
 def train_command(point_file: Path | None, record: Path | None, context: Context, **options: Any) -> None:
     """Train one workload on the ranks of this MPI world.
 

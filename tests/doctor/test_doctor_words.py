@@ -20,9 +20,9 @@ from harness.doctor.all_checks import (
     check_mpi,
     check_scheduler,
     check_tensorflow,
-    find_mpirun,
     ok,
     problem,
+    try_find_mpi,
     warning,
 )
 
@@ -30,7 +30,7 @@ from harness.doctor.all_checks import (
 def test_a_missing_launcher_is_a_problem_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = find_mpirun()
+    found = try_find_mpi()
     assert isinstance(found, UserError)
     checks = list(check_mpi(found))
     launcher = next(check for check in checks if check.topic == "MPI launcher")

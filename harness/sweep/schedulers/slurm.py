@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
@@ -360,8 +360,8 @@ class Scheduler(schedulers.Scheduler):
         except UserError:
             return "mpirun"  # no Slurm on this machine: the script is only written
         kinds = (answer.out + answer.err).split()
-        wanted = "pmix" if mpi_family(find_launcher()) == "openmpi" else "pmi2"
-        return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
+        shared = [kind for kind in find_mpi().pmis if kind in kinds]
+        return f"srun --mpi={shared[0]}" if shared else "mpirun"
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
