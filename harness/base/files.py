@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import stat
@@ -52,6 +53,12 @@ def read_bytes(path: Path, what: str = "", fix: str = "") -> bytes:
     except OSError as error:
         sentence = f"{what} '{path}' cannot be read: {error.strerror}".lstrip()
         raise UserError(f"{sentence}; {fix}" if fix else sentence) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file; raise an OSError where it cannot be read."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:

@@ -290,7 +290,7 @@ def move(path: Path, target: Path) -> None:
     path.rename(target)
 
 
-def remove_file(path: Path, *, missing_ok: bool = True) -> None:
+def remove_file(path: Path) -> None:
     """Remove a plain file of this user, which the harness has written.
 
     Raises:
@@ -299,12 +299,8 @@ def remove_file(path: Path, *, missing_ok: bool = True) -> None:
     """
     fault = _fault_of_file(path)
     if fault is not None:
-        raise UserError(f"'{path}' is not removed: {_sentence(fault)}; remove it yourself")
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        if not missing_ok:
-            raise
+        raise _not_removed(path, _sentence(fault))
+    path.unlink(missing_ok=True)
 
 
 def remove_empty_folder(folder: Path) -> bool:
@@ -333,10 +329,10 @@ def remove_folder(folder: Path, *, below: Path) -> None:
     if not os.path.lexists(folder):
         return
     if below.resolve() not in (folder.parent.resolve() / folder.name).parents:
-        raise UserError(f"'{folder}' is not removed: it does not lie in '{below}'; remove it yourself")
+        raise _not_removed(folder, f"it does not lie in '{below}'")
     fault = _fault_of_tree(folder) or _fault_of_mark(folder, may_be_staging=bool(_STAGING_NAME.fullmatch(folder.name)))
     if fault is not None:
-        raise UserError(f"'{folder}' is not removed: {_sentence(fault)}; remove it yourself")
+        raise _not_removed(folder, _sentence(fault))
     _remove_tree(folder)
 
 
@@ -349,7 +345,7 @@ def remove_contents(folder: Path) -> int:
     """
     fault = _fault_of_tree(folder)
     if fault is not None:
-        raise UserError(f"'{folder}' is not removed: {_sentence(fault)}; remove it yourself")
+        raise _not_removed(folder, _sentence(fault))
     size = sum(path.lstat().st_size for path in _walk(folder) if not _is_folder(path))
     aside = new_staging_folder(folder)
     folder.rename(aside / folder.name)  # at once: nobody finds half of it
@@ -608,6 +604,10 @@ def _fault_of_new_folder(folder: Path) -> _Fault | None:
 
 def _sentence(fault: _Fault) -> str:
     return f"'{fault.path}' {fault.reason}"
+
+
+def _not_removed(path: Path, reason: str) -> UserError:
+    return UserError(f"'{path}' is not removed: {reason}; remove it yourself")
 
 
 def umask() -> int:

@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import hashlib
 import platform
 import shutil
 import tarfile
@@ -16,7 +15,7 @@ from typing import BinaryIO
 
 from harness.base import __version__
 from harness.base.errors import UserError
-from harness.base.files import file_atomic, user_errors
+from harness.base.files import file_atomic, sha256_of, user_errors
 from harness.base.provenance import package_version
 from harness.schema.record import decode
 
@@ -42,15 +41,9 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_sums(folder: Path) -> None:
     """Write the checksums of all files in `folder` beside them."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in files_in(folder) if name != SUMS]
+    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in files_in(folder) if name != SUMS]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
@@ -209,7 +202,7 @@ def wrong_files(folder: Path) -> list[str]:
         stated_sums[name] = digest
     stated = set(stated_sums)
     present = set(files_in(folder)) - {SUMS}
-    changed = [name for name in sorted(present & stated) if sha256(folder / name) != stated_sums[name]]
+    changed = [name for name in sorted(present & stated) if sha256_of(folder / name) != stated_sums[name]]
     return [
         *(f"'{name}' is missing from the bundle" for name in sorted(stated - present)),
         *(f"'{name}' is in the bundle and has no checksum" for name in sorted(present - stated)),

@@ -14,7 +14,7 @@ from harness.analysis.comparison import SESSION_SPREAD
 from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
-from harness.bundle.archive import sha256
+from harness.base.files import sha256_of
 from harness.datasets import locate
 from harness.schema.code_identity import user_files
 from harness.schema.layout import Layout
@@ -81,7 +81,7 @@ def foreign_code(run: RunRecord) -> tuple[str, ...]:
     clauses = [f"the script {workload.script.command}"] if workload.script else []
     clauses += [f"{setting}={text}" for setting, text in named.items() if not workload.script and is_own_code(text)]
     for _, files in user_files(workload):
-        clauses += [f"{path} (SHA-256 {sha256(path)[:12]})" for path in sorted(files)]
+        clauses += [f"{path} (SHA-256 {sha256_of(path)[:12]})" for path in sorted(files)]
     return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))
 
 

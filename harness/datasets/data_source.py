@@ -12,7 +12,7 @@ import msgspec
 
 from harness.base.current_user import expanded
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, hold_lock_file, make_folder, write_atomic
+from harness.base.files import cache_folder, hold_lock_file, make_folder, sha256_of, write_atomic
 from harness.base.record_words import shell_line
 from harness.datasets import synthetic
 from harness.datasets.csv_dialect import CsvSettings
@@ -44,8 +44,8 @@ def file_sha256(path: Path) -> str:
     with hold_lock_file(cached.with_suffix(".lock")):  # ranks that start together: one reads, the others wait
         sha256 = _cached_hash(cached, file_state)
         if sha256 is None:
-            with _readable(path), path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            with _readable(path):
+                sha256 = sha256_of(path)
             write_atomic(cached, msgspec.json.encode({**file_state, "sha256": sha256}))
     return sha256
 

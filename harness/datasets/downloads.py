@@ -4,7 +4,6 @@
 them and has something else to go on with.
 """
 
-import hashlib
 import os
 import re
 import socket
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.files import cache_folder, hold_lock_file, make_folder, user_errors, write_atomic
+from harness.base.files import cache_folder, hold_lock_file, make_folder, sha256_of, user_errors, write_atomic
 from harness.base.removal import remove_file, replace_file
 from harness.datasets.dataset import Dataset, Download
 from harness.datasets.known import dataset_info
@@ -226,7 +225,7 @@ class _Fetcher:
         """
         if not path.exists() or self._place.is_relative_to(cache_folder()):
             return
-        if not _has_magic(path) or (sha256 is not None and _sha256(path) != sha256):
+        if not _has_magic(path) or (sha256 is not None and sha256_of(path) != sha256):
             raise UserError(f"'{path}' is there and is not the original: move it away, then fetch again")
 
     def _fetch_from(self, source: str, file: Download, downloader: ResumingDownloader) -> Path:
@@ -248,7 +247,7 @@ class _Fetcher:
             if not _has_magic(path):
                 remove_file(path)
                 raise TransferError(f"what came is no {path.suffix} file, it was removed")
-            write_atomic(_pin(path), f"{_sha256(path)}  {file.name}\n")
+            write_atomic(_pin(path), f"{sha256_of(path)}  {file.name}\n")
         return path
 
 
@@ -256,11 +255,6 @@ def _has_magic(path: Path) -> bool:
     """Return whether a file begins as its suffix promises, true where nothing is known of that."""
     with path.open("rb") as content:
         return content.read(3).startswith(_MAGIC.get(path.suffix, b""))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _pin(path: Path) -> Path:

@@ -9,8 +9,8 @@ import pytest
 
 from harness.__main__ import run_command_line
 from harness.base.errors import UserError
+from harness.base.files import sha256_of
 from harness.base.provenance import describe_system, relevant_environment
-from harness.bundle.archive import sha256
 from harness.bundle.repetition import (
     CLOSE,
     DIFFERENT,
@@ -146,7 +146,7 @@ def test_code_that_a_record_names_runs_only_with_trust(
     folder = write_run(tmp_path / "results" / "s", replace(run, point=point))
     assert run_command_line(["reproduce", str(folder)]) == 2
     said = capsys.readouterr().err
-    digits = sha256(tmp_path / "evil.py")[:12]
+    digits = sha256_of(tmp_path / "evil.py")[:12]
     assert [text for text in (named, digits, "OMPI_MCA_btl=^tcp", "--trust") if text not in said] == []
     assert "evil" not in sys.modules and not (tmp_path / "ran").exists()
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["s"]
