@@ -136,6 +136,7 @@ def mpi_option(command: Command) -> Command:
     return where(  # type: ignore[no-any-return]
         "--mpi",
         type=click.Choice(MPI_CHOICES),
+        metavar="|".join(MPI_CHOICES),
         help="MPI library: of the Python environment, or the site's, which is first on PATH [default: wheel].",
     )(with_mpi)
 

