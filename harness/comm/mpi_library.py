@@ -74,6 +74,8 @@ class MpiInstallation:
         """The kinds of ``srun --mpi`` by which the library finds its ranks, the best first."""
         if self.family is Family.OPEN_MPI:
             return ("pmix",)
+        if self.family is Family.INTEL:  # needs a PMI library that is named; else mpirun starts its ranks
+            return (os.environ.get("I_MPI_PMI") or "pmi2",) if os.environ.get("I_MPI_PMI_LIBRARY") else ()
         return ("cray_shasta", "pmi2") if _cray_folder() is not None and self.launcher is None else ("pmi2",)
 
 

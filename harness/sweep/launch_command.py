@@ -16,6 +16,7 @@ from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
 _OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_OVERLAP", "HARNESS_REDUCTION")
+_OF_INTEL = ("I_MPI_PMI", "I_MPI_PMI_LIBRARY")  # how Intel's library finds its ranks under srun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +128,7 @@ def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
         variables["FI_TCP_IFACE"] = site.network
     if mpi.family is Family.INTEL and scheduler == "slurm":
         variables["I_MPI_HYDRA_BOOTSTRAP"] = "slurm"  # as Intel's mpirun sets it for mpiexec.hydra
+        variables |= {name: os.environ[name] for name in _OF_INTEL if os.environ.get(name)}
     if site.scratch:
         variables["TMPDIR"] = site.scratch
     return variables | site.environment

@@ -221,6 +221,20 @@ def test_intels_mpirun_is_a_script_that_needs_hydra_on_the_path(install: Callabl
     assert compiler_variables(mpi) == {"I_MPI_ROOT": str(prefix)}
 
 
+def test_intels_ranks_start_by_srun_where_a_pmi_library_is_named(
+    install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("I_MPI_PMI", "I_MPI_PMI_LIBRARY"):
+        monkeypatch.delenv(name, raising=False)
+    install("intel", "lib/libmpi.so.12")
+    assert find_mpi().pmis == ()
+    monkeypatch.setenv("I_MPI_PMI_LIBRARY", "/usr/lib/libpmi2.so")
+    assert find_mpi().pmis == ("pmi2",)
+    assert open_scheduler("slurm").environment(Layout(nodes=2))["I_MPI_PMI_LIBRARY"] == "/usr/lib/libpmi2.so"
+    monkeypatch.setenv("I_MPI_PMI", "pmix")
+    assert find_mpi().pmis == ("pmix",)
+
+
 def test_debians_compiler_is_that_of_the_launcher(install: Callable[..., Path]) -> None:
     prefix = install("mpich", "bin/mpicxx.mpich", "bin/mpicxx", launcher="mpirun.mpich")
     assert compiler_wrapper(find_mpi(), "mpicxx") == str(prefix / "bin" / "mpicxx.mpich")
