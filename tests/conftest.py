@@ -117,8 +117,8 @@ def leave_out_pictures(patch: pytest.MonkeyPatch) -> None:
     """Let figures' PDF and PNG files have no picture until `patch` is undone."""
     from harness.report import svg
 
-    saved = svg._saved
-    patch.setattr(svg, "_saved", lambda figure, kind, *text: saved(figure, kind, *text) if kind == "svg" else b"none")
+    render = svg.render
+    patch.setattr(svg, "render", lambda figure, kind, *text: render(figure, kind, *text) if kind == "svg" else b"none")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def coarse_pictures(no_pictures: pytest.MonkeyPatch) -> Iterator[None]:
 
     no_pictures.undo()
     no_pictures.setattr(svg, "DPI", 50)
-    no_pictures.setitem(svg._STYLE, "pdf.fonttype", 3)
+    no_pictures.setitem(svg.STYLE, "pdf.fonttype", 3)
     yield
     no_pictures.undo()
     leave_out_pictures(no_pictures)

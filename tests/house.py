@@ -1,21 +1,23 @@
-"""The house's own rules, for `make lint`, and what the tree measures.
+"""The house's own rules, for `make lint`.
 
 python -m tests.house             check: exit code 1 and a line for each fault
 python -m tests.house FOLDER ...  the faults of these folders
-python -m tests.house --measure   the table of sizes and habits, by room
 """
 
 import ast
+import functools
 import sys
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 FUNCTION_LINES = 60
 MODULE_LINES = 800
+SHORT_MODULE_LINES = 60
 # Words that do not say what a variable holds.
 _EMPTY = "one found own other each known said told its it there kept given made shown"
 EMPTY_NAMES = frozenset(_EMPTY.split(" "))
@@ -31,9 +33,10 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def settings() -> dict[str, list[str]]:
+@functools.cache
+def settings() -> dict[str, Any]:
     """Return `[tool.house]` of pyproject.toml."""
-    table: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["house"]
     return table
 
 
@@ -72,6 +75,20 @@ def formatted() -> Iterator[str]:
         if "# fmt: " in text:
             name = path.relative_to(ROOT).as_posix()
             yield f"{name} is kept from the formatter: write it so that plain ruff format reads well"
+
+
+def short_modules() -> Iterator[str]:
+    """Yield a sentence for every short module without a reason, and for every reason without a module."""
+    texts = {name_of(path): text for path, text in sources(ROOT / "harness").items()}
+    reasons: dict[str, str] = settings()["short_modules"]
+    for name, text in texts.items():
+        lines = text.count("\n")
+        is_named = any(fnmatch(name, pattern) for pattern in reasons)
+        if lines < SHORT_MODULE_LINES and not name.endswith("/__init__.py") and not is_named:
+            yield f"{name} has {lines} lines: join it to the module that asks its question, or name the reason"
+    for pattern in reasons:
+        if not any(fnmatch(name, pattern) for name in texts):
+            yield f"[tool.house.short_modules] names {pattern}, which is no module: take it out"
 
 
 def name_of(path: Path) -> str:
@@ -124,39 +141,6 @@ def faults(folders: list[Path]) -> Iterator[str]:
 def rooms() -> list[Path]:
     """Return all rooms, which keep the rules."""
     return [entry for entry in sorted((ROOT / "harness").iterdir()) if _has_source(entry)]
-
-
-def measures() -> Iterator[str]:
-    """Yield the table of sizes and habits, a line for each room and one for all."""
-    kinds = (
-        "long module",
-        "long function",
-        "removal",
-        "parallel assignment",
-        "chained conditional",
-        "nested comprehension",
-        "empty name",
-        "parsed sentence",
-    )
-    columns = ("lines", "modules", "functions", *kinds)
-    rows: dict[str, Counter[str]] = defaultdict(Counter)
-    lengths: list[int] = []
-    for path, text in sources(ROOT / "harness").items():
-        row = rows[room(path)]
-        functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, _FUNCTIONS)]
-        lengths.extend(length(function) for function in functions)
-        row["lines"] += text.count("\n")
-        row["modules"] += 1
-        row["functions"] += len(functions)
-        row.update(kind for kind, _, _ in habits(path, text))
-    for row in list(rows.values()):
-        rows["all"].update(row)
-    yield "room          " + " ".join(f"{column:>21}" for column in columns)
-    for name, row in rows.items():
-        yield f"{name:14}" + " ".join(f"{row[column]:21}" for column in columns)
-    yield f"functions have {median(lengths):g} lines (median)"
-    yield from _parameters()
-    yield from _helpers()
 
 
 def _has_source(entry: Path) -> bool:
@@ -235,50 +219,8 @@ def _is_text_of_error(node: ast.expr) -> bool:
     return bool(node.args) and isinstance(node.args[0], ast.Name) and node.args[0].id in ("error", "fault", "exception")
 
 
-def _parameters() -> Iterator[str]:
-    """Yield how many parameters are only passed on."""
-    parameters = 0
-    passed_on = 0
-    for text in sources(ROOT / "harness").values():
-        for function in ast.walk(ast.parse(text)):
-            if not isinstance(function, _FUNCTIONS):
-                continue
-            names = [name for name in _bound_names(function) if name != "self"]
-            uses = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
-            arguments = Counter(_names_handed_on(function))
-            parameters += len(names)
-            passed_on += sum(0 < uses[name] == arguments[name] for name in names)
-    yield f"{passed_on} of {parameters} parameters only passed on ({100 * passed_on / parameters:.0f} %)"
-
-
-def _names_handed_on(function: ast.AST) -> Iterator[str]:
-    """Yield the names that stand alone as arguments of calls."""
-    for call in ast.walk(function):
-        if not isinstance(call, ast.Call):
-            continue
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
-            if isinstance(argument, ast.Name):
-                yield argument.id
-
-
-def _helpers() -> Iterator[str]:
-    """Yield how many private functions of modules are used once."""
-    private = 0
-    used_once = 0
-    for text in sources(ROOT / "harness").values():
-        tree = ast.parse(text)
-        uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-        names = [node.name for node in tree.body if isinstance(node, _FUNCTIONS) and node.name.startswith("_")]
-        private += len(names)
-        used_once += sum(uses[name] == 1 for name in names)
-    yield f"{used_once} of {private} private functions used once"
-
-
 if __name__ == "__main__":
-    if "--measure" in sys.argv:
-        print("\n".join(measures()))
-        sys.exit()
     named = [ROOT / folder for folder in sys.argv[1:]]
-    sentences = list(faults(named)) if named else [*twice(), *formatted(), *faults(rooms())]
+    sentences = list(faults(named)) if named else [*twice(), *formatted(), *short_modules(), *faults(rooms())]
     print("\n".join(sentences) or "The rules of the house hold.")
     sys.exit(bool(sentences))

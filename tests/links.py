@@ -22,14 +22,15 @@ from tests.hosts.lab import Lab, environment_of_ranks, hosts
 from tests.losses import LIMIT_S, processes_of
 
 KINDS = ("heals", "abort", "shrink")
-END_S = 12.0  # that the page, the launcher and the ranks of the other host take to end
+END_S = 60.0  # after the launcher, until the ranks of the other host have ended too: it only catches what stays
+PATIENCE_S = 120.0  # of launches that are not cut, or whose network heals: no rank of theirs may be taken for lost
 
 
 @dataclass(kw_only=True)
 class Links:
     """Launches of `ranks` ranks on each host of `lab`; their records lie in `folder`. `sha256` is the undisturbed's.
 
-    `python` starts those that are not cut.
+    `python` starts those that are not cut, `patience` in seconds is of those whose network stays cut.
     """
 
     lab: Lab
@@ -41,7 +42,9 @@ class Links:
     noticed_s: list[float] = field(default_factory=list)  # by the first rank, from the cut on
     ended_s: list[float] = field(default_factory=list)
 
-    def start(self, record: Path, kind: str, python: str = sys.executable) -> "subprocess.Popen[bytes]":
+    def start(
+        self, record: Path, kind: str, python: str = sys.executable, patience: float = PATIENCE_S
+    ) -> "subprocess.Popen[bytes]":
         """Start a launch, which says what it says beside its record."""
         launcher, *words = self.lab.launcher(self.ranks)
         words = [*(("--with-ft", "ulfm") if kind == "shrink" else ()), *words]
@@ -66,7 +69,7 @@ class Links:
             "60",
             *options,
             "--hang-timeout",
-            str(self.patience),
+            str(patience),
             "--record",
             str(record),
         ]
@@ -85,7 +88,7 @@ class Links:
     def cut(self, number: int, kind: str, chance: random.Random) -> list[str]:
         """Cut a launch's network, and return what was wrong with what it came to."""
         record = self.folder / f"{number}-{kind}"
-        process = self.start(record, kind)
+        process = self.start(record, kind, patience=PATIENCE_S if kind == "heals" else self.patience)
         while "epoch 2/" not in said(record).read_text(errors="replace") and process.poll() is None:
             time.sleep(0.05)
         time.sleep(chance.uniform(0, 3))
@@ -104,8 +107,8 @@ class Links:
             if kind == "abort" and not found and not request.exists():
                 found.append("no rank noticed it")
             self.noticed_s.append((request.stat().st_mtime if request.exists() else math.nan) - cut)
-            deadline = self.patience * (2 if kind == "shrink" else 1)  # elastic_world: other ranks are ended first
-            while processes_of(record) and time.monotonic() < begin + deadline + END_S:
+            deadline = time.monotonic() + END_S
+            while processes_of(record) and time.monotonic() < deadline:
                 time.sleep(0.1)
             found += [f"{one} is left" for one in processes_of(record)]
         self.lab.network()

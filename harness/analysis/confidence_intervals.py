@@ -28,8 +28,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom, norm
-from scipy.stats import t as student
+from scipy.special import bdtr, ndtr, ndtri, stdtrit
 
 Values = NDArray[np.float64]
 
@@ -37,7 +36,7 @@ LEVEL = 0.95
 FEWEST_LAUNCHES = 6
 """Below this no pair of order statistics reaches 95 %."""
 FEWEST_BLOCKS = 3
-_RESAMPLES = 9999
+RESAMPLES = 9999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +69,8 @@ def median_interval(values: ArrayLike, *, level: float = LEVEL) -> Interval | No
 @cache
 def _order_statistic(tail: float, size: int) -> int:
     """Return which of `size` ordered values bounds their median with the error `tail`, from 1; 0 where none does."""
-    return int(binom.ppf(tail, size, 0.5)) if size else 0
+    probabilities = bdtr(np.arange(size + 1), size, 0.5)  # of at most so many values below the median
+    return int(np.searchsorted(probabilities, tail)) if size else 0
 
 
 def ratio_interval(
@@ -96,10 +96,10 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     Seeded, so that a report is the same when drawn again. `paired`: the same numbers of both, which are equally many.
     """
     rng = np.random.default_rng(seed)
-    of_first = rng.integers(0, first, (_RESAMPLES, first))
+    of_first = rng.integers(0, first, (RESAMPLES, first))
     if paired:
         return of_first, of_first
-    return of_first, rng.integers(0, second, (_RESAMPLES, second))
+    return of_first, rng.integers(0, second, (RESAMPLES, second))
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
@@ -110,8 +110,8 @@ def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
     Percentiles are widened for few launches (Hesterberg, "What Teachers Should Know About the Bootstrap", The
     American Statistician 69, 2015, section 5.2: a bootstrap sample varies too little by the factor (n-1)/n).
     """
-    quantile = norm.isf((1 - LEVEL) / 2 / rows) * math.sqrt(launches / (launches - 1))
-    tail = 100 * norm.cdf(-quantile)
+    quantile = -ndtri((1 - LEVEL) / 2 / rows) * math.sqrt(launches / (launches - 1))
+    tail = 100 * ndtr(-quantile)
     low, high = np.percentile(values, [tail, 100 - tail])
     return Interval(low=float(low), high=float(high))
 
@@ -168,4 +168,4 @@ def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> B
 
 @cache
 def _student_quantile(level: float, freedom: int) -> float:
-    return float(student.ppf(0.5 + level / 2, freedom))
+    return float(stdtrit(freedom, 0.5 + level / 2))

@@ -132,7 +132,7 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
 
 T = TypeVar("T")
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
-_MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
+MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
 _ALIKE = 0.05  # of a script's number: rounding, which a long training magnifies
 _LEAST = 0.2  # of smaller numbers the difference counts as one of this
 _REPEATED = 0.01  # the same of launches on one rank among themselves: those of a script without seeds differ by more
@@ -335,7 +335,7 @@ def _training_numbers(launch: _ReadLaunch, epochs: int) -> NDArray[np.float64]:
 
 def _read_each(read: Callable[[Path], _ReadLaunch | str], launches: Sequence[Path]) -> Iterator[_ReadLaunch | str]:
     """Yield what `read` returns of each of the `launches`; many are shared out to processes."""
-    if len(launches) < _MANY:
+    if len(launches) < MANY:
         yield from map(read, launches)
         return
     server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks

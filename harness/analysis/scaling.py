@@ -184,6 +184,21 @@ class Scaling:
         """The points that are not the base."""
         return tuple(point for point in self.points if point is not self.base)
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether the launches trained in turns, so that each point has a second time, as it ran."""
+        return self.base.ran_seconds is not None
+
+    @property
+    def is_over_blocks(self) -> bool:
+        """Whether every ratio is one over turn blocks, and there is one."""
+        return bool(self.others) and all(point.blocks for point in self.others)
+
+    @property
+    def is_as_it_ran(self) -> bool:
+        """Whether no block has times on undisturbed cores: then both times of a point are those as it ran."""
+        return self.base.ran_seconds == self.base.seconds
+
 
 def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling | None:
     """Return the scaling of the valid rows of `launches` (see `launch_frames.launch_frame`), None if there are none.
@@ -336,7 +351,7 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
 
 def needed_launches(scaling: Scaling) -> int:
     """Return how many launches the point with fewest launches still needs for an interval, 0 where none does."""
-    least = FEWEST_BLOCKS if all(point.blocks for point in scaling.others) and scaling.others else FEWEST_LAUNCHES
+    least = FEWEST_BLOCKS if scaling.is_over_blocks else FEWEST_LAUNCHES
     return max(0, least - scaling.repeats[0])
 
 

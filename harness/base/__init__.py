@@ -1,3 +1,8 @@
-"""What every room stands on: errors, files, processes, the cache, and facts about this machine."""
+"""What every room stands on: errors, files, processes, the cache, and facts about this machine.
+
+In: paths, commands, what the kernel says of this machine.
+Out: files written whole or not at all, child processes that end, facts about the machine.
+Never: knows a word of training, or removes, renames or replaces a path but through `removal`.
+"""
 
 __version__ = "0.1.0"

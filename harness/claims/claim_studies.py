@@ -19,7 +19,6 @@ from harness.schema.presets import resolve
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Sweep
 from harness.schema.workload import IMAGE_NETWORKS, IMAGENET, Workload
-from harness.sweep.plan import build_sweep
 
 WIDE = "harness.models.networks:wide"
 BENCHED = ("mnist-dnn", "adult-dnn")  # what parameter servers are judged on
@@ -183,7 +182,8 @@ class StudyPlanner:
 
     def _sweep(self, workload: Workload, counts: Iterable[int], repeats: int = FEWEST_LAUNCHES) -> Sweep:
         layouts = tuple(Layout(nodes=count) for count in sorted(set(counts)) if count <= self._cores)
-        return build_sweep(workload, layouts=layouts, repeats=repeats, data_dir=self._data_dir)
+        data_id = datasets.locate(workload, self._data_dir).data_id
+        return Sweep(workload=workload, layouts=layouts, repeats=repeats, data_id=data_id)
 
     def _fits(self, claim: Claim) -> bool:
         is_possible = 0 < claim.base < claim.count <= self._cores

@@ -14,7 +14,6 @@ from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
-from harness.sweep.plan import build_sweep
 
 PRESET = "paper-2016-03"
 POLICIES = ("weights:epoch", "weights:10", "gradients")
@@ -70,13 +69,14 @@ def plan_experiments(
         samples=size.samples or (None if full else experiment.rows),
     )
     workload = sized(workload, data_dir)
+    data_id = datasets.locate(workload, data_dir).data_id
     several = tuple(layout for layout in layouts if layout.ranks > 1)
     return tuple(
-        build_sweep(
-            replace(workload, sync=policy),
+        Sweep(
+            workload=replace(workload, sync=policy),
             layouts=tuple(layouts) if policy == POLICIES[0] else several,
             repeats=size.repeats or (FEWEST_LAUNCHES if full else FEWEST_BLOCKS),
-            data_dir=data_dir,
+            data_id=data_id,
             oversubscribe=oversubscribe,
         )
         for policy in POLICIES

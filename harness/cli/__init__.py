@@ -1,4 +1,9 @@
-"""The command line. ``commands.tsv`` lists the commands; a command's module is imported only when it is called."""
+"""The command line. ``commands.tsv`` lists the commands; a command's module is imported only when it is called.
+
+In: a command line.
+Out: one frozen dataclass of options for a command, the calls that it stands for, an answer printed.
+Never: decides a verdict, or imports a command's module before it is called.
+"""
 
 import importlib
 import itertools

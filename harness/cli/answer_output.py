@@ -131,7 +131,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
         for rendering in renderings:
             rendering.write(answer)
         if as_json:
-            echo(_document(answer))
+            echo(json_document(answer))
         elif is_document:
             _print_warnings(answer)
         else:
@@ -153,7 +153,8 @@ def _print_warnings(answer: Answer) -> None:
         echo(plain(f"{banner.kind}: {banner.text}"), err=True)
 
 
-def _document(answer: Answer) -> str:
+def json_document(answer: Answer) -> str:
+    """Return the answer as the JSON document of ``--json``."""
     screen = {
         "question": answer.question,
         "answer": plain(answer.sentence),

@@ -1,7 +1,7 @@
 """``harness bench``: the harness beside its alternatives."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,8 +33,9 @@ def bench_command(
     contenders: str,
     horovod_python: str | None,
     torch_python: str | None,
+    blocks: int | None,
+    force: bool,
     context: Context,
-    **options: Any,
 ) -> Answer:
     """Measure the harness beside a bare loop, Keras fit, MultiWorkerMirroredStrategy and other alternatives.
 
@@ -48,7 +49,8 @@ def bench_command(
         workloads=names_in(workloads),
         contenders=names_in(contenders),
         pythons={name: path for name, path in pythons.items() if path},
-        **options,
+        blocks=blocks,
+        force=force,
     )
     answer = write_bench(settings, context)
     echo(f"\n{document(answer)}")

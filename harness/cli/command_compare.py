@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,8 +21,17 @@ from harness.cli.common_options import (
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.sweep_argument import find_measurement
-from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
+from harness.cli.training_options import (
+    TRAINING_OPTIONS,
+    LayoutOptions,
+    WorkloadOptions,
+    build_layouts,
+    build_workload,
+    layout_options,
+    workload_options,
+)
 from harness.report.answer import Answer
+from harness.schema.sweep import Sweep
 
 if TYPE_CHECKING:
     from harness.regression.version_duel import Version
@@ -40,7 +49,13 @@ if TYPE_CHECKING:
 @answering
 @mpi_option
 def compare_command(
-    sweep: tuple[str, ...], practical: float, scheduler: str, budget: float, context: Context, **options: Any
+    sweep: tuple[str, ...],
+    practical: float,
+    scheduler: str,
+    budget: float,
+    workload: WorkloadOptions,
+    layouts: LayoutOptions,
+    context: Context,
 ) -> Answer:
     """Compare B, C, ... with A: baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT).
 
@@ -60,14 +75,14 @@ def compare_command(
         from harness.regression.version_duel import VersionDuel, checks_folder, run_duel
         from harness.report.check_answer import check_answer
 
-        old, new = (_version(name, context.data_dir, options) for name in sweep)
+        old, new = (_version(name, context.data_dir, workload, layouts) for name in sweep)
         folder = checks_folder(context.results)
         duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=60 * budget)
         result = run_duel(duel, practical=practical / 100, say=context.say)
         answer = check_answer(result, shlex.join(["harness", "compare", *sweep]))
         return replace(answer, code=0)
     reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
-    refuse_given(reason, "budget", "scheduler", "data_dir", *options)
+    refuse_given(reason, "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
     from harness.regression.checks import compare_measurements
     from harness.regression.measurement import without
     from harness.report.compare_answer import comparison_answer
@@ -87,15 +102,21 @@ def compare_command(
     return comparison_answer(sweep, compared, rows, left_out, command)
 
 
-def _version(name: str, data_dir: Path | None, options: dict[str, Any]) -> "Version":
+def _version(
+    name: str, data_dir: Path | None, workload_options: WorkloadOptions, layout_options: LayoutOptions
+) -> "Version":
     """Return the side that `name`, a script's path or a model's ``package.module:function``, stands for."""
+    from harness import datasets
     from harness.regression.version_duel import Version
-    from harness.sweep.plan import build_sweep
     from harness.sweep.submission_settings import Submission
 
-    program = {"script": Path(name)} if name.endswith(".py") else {"model": name}
-    workload = build_workload(options | program)
-    layouts, _ = build_layouts(options | {"oversubscribe": False}, Submission())
+    if name.endswith(".py"):
+        asked = replace(workload_options, script=Path(name))
+    else:
+        asked = replace(workload_options, settings={**workload_options.settings, "model": name})
+    workload = build_workload(asked)
+    layouts, _ = build_layouts(layout_options, Submission())
     fetch_for(workload, data_dir)
-    sweep = build_sweep(workload, layouts=layouts, repeats=1, data_dir=data_dir)
+    data_id = datasets.locate(workload, data_dir).data_id
+    sweep = Sweep(workload=workload, layouts=layouts, repeats=1, data_id=data_id)
     return Version(name=name, sweep=sweep)

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import Any
 
 import click
 
@@ -130,7 +129,7 @@ def info_command(dataset: str, context: Context) -> None:
     workload = _workload(dataset, "auto")
     facts = datasets.dataset_info(workload.dataset)
     source = datasets.locate(workload, context.data_dir)
-    lines: dict[str, Any] = {"name": facts.name, "title": facts.title, "source": facts.source}
+    lines: dict[str, object] = {"name": facts.name, "title": facts.title, "source": facts.source}
     if facts.train_rows:
         lines |= {"train rows": f"{facts.train_rows:,}", "test rows": f"{facts.test_rows:,}"}
         lines |= {"features": "x".join(map(str, facts.features)), "stored as": facts.dtype, "classes": facts.classes}

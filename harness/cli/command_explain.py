@@ -22,7 +22,7 @@ _MOST_FINDINGS = 5
 @format_options
 @context_options("results", "reports")
 @answering
-def explain_command(sweep: str | None, base: int | None, context: Context, **_: object) -> Answer:
+def explain_command(sweep: str | None, base: int | None, style: str, context: Context) -> Answer:
     """Say why SWEEP (the newest if none is named) does not scale.
 
     Prints POP's tree of efficiencies for every point and the overheads of the largest one: what it takes beyond the

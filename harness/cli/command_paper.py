@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +15,19 @@ from harness.base.errors import RunError, unknown
 from harness.base.files import resource
 from harness.cli.answer_output import answering
 from harness.cli.command_claims import judge_all_claims, judged_answer
-from harness.cli.common_options import GroupedCommand, context_options, given_command, mpi_option, names_in
+from harness.cli.common_options import (
+    GroupedCommand,
+    context_options,
+    given_command,
+    mpi_option,
+    names_in,
+    option_group,
+    take,
+)
 from harness.cli.first_use import fetch_small_set
-from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
 from harness.cli.terminal import echo
-from harness.cli.training_options import build_layouts, layout_options
+from harness.cli.training_options import LayoutOptions, build_layouts, layout_options
 from harness.report.answer import Answer, Table
 from harness.schema.claim import CLAIMS_FILE, EXPERIMENTS, Claim, read_published
 from harness.schema.layout import Layout
@@ -36,6 +44,21 @@ Run = Callable[[Sequence[Sweep]], str]
 """Runs the sweeps of one experiment and returns what failed."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperOptions:
+    """What the command line of `harness paper` asks for; the options' help says what each is."""
+
+    layouts: LayoutOptions
+    batch: BatchOptions
+    workloads: str | None
+    preset: str | None
+    repeats: int | None
+    epochs: int | None
+    samples: int | None
+    full: bool
+    oversubscribe: bool
+
+
 @click.command(name="paper", cls=GroupedCommand)
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
@@ -49,9 +72,10 @@ Run = Callable[[Sequence[Sweep]], str]
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @batch_options
 @context_options("data_dir", "results", "reports", measures=True)
+@option_group("options", partial(take, PaperOptions))
 @answering
 @mpi_option
-def paper_command(workloads: str | None, context: Context, **options: Any) -> Answer:
+def paper_command(options: PaperOptions, context: Context) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
     On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
@@ -61,26 +85,26 @@ def paper_command(workloads: str | None, context: Context, **options: Any) -> An
     from harness.report.experiment_results import PAPER
 
     published = read_published(resource(CLAIMS_FILE))
-    names = names_in(workloads or "") or tuple(EXPERIMENTS)
+    names = names_in(options.workloads or "") or tuple(EXPERIMENTS)
     for name in names:
         if name not in EXPERIMENTS:
             raise unknown("WORKLOADS", name, EXPERIMENTS)
-    submission, reason = build_submission(options)
+    submission, reason = build_submission(options.batch)
     layouts = _layouts(options, submission, published.of(PAPER))
     for name in names:
         fetch_small_set(EXPERIMENTS[name].dataset, context.data_dir)
     # All plans first: a wrong setting or a damaged file ends the command before anything runs.
     plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
-    if submission.scheduler != "local" or options["scheduler"] != "auto":
+    if submission.scheduler != "local" or options.batch.scheduler != "auto":
         echo(reason)
-    run = partial(_run, context=context, submission=submission, approve=approval(options))
+    run = partial(_run, context=context, submission=submission, approve=approval(options.batch))
     studies = _run_all(plans, run, context)
     answer = judged_answer(judge_all_claims(context), context, given_command(), ran=studies)
     return _of_experiments(answer, names, studies, context)
 
 
 def _plan(
-    name: str, layouts: tuple[Layout, ...], scheduler: str, data_dir: Path | None, options: dict[str, Any]
+    name: str, layouts: tuple[Layout, ...], scheduler: str, data_dir: Path | None, options: PaperOptions
 ) -> tuple[Sweep, ...]:
     """Return the sweeps of the experiment `name`, as large as the command line's `options` ask for."""
     from harness.claims.paper_experiments import PRESET, ExperimentSize, plan_experiments
@@ -88,12 +112,10 @@ def _plan(
     sweeps = plan_experiments(
         EXPERIMENTS[name],
         layouts=layouts,
-        preset=options["preset"] or PRESET,
-        size=ExperimentSize(
-            full=options["full"], repeats=options["repeats"], epochs=options["epochs"], samples=options["samples"]
-        ),
+        preset=options.preset or PRESET,
+        size=ExperimentSize(full=options.full, repeats=options.repeats, epochs=options.epochs, samples=options.samples),
         data_dir=data_dir,
-        oversubscribe=options["oversubscribe"],
+        oversubscribe=options.oversubscribe,
     )
     return tuple(replace(sweep, scheduler=scheduler) for sweep in sweeps)
 
@@ -147,7 +169,7 @@ def _launches(sweeps: Sequence[Sweep]) -> int:
     return sum(sweep.repeats * len(sweep.layouts) for sweep in sweeps)
 
 
-def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence[Claim]) -> tuple[Layout, ...]:
+def _layouts(options: PaperOptions, submission: "Submission", claims: Sequence[Claim]) -> tuple[Layout, ...]:
     """Return the layouts that can run; on one machine, if none are asked for, also at the rank counts of `claims`.
 
     A line says what cannot run. Where nothing can, all are returned: running them is refused with the reason.
@@ -155,11 +177,11 @@ def _layouts(options: dict[str, Any], submission: "Submission", claims: Sequence
     from harness.claims.paper_experiments import rank_counts
     from harness.sweep.plan import split_runnable
 
-    asked = dict(options)
-    if submission.scheduler == "local" and not any(options[name] for name in ("nodes", "cores", "gpus")):
-        asked["nodes"] = ",".join(map(str, rank_counts(usable_cores(), claims)))
-    layouts, refused = build_layouts(asked, submission)
-    scheduler = submission.open(oversubscribe=options["oversubscribe"])
+    asked = options.layouts
+    if submission.scheduler == "local" and not (asked.nodes or asked.cores or asked.gpus):
+        asked = replace(asked, nodes=",".join(map(str, rank_counts(usable_cores(), claims))))
+    layouts, refused = build_layouts(asked, submission, oversubscribe=options.oversubscribe)
+    scheduler = submission.open(oversubscribe=options.oversubscribe)
     runnable, skipped = split_runnable(layouts, scheduler.refusal)
     for sentence in (*refused, *(f"{skip.layout}: {skip.reason}" for skip in skipped)):
         echo(f"not run: {sentence}")

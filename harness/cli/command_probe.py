@@ -1,6 +1,7 @@
 """``harness probe``: what communication costs on this machine."""
 
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 import click
 
@@ -8,9 +9,25 @@ from harness.base.command_context import Context
 from harness.base.errors import unknown
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering, print_table
-from harness.cli.common_options import context_options, defaulted, mpi_option, refuse_given
+from harness.cli.common_options import context_options, defaulted, mpi_option, option_group, refuse_given, take
 from harness.report.answer import Answer
 from harness.schema.claim import EXPERIMENTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeOptions:
+    """What the command line of `harness probe` asks for; the options' help says what each is."""
+
+    ranks: int
+    launcher: str | None
+    mca: tuple[str, ...]
+    algorithms: bool
+    workloads: tuple[str, ...]
+    largest: int
+    launches: int
+    samples: int
+    budget_s: float
+    force: bool
 
 
 @click.command(name="probe")
@@ -27,11 +44,10 @@ from harness.schema.claim import EXPERIMENTS
 @defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @context_options("results", "reports", measures=True)
+@option_group("options", partial(take, ProbeOptions))
 @answering
 @mpi_option
-def probe_command(
-    mca: tuple[str, ...], algorithms: bool, workloads: tuple[str, ...], context: Context, **options: Any
-) -> Answer:
+def probe_command(options: ProbeOptions, context: Context) -> Answer:
     """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.
 
     The last line is the path of the page; the numbers are in results/probes. `harness sweep --tuned` uses them.
@@ -40,16 +56,26 @@ def probe_command(
     from harness.probe.probe_store import write_probe
     from harness.report.probe_answer import best_settings, probe_answer, settings_table
 
-    for name in workloads:
+    for name in options.workloads:
         if name not in EXPERIMENTS:
             raise unknown("WORKLOAD", name, EXPERIMENTS)
-    settings = (algorithm_settings() if algorithms else ()) + parse_settings(mca)
-    if options["launcher"]:
+    settings = (algorithm_settings() if options.algorithms else ()) + parse_settings(options.mca)
+    if options.launcher:
         refuse_given("--launcher says how many ranks there are", "ranks")
     with interruptible():
-        measured = run_probe(ProbeSettings(settings=settings, **options), context.say)
+        probe_settings = ProbeSettings(
+            ranks=options.ranks,
+            launcher=options.launcher,
+            settings=settings,
+            largest=options.largest,
+            launches=options.launches,
+            samples=options.samples,
+            budget_s=options.budget_s,
+            force=options.force,
+        )
+        measured = run_probe(probe_settings, context.say)
     folder = write_probe(measured, context.results)
-    best = best_settings(measured.probe, workloads or tuple(EXPERIMENTS))
+    best = best_settings(measured.probe, options.workloads or tuple(EXPERIMENTS))
     if best:
         print_table(settings_table(best).headings, settings_table(best).rows)
     return probe_answer(measured.probe, folder, best)

@@ -1,6 +1,6 @@
 """``harness reproduce``: recorded launches, made again and compared."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,7 +8,7 @@ from harness.base.command_context import Context
 from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, context_options, mpi_option
-from harness.cli.launch_options import batch_options, build_submission
+from harness.cli.launch_options import BatchOptions, batch_options, build_submission
 from harness.cli.sweep_argument import find_recorded
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, Table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @batch_options
 @answering
 @mpi_option
-def reproduce_command(name: str, same_layout: bool, trust: bool, context: Context, **options: Any) -> Answer:
+def reproduce_command(name: str, same_layout: bool, trust: bool, batch: BatchOptions, context: Context) -> Answer:
     """Repeat LAUNCH from its record, of a SWEEP one launch of each layout, and compare.
 
     Only the record is used: settings, seed, layout and data are the recorded ones. A script, a MODEL, SYNC or OPTIMIZER
@@ -42,7 +42,7 @@ def reproduce_command(name: str, same_layout: bool, trust: bool, context: Contex
     originals = repetition.recorded(folder)
     if not trust:
         repetition.require_trust([original.run for original in originals])
-    submission, _ = build_submission(options)
+    submission, _ = build_submission(batch)
     lines: list[ReproducedQuantity] = []
     rows = []
     for original in originals:

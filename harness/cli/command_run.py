@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +28,7 @@ from harness.base.removal import check_new_folder
 from harness.base.scratch import SCRATCH, Scratch
 from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
-from harness.cli.common_options import defaulted, mpi_option, refuse_bad_mpi
+from harness.cli.common_options import defaulted, mpi_option, option_group, refuse_bad_mpi, take
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import EXIT_CODE_FILE
 from harness.report.answer import Answer, Banner, Table
@@ -107,33 +109,41 @@ def rank_output() -> int | None:
         return None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """What the command line of `harness run` asks for: the script with its arguments, the ranks, and their switches."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    allow_argument: tuple[str, ...]
+    ranks: int | None
+    threads: int
+    gpus_per_rank: int
+    settings: RunSettings
+
+
 @click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores, or GPUs].")
 @defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")
 @run_options
+@option_group("settings", partial(take, RunSettings))
+@option_group("options", partial(take, RunOptions))
 @answering
 @mpi_option
-def run_command(
-    ranks: int | None,
-    threads: int,
-    gpus_per_rank: int,
-    script: Path,
-    arguments: tuple[str, ...],
-    allow_argument: tuple[str, ...],
-    **options: Any,
-) -> Answer:
+def run_command(options: RunOptions) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 
     Batches are divided over the ranks, gradients averaged, files and output are rank 0's. Under a batch scheduler
     the same is `mpirun -n P python -m harness.transparent SCRIPT`. `horovodrun -np P python SCRIPT` of a script written
     for Horovod is `harness run -n P SCRIPT`: it divides its rows itself.
     """
-    RunSettings(**options)
+    script = options.script
+    record = options.settings.record
     if not script.is_file():
         raise UserError(f"script '{script}' is not there: give the path of a Python file")
-    if options["record"] is not None:
-        refuse_secrets(arguments, allow_argument)
-        check_new_folder(options["record"], "--record")
+    if record is not None:
+        refuse_secrets(options.arguments, options.allow_argument)
+        check_new_folder(record, "--record")
     refuse_bad_mpi()
     from harness.comm.gpus import visible_gpus
     from harness.sweep.allocation import cores_here, current_allocation, other_nodes
@@ -141,39 +151,42 @@ def run_command(
     from harness.sweep.schedulers import open_scheduler
 
     allocation = current_allocation()
-    devices = len(visible_gpus()) if gpus_per_rank else cores_here(allocation) // max(1, threads)
-    count = ranks if ranks is not None else max(1, devices)
-    layout = Layout(nodes=count if mpi_enabled() else 1, threads=threads)
+    devices = len(visible_gpus()) if options.gpus_per_rank else cores_here(allocation) // max(1, options.threads)
+    count = options.ranks if options.ranks is not None else max(1, devices)
+    layout = Layout(nodes=count if mpi_enabled() else 1, threads=options.threads)
     if notice := other_nodes(allocation, layout, script):
         echo(f"harness: {notice}", err=True)
     if layout.cores > usable_cores():
         echo(f"harness: {layout.cores} cores are asked for, {usable_cores()} are there: it works, but slowly", err=True)
     if layout.ranks > 1 and MARK in os.environ:  # new Pythons there forget what a launcher tells them
         raise UserError(f"'{script}' is started by a script that runs on ranks itself: start it by -n 1, or apart")
-    if layout.ranks > 1 and not options["shared_files"] and not sees_ranks(script, arguments):
+    if layout.ranks > 1 and not options.settings.shared_files and not sees_ranks(script, options.arguments):
         check_trees([namespace_refusal()])
     scheduler = open_scheduler("local", oversubscribe=True)
-    settings = {"threads": threads, "gpus_per_rank": gpus_per_rank, "allow_argument": allow_argument, **options}
-    command = _command(scheduler.launcher(layout), script, arguments, settings)
+    command = rank_words(scheduler.launcher(layout), options)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     with contextlib.ExitStack() as stack:
         handles: tuple[int, ...] = ()
-        if options["record"] is not None:  # its times count: no sweep's or probe's launch beside it
+        if record is not None:  # its times count: no sweep's or probe's launch beside it
             lock = HostLock().held("a script", lambda text: echo(f"harness: {text}", err=True))
             handles = stack.enter_context(lock)
         if layout.ranks > 1:
-            make_logs(options["logs"])
+            make_logs(options.settings.logs)
         begin = time.monotonic()
-        environment = {**scheduler.environment(layout), **thread_limits(threads), **quiet, INPUT: rank_input()}
+        environment = {**scheduler.environment(layout), **thread_limits(options.threads), **quiet, INPUT: rank_input()}
         code = run_ranks(command, environment, output=rank_output(), handles=handles)
     why = f" (a rank was {scheduler.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
-    return _answer(script, layout.ranks, time.monotonic() - begin, code, options["record"], why)
+    return _answer(script, layout.ranks, time.monotonic() - begin, code, record, why)
 
 
-def _command(
-    launcher: "LaunchCommand", script: Path, arguments: Sequence[str], settings: Mapping[str, object]
-) -> list[str]:
-    """Return the words that start the ranks: the launcher's, ours with its `settings`, the script's."""
+def rank_words(launcher: "LaunchCommand", options: RunOptions) -> list[str]:
+    """Return the words that start the ranks: the launcher's, ours with its switches, the script's."""
+    settings: dict[str, object] = {
+        "threads": options.threads,
+        "gpus_per_rank": options.gpus_per_rank,
+        "allow_argument": options.allow_argument,
+    }
+    settings |= {field.name: getattr(options.settings, field.name) for field in fields(RunSettings)}
     switches = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
     flags = [name for name, value in switches.items() if value is True]
     words = [*flags]
@@ -183,7 +196,7 @@ def _command(
         values = value if isinstance(value, tuple) else (value,)
         words += [f"{name}={part}" for part in values]
     start = Path(transparent.__file__).with_name("start.py")
-    return [*launcher.words, sys.executable, str(start), *words, str(script), *arguments]
+    return [*launcher.words, sys.executable, str(start), *words, str(options.script), *options.arguments]
 
 
 def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:

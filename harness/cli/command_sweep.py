@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +14,27 @@ from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import GroupedCommand, context_options, mpi_option, refuse_bad_mpi, spread, written
+from harness.cli.common_options import (
+    GroupedCommand,
+    context_options,
+    mpi_option,
+    option_group,
+    refuse_bad_mpi,
+    spread,
+    take,
+    written,
+)
 from harness.cli.first_use import fetch_for
-from harness.cli.launch_options import approval, batch_options, build_submission
+from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
 from harness.cli.terminal import echo
-from harness.cli.training_options import build_layouts, build_workload, layout_options, workload_options
+from harness.cli.training_options import (
+    LayoutOptions,
+    WorkloadOptions,
+    build_layouts,
+    build_workload,
+    layout_options,
+    workload_options,
+)
 from harness.report.answer import Answer
 from harness.schema.point import Point
 from harness.schema.presets import usual_scaling
@@ -29,8 +46,6 @@ if TYPE_CHECKING:
     from harness.prediction.network_cost import Uncertain
     from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
-
-    pass
 
 # How many repeats a sweep in turns shall have: until its speedups are known well enough.
 
@@ -88,6 +103,21 @@ def next_repeats(reach: float, repeats: int, seconds: float) -> int:
     return repeats if late else max(repeats, min(wanted, _MOST))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepOptions:
+    """What the command line of `harness sweep` asks for; the options' help says what each is."""
+
+    workload: WorkloadOptions
+    layouts: LayoutOptions
+    batch: BatchOptions
+    repeats: int | None
+    scaling: str | None
+    oversubscribe: bool
+    tuned: bool
+    dry_run: bool
+    network: str | None
+
+
 @click.command(name="sweep", cls=GroupedCommand)
 @workload_options
 @layout_options
@@ -109,9 +139,10 @@ def next_repeats(reach: float, repeats: int, seconds: float) -> int:
 @batch_options
 @format_options
 @context_options("results", "reports", "data_dir", measures=True)
+@option_group("options", partial(take, SweepOptions))
 @answering
 @mpi_option
-def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
+def sweep_command(options: SweepOptions, context: Context) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
@@ -121,48 +152,48 @@ def sweep_command(dry_run: bool, context: Context, **options: Any) -> Answer:
     from harness.prediction.network_cost import read_links
     from harness.sweep.execute import write_scripts
 
-    workload = build_workload(options)
-    submission, reason = build_submission(options)
+    workload = build_workload(options.workload)
+    submission, reason = build_submission(options.batch)
     sweep, refused = _build(workload, submission, context, options)
-    network = read_links(options["network"]) if options["network"] else None
-    if submission.scheduler != "local" or options["scheduler"] != "auto":
+    network = read_links(options.network) if options.network else None
+    if submission.scheduler != "local" or options.batch.scheduler != "auto":
         echo(reason)
     for sentence in refused:
         echo(f"not run: {sentence}")
-    if dry_run:
+    if options.dry_run:
         return _planned(write_scripts(sweep, context, submission))
     return _run(sweep, submission, network, context, options)
 
 
 def _build(
-    workload: Workload, submission: "Submission", context: Context, options: dict[str, Any]
+    workload: Workload, submission: "Submission", context: Context, options: SweepOptions
 ) -> "tuple[Sweep, tuple[str, ...]]":
     """Return the sweep of `workload` that the command line describes, and why combinations of its lists cannot be."""
+    from harness import datasets
     from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
-    from harness.sweep.plan import build_sweep
 
-    layouts, refused = build_layouts(options, submission)
-    if not options["container"]:
+    layouts, refused = build_layouts(options.layouts, submission, oversubscribe=options.oversubscribe)
+    if not options.batch.request["container"]:
         refuse_bad_mpi()
     fetch_for(workload, context.data_dir)
-    repeats = options["repeats"]
+    repeats = options.repeats
     if repeats is None:
         repeats = FEWEST_BLOCKS if _in_turns_here(submission) else FEWEST_LAUNCHES
     settings: tuple[tuple[str, str], ...] = ()
-    if options["tuned"]:
+    if options.tuned:
         from harness.probe.tuning import tuned_settings
 
         settings, sentence = tuned_settings(workload, context.results)
         echo(sentence)
-    sweep = build_sweep(
-        workload,
+    sweep = Sweep(
+        workload=workload,
         layouts=layouts,
-        data_dir=context.data_dir,
+        data_id=datasets.locate(workload, context.data_dir).data_id,
         settings=settings,
         scheduler=submission.scheduler,
         repeats=repeats,
-        scaling=options["scaling"] or usual_scaling(workload.preset),
-        oversubscribe=options["oversubscribe"],
+        scaling=options.scaling or usual_scaling(workload.preset),
+        oversubscribe=options.oversubscribe,
     )
     return sweep, refused
 
@@ -177,7 +208,7 @@ def _run(
     submission: "Submission",
     network: "tuple[Uncertain, str] | None",
     context: Context,
-    options: dict[str, Any],
+    options: SweepOptions,
 ) -> Answer:
     """Launch what is missing of `sweep` and report it; the answer's problem says what failed.
 
@@ -187,12 +218,12 @@ def _run(
     from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
-    enough = until_narrow() if _in_turns_here(submission) and options["repeats"] is None else None
+    enough = until_narrow() if _in_turns_here(submission) and options.repeats is None else None
     folder = context.results / sweep.name
     problem = ""
     try:
         check_folder(context.reports / sweep.name, "report")
-        run_sweep(sweep, context, submission, approve=approval(options), enough=enough)
+        run_sweep(sweep, context, submission, approve=approval(options.batch), enough=enough)
     except RunError as error:
         if not SweepFolder(folder).has_launches:  # none was started
             raise
@@ -204,14 +235,14 @@ def _planned(plan: "SweepPlan") -> Answer:
     from harness.analysis.units import plural
     from harness.sweep.progress import Pace
 
-    name = Pace(plan.points).name
+    name = Pace(plan.wanted.points).name
     launches: list[tuple[Point, ...]] = []
     for job in plan.jobs:
         launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
-    scripts = SweepFolder(plan.folder).jobs
+    scripts = SweepFolder(plan.wanted.folder).jobs
     return Answer(
         sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
     )

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -22,6 +23,7 @@ from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.sweep_folder import holds_reports, holds_results
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Group = TypeVar("Group")
 Option = Callable[[Any], Any]
 
 
@@ -191,6 +193,31 @@ def with_options(*options: Option) -> Callable[[Command], Command]:
         for option in reversed(options):
             command = option(command)
         return command
+
+    return decorate
+
+
+def take(kind: type[Group], values: dict[str, Any]) -> Group:
+    """Take the fields of the dataclass `kind` out of the `values` of a command's parameters, and return them as one."""
+    return kind(**{field.name: values.pop(field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def option_group(
+    parameter: str, take_group: Callable[[dict[str, Any]], object], *options: Option
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds `options` to a click command, whose values arrive as one object in `parameter`.
+
+    `take_group` takes them out of the values of all parameters and makes the object. Groups of decorators above are
+    among these.
+    """
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def command(*arguments: Any, **values: Any) -> Any:
+            group = take_group(values)
+            return function(*arguments, **values, **{parameter: group})
+
+        return with_options(*options)(command)  # type: ignore[return-value]
 
     return decorate
 

@@ -1,8 +1,8 @@
 """The options of the batch system, how launches are started by them, and who is asked before they cost much."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,9 @@ import click
 
 from harness.base.current_user import expanded
 from harness.base.errors import UserError
-from harness.cli.common_options import field_options, where, with_options
+from harness.cli.common_options import field_options, option_group, take, where
 from harness.schema.option import WHERE
+from harness.schema.option import options as schema_options
 from harness.sweep.schedulers import known_schedulers
 from harness.sweep.site import JobRequest
 
@@ -20,7 +21,33 @@ if TYPE_CHECKING:
     from harness.sweep.submission_settings import Submission
 
 
-batch_options = with_options(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchOptions:
+    """What a command line says of the batch system.
+
+    `request` has what is asked of jobs by field of `JobRequest`, None or empty where left open.
+    """
+
+    scheduler: str
+    site: str | None
+    nested: bool
+    turns: bool | None
+    array: bool
+    request: Mapping[str, Any]
+    template: str | None
+    max_node_hours: float
+    yes: bool
+
+
+def take_batch(values: dict[str, Any]) -> BatchOptions:
+    """Take the options of the batch system out of the `values` of a command's parameters."""
+    values["request"] = {field.name: values.pop(field.name) for field, _ in schema_options(JobRequest)}
+    return take(BatchOptions, values)
+
+
+batch_options = option_group(
+    "batch",
+    take_batch,
     where(
         "--scheduler",
         common=True,
@@ -51,7 +78,7 @@ batch_options = with_options(
 )
 
 
-def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
+def build_submission(options: BatchOptions) -> "tuple[Submission, str]":
     """Return how launches are started, and one sentence that says why there.
 
     Raises:
@@ -61,19 +88,19 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
     from harness.sweep.site import find_site, refuse_recorded_secrets
     from harness.sweep.submission_settings import Submission
 
-    options = options | {name: _path(options[name]) for name in ("site", "container", "template")}
-    site = find_site(options["site"])
-    scheduler, reason = choose_scheduler(options["scheduler"], site)
-    if options["nested"] and options["array"]:
+    site_name = _path(options.site)
+    template = _path(options.template)
+    site = find_site(site_name)
+    scheduler, reason = choose_scheduler(options.scheduler, site)
+    if options.nested and options.array:
         raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     request = _build_request(options, scheduler_class(scheduler).suitable(site.request))
     refuse_recorded_secrets(site, request)
-    no_turns = _why_no_turns(scheduler, request, options["template"])
-    if options["turns"] and no_turns:
+    no_turns = _why_no_turns(scheduler, request, template)
+    if options.turns and no_turns:
         raise UserError(f"TURNS=1 cannot be: {no_turns}")
-    if options["turns"] is not False and not no_turns:
+    if options.turns is not False and not no_turns:
         request = replace(request, shape="block")
-    template = options["template"]
     if template is not None and not Path(template).is_file():
         raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
     submission = Submission(
@@ -81,23 +108,22 @@ def build_submission(options: dict[str, Any]) -> "tuple[Submission, str]":
         site=site,
         request=request,
         template=str(Path(template).resolve()) if template else None,
-        site_file=_site_as_named(options["site"]),
+        site_file=_site_as_named(site_name),
     )
     return submission, reason
 
 
-def _build_request(options: dict[str, Any], usual: JobRequest) -> JobRequest:
+def _build_request(options: BatchOptions, usual: JobRequest) -> JobRequest:
     """Return what jobs ask for: the `usual` request of the site, changed by the command line's `options`."""
-    names = {field.name for field in fields(JobRequest)}
-    changes = {name: value for name, value in options.items() if name in names and value not in (None, ())}
-    image = options["container"]
+    changes = {name: value for name, value in options.request.items() if value not in (None, ())}
+    image = _path(options.request["container"])
     if image and "://" not in image:
         if not Path(image).is_file():
             raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
         changes["container"] = str(Path(image).resolve())
-    if options["nested"]:
+    if options.nested:
         changes["shape"] = "nested"
-    elif options["array"]:
+    elif options.array:
         changes["shape"] = "array"
     return replace(usual, **changes)
 
@@ -148,12 +174,12 @@ def refuse_elsewhere(scheduler: str) -> None:
         )
 
 
-def approval(options: dict[str, Any]) -> "Callable[[NodeHours], None]":
+def approval(options: BatchOptions) -> "Callable[[NodeHours], None]":
     """Return what asks the user before a sweep that costs more than ``--max-node-hours``."""
 
     def approve(cost: "NodeHours") -> None:
-        limit = options["max_node_hours"]
-        if options["yes"] or cost.likely <= limit:
+        limit = options.max_node_hours
+        if options.yes or cost.likely <= limit:
             return
         if not sys.stdin.isatty():
             raise UserError(

@@ -1,6 +1,10 @@
 """The options of a workload and of its layouts, the same for every command that trains."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.base.current_user import UserPath, expanded
@@ -10,11 +14,12 @@ from harness.cli.common_options import (
     MOST_COUNTS,
     Command,
     field_options,
+    option_group,
     parse_counts,
     split_words,
     spread,
+    take,
     what,
-    with_options,
 )
 from harness.schema.layout import Layout
 from harness.schema.option import HOW
@@ -24,6 +29,23 @@ from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
     from harness.sweep.submission_settings import Submission
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadOptions:
+    """What a command line says of a workload: its `settings` by field of `Workload`, None where left open; a script."""
+
+    settings: Mapping[str, Any]
+    script: Path | None = None
+    script_arguments: str = ""
+    script_batch: str = "per-rank"
+    allow_argument: tuple[str, ...] = ()
+
+
+def take_workload(values: dict[str, Any]) -> WorkloadOptions:
+    """Take the options of a workload out of the `values` of a command's parameters."""
+    values["settings"] = {field.name: values.pop(field.name) for field, _ in schema_options(Workload)}
+    return take(WorkloadOptions, values)
 
 
 _SCRIPT = (
@@ -45,14 +67,14 @@ _SCRIPT = (
 
 
 def workload_options(command: Command) -> Command:
-    """Add the options of a workload, one for each of its fields and of a script to a click command."""
+    """Add the options of a workload and of a script to a click command; they arrive in its parameter `workload`."""
     from harness import datasets
 
     registered = {"dataset": "|".join(datasets.dataset_names()), "preset": "|".join(PRESETS)}
-    return with_options(*field_options(Workload, HOW, registered), *_SCRIPT)(command)
+    return option_group("workload", take_workload, *field_options(Workload, HOW, registered), *_SCRIPT)(command)
 
 
-def build_workload(options: dict[str, Any]) -> Workload:
+def build_workload(options: WorkloadOptions) -> Workload:
     """Return the workload that the command line's `options` describe; unset ones come from the preset.
 
     Raises:
@@ -60,9 +82,9 @@ def build_workload(options: dict[str, Any]) -> Workload:
     """
     from harness import datasets
 
-    settings: dict[str, Any] = {field.name: options.get(field.name) for field, _ in schema_options(Workload)}
-    if options.get("script"):
-        return _build_script(options, settings)
+    if options.script is not None:
+        return _build_script(options, options.script)
+    settings = dict(options.settings)
     data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
     settings["preset"] = settings["preset"] or "default"
     subject = SUBJECTS.get(settings["preset"])
@@ -74,10 +96,11 @@ def build_workload(options: dict[str, Any]) -> Workload:
     return resolve(**settings | {"data_file": data_file})
 
 
-def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload:
-    """Return the workload of a user's script, which settles everything but the sync policy by itself."""
+def _build_script(options: WorkloadOptions, script: Path) -> Workload:
+    """Return the workload of a user's `script`, which settles everything but the sync policy by itself."""
+    settings = options.settings
     batches = ("per-rank", "global")
-    batch = options["script_batch"]
+    batch = options.script_batch
     is_number = batch.isascii() and batch.isdecimal() and int(batch) > 0
     if batch not in batches and not is_number:
         raise unknown("script batch", batch, (*batches, "32"))
@@ -87,10 +110,10 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
                 f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
                 "give it what it needs with --script-arguments"
             )
-    arguments = split_words("SCRIPT_ARGUMENTS", options["script_arguments"])
-    refuse_secrets(arguments, options.get("allow_argument", ()))
+    arguments = split_words("SCRIPT_ARGUMENTS", options.script_arguments)
+    refuse_secrets(arguments, options.allow_argument)
     return script_workload(
-        options["script"],
+        script,
         arguments,
         sync=settings["sync"] or "gradients",
         batch=batch,
@@ -100,8 +123,22 @@ def _build_script(options: dict[str, Any], settings: dict[str, Any]) -> Workload
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutOptions:
+    """What a command line says of layouts: lists of counts as they are written, None where left open."""
+
+    nodes: str | None = None
+    cores: str | None = None
+    gpus: str | None = None
+    ranks_per_node: str | None = None
+    threads: str = "1"
+    zipped: bool = False
+
+
 _COUNTS = "1..8, 1..64*2 (doublings) or 1,2,4"
-layout_options = with_options(
+layout_options = option_group(
+    "layouts",
+    partial(take, LayoutOptions),
     spread("--nodes", common=True, help=f"Node counts: {_COUNTS} [default: doublings up to the cores]."),
     spread("--cores", help="Cores over all nodes, instead of nodes."),
     spread("--gpus", help="GPUs over all nodes, one for each rank."),
@@ -113,7 +150,14 @@ layout_options = with_options(
 )
 
 
-def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+_WORKLOAD_FIELDS = [field for field, _ in schema_options(Workload)]
+TRAINING_OPTIONS = tuple(field.name for field in (*_WORKLOAD_FIELDS, *fields(WorkloadOptions), *fields(LayoutOptions)))
+"""The parameters of a command that are options of a workload, of a script, or of layouts."""
+
+
+def build_layouts(
+    options: LayoutOptions, submission: "Submission", *, oversubscribe: bool = False
+) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
     """Return the layouts that the command line's `options` describe, and why other combinations cannot be.
 
     Raises:
@@ -122,23 +166,29 @@ def build_layouts(options: dict[str, Any], submission: "Submission") -> tuple[tu
     from harness.sweep.plan import Axes, combine
 
     counts = {
-        name: parse_counts(name.upper(), options[name]) if options[name] else ()
-        for name in ("nodes", "cores", "gpus", "ranks_per_node", "threads")
+        name: parse_counts(name.upper(), text) if text else ()
+        for name, text in (
+            ("nodes", options.nodes),
+            ("cores", options.cores),
+            ("gpus", options.gpus),
+            ("ranks_per_node", options.ranks_per_node),
+            ("threads", options.threads),
+        )
     }
-    combinations = 1 if options["zipped"] else math.prod(len(values) or 1 for values in counts.values())
+    combinations = 1 if options.zipped else math.prod(len(values) or 1 for values in counts.values())
     if combinations > MOST_COUNTS:
         raise UserError(
             f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say ZIP=1"
         )
     limit = None
     if not counts["nodes"]:
-        limit = submission.open(oversubscribe=options["oversubscribe"]).limit()
+        limit = submission.open(oversubscribe=oversubscribe).limit()
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
         if limit is None:
-            submission.open(oversubscribe=options["oversubscribe"]).check()  # perhaps there is none
+            submission.open(oversubscribe=oversubscribe).check()  # perhaps there is none
             raise UserError("NODES= is needed: how many nodes there are is not known here")
         most = limit.nodes or 1
         if submission.scheduler == "local":  # on one machine its cores stand for nodes
             most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])))
         counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
-    return combine(Axes(**counts, zipped=options["zipped"]), limit)
+    return combine(Axes(**counts, zipped=options.zipped), limit)

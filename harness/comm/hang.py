@@ -146,12 +146,12 @@ def _script_line(stack: Sequence[str]) -> str:
 
 
 _POLL_S = 0.25
-_LONG_S = 2.0  # a longer exchange is published to the other ranks, again and again
-_ANSWER_S = 5.0  # how long the other ranks have to write down where they are
+LONG_S = 2.0  # a longer exchange is published to the other ranks, again and again
+ANSWER_S = 5.0  # how long the other ranks have to write down where they are
 _KEPT = 32
 REQUEST = "request"  # the file by which the first rank to notice asks all the others; then they end
 REPORT = "report.txt"
-_ENDS = ((_ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
+_ENDS = ((ANSWER_S, "TERM"), (1, "TERM"), (2, "KILL"))
 _OWN_NAMES = re.compile(rf"{REQUEST}|{re.escape(REPORT)}|(long-|rank-)\d+(\.json)?")
 _COLLECTIVE = frozenset({"Allreduce", "Barrier", "Bcast", "allgather", "bcast", "gather"})
 
@@ -230,13 +230,13 @@ class HangWatch:
             if waited > self._timeout_s:
                 self._report(f"no progress for {self._timeout_s:g} s")
             self._publish(longest, waited)
-            if self._together and self._world.rank == 0 and waited > _LONG_S and self._stuck_apart():
+            if self._together and self._world.rank == 0 and waited > LONG_S and self._stuck_apart():
                 self._report("no progress: the ranks wait in different exchanges", apart=True)
 
     def _publish(self, call: Call | None, waited: float) -> None:
         """Let the other ranks know of an exchange that this one has been in for long, and that it still is."""
         file = self._folder / f"long-{self._world.rank}"
-        text = f"{call}\n{waited // _LONG_S}" if waited > _LONG_S else ""
+        text = f"{call}\n{waited // LONG_S}" if waited > LONG_S else ""
         if text == self._published:
             return
         if text:
@@ -278,7 +278,7 @@ class HangWatch:
             # The others' own patience ends too.
             reason += f"; they could not be asked where they are: {error.strerror}"
         self._answer()
-        deadline = time.monotonic() + _ANSWER_S
+        deadline = time.monotonic() + ANSWER_S
         states = self._states()
         while time.monotonic() < deadline and None in states:
             time.sleep(0.1)
@@ -374,7 +374,7 @@ def end_late(folder: Path, *, apart: bool) -> NoReturn:
 
     Where it does not, and ranks are on several hosts (`apart`), the network may have kept the page from the screen too.
     """
-    time.sleep(2 * _ANSWER_S)
+    time.sleep(2 * ANSWER_S)
     sentence = f"harness: another rank has found no progress: see {folder / REPORT}\n"
     os.write(2, sentence.encode(errors="backslashreplace"))
     if apart:

@@ -55,7 +55,7 @@ def select(
         SharedError: the wire type needs the operation and there is none, on every rank.
     """
     sent = [size // 2 for size in tensors] if wire != "float32" else tensors
-    overlap = _overlap(world, sent, threads)
+    overlap = is_overlapped(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
     ignored = _ignored_overlap(reduction, overlap and whole)
     if ignored is not None and chosen_overlap():
@@ -111,7 +111,7 @@ def _ignored_overlap(reduction: Reduction, whole: bool) -> NoteCode | None:
     return NoteCode.OVERLAP_IGNORED if whole else None
 
 
-def _overlap(world: World, sizes: Sequence[int], threads: int) -> bool:
+def is_overlapped(world: World, sizes: Sequence[int], threads: int) -> bool:
     """Tell whether a sum of tensors of `sizes` bytes is made in pieces while gradients are computed."""
     choice = chosen_overlap()
     if choice is False or threads == 1 or not needs_sync(world.size) or len(in_pieces(sizes)) == 1:

@@ -1,4 +1,9 @@
-"""Data sets: the papers' seven, a user's own file, and synthetic stand-ins for absent ones."""
+"""Data sets: the papers' seven, a user's own file, and synthetic stand-ins for absent ones.
+
+In: the name of a data set or a user's file, and a folder of originals.
+Out: rows as arrays in the cache, shards of them by rank, a fingerprint.
+Never: takes a synthetic row for a real one without a word, or changes an original.
+"""
 
 from harness.datasets.data_source import DataSource, data_folder, locate
 from harness.datasets.dataset import Dataset

@@ -1,4 +1,9 @@
-"""The papers' networks, and users' own."""
+"""The papers' networks, and users' own.
+
+In: a network's name and the shape of its rows.
+Out: an uncompiled Keras model.
+Never: imports TensorFlow before a network is built; a command that launches tries one in a process of its own.
+"""
 
 import json
 import os

@@ -290,7 +290,7 @@ def run_probe(settings: ProbeSettings, say: Callable[[str], None]) -> ProbeSampl
     with HostLock().held("a probe", say) as handles:
         begin = time.perf_counter()
         load = wait_until_quiet(say, force=settings.force)
-        launch = partial(_measure, plan, command, environment, handles)
+        launch = partial(measure_settings, plan, command, environment, handles)
         blocks, failures = _measure_all(settings, launch, say)
         seconds = time.perf_counter() - begin
     commit, dirty = git_commit()
@@ -409,7 +409,7 @@ def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, st
     return scheduler.launcher(layout).words, {**scheduler.environment(layout), **ONE_THREAD}
 
 
-def _measure(
+def measure_settings(
     plan: ProbePlan,
     command: Sequence[str],
     environment: Mapping[str, str | None],

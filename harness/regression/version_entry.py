@@ -18,7 +18,7 @@ from harness.datasets import locate, prepare
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
 from harness.schema.workload import SCRIPT
-from harness.sweep.plan import current
+from harness.sweep.planned_launches import current
 
 INTERFACE = 1
 

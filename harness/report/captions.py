@@ -6,7 +6,6 @@ from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
-from harness.report.sweep_sentences import in_turns
 from harness.schema.record import RunRecord
 
 
@@ -44,7 +43,7 @@ def repeats(scaling: Scaling) -> str:
     """Return how many launches each point is made of, and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
-    if in_turns(scaling):
+    if scaling.is_over_blocks:
         return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
     if high < FEWEST_LAUNCHES:
         return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."

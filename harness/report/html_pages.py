@@ -147,14 +147,14 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     with folder_atomic(target) as staging:
         for name, text in answer.files.items():
             (staging / name).write_text(text, encoding="utf-8")
-        _write_figures(staging, answer.figures, answer.command, style)
+        write_figures(staging, answer.figures, answer.command, style)
         (staging / SUMMARY).write_bytes(encode(summary))
         (staging / PAGE).write_text(content, encoding="utf-8")
     _write_index(reports)
     return replace(answer, page=target / PAGE)
 
 
-def _write_figures(folder: Path, figures: Sequence[PageFigure], command: str, style: str = SCREEN) -> None:
+def write_figures(folder: Path, figures: Sequence[PageFigure], command: str, style: str = SCREEN) -> None:
     """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
 
     The pictures name the `command`.

@@ -14,7 +14,6 @@ from harness.datasets import dataset_info, dataset_names
 from harness.report.answer import distinct
 from harness.report.html_pages import render_page
 from harness.report.run_words import commit_words, data_words, days, gpu_kinds, machines_words, settings_words
-from harness.report.sweep_sentences import as_it_ran_only, in_turns
 from harness.schema.record import RunRecord
 
 ESTIMAND = (
@@ -57,14 +56,14 @@ VARIATION = (
 
 def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
-    if in_turns(scaling):
+    if scaling.is_over_blocks:
         undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
         if scaling.short_blocks and scaling.short_blocks == scaling.disturbed_blocks:
             undisturbed += (
                 f" {units.plural(scaling.short_blocks, 'block')} with fewer than {LEAST_ROUNDS} rounds in all"
             )
             undisturbed += " have times as they ran only: train for more steps."
-        elif scaling.disturbed_blocks and as_it_ran_only(scaling):
+        elif scaling.disturbed_blocks and scaling.is_as_it_ran:
             undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
         elif scaling.disturbed_blocks:
             blocks = units.plural(scaling.disturbed_blocks, "block")
@@ -119,7 +118,7 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
     low, high = scaling.repeats
     base = f"{units.ranks(scaling.base.ranks)} ({units.seconds(scaling.base.seconds)})"
     often = f"Each layout was launched {units.span(low, high)} times"
-    if in_turns(scaling):
+    if scaling.is_over_blocks:
         return (
             f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
             "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "

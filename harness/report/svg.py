@@ -61,7 +61,7 @@ SIZE = (4.8, 3.3)  # inches: small, so that the text is still readable at a phon
 DPI = 300
 COLUMNS = {"one-column": 3.5, "two-columns": 7.16}  # inches, as in IEEE's and ACM's two-column pages
 LAUNCH = "launch:"  # an address of this form in a figure becomes a link to that row of the table of launches
-_STYLE = {
+STYLE = {
     "font.size": 9.0,
     "axes.labelsize": 9.0,
     "axes.edgecolor": MUTED.light,
@@ -118,8 +118,8 @@ class Picture:
     def file(self, kind: str, keywords: str = "") -> bytes:
         """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords`, ASCII, among its metadata."""
         if kind != "svg":
-            with own_settings(_STYLE):
-                return _saved(self.drawn, kind, self.title, keywords)
+            with own_settings(STYLE):
+                return render(self.drawn, kind, self.title, keywords)
         # A file has no table of launches to point into.
         return re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", self.svg.replace(_KEYWORDS, keywords, 1)).encode()
 
@@ -131,9 +131,9 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
     of a long legend are added: the legend of what `paint` labels goes below the axes, where it hides no data.
     """
     title = printable(title)
-    with own_settings(_STYLE):
+    with own_settings(STYLE):
         figure = _figure(paint, size)
-        text = printable(_saved(figure, "svg", title, _KEYWORDS).decode())
+        text = printable(render(figure, "svg", title, _KEYWORDS).decode())
     spoken = f"{title}. {numbers}" if numbers else title
     inline = _inline(text, name, spoken, figure.get_figwidth())
     return Picture(name=name, title=title, inline=inline, svg=text, drawn=figure, paint=paint)
@@ -141,9 +141,9 @@ def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, 
 
 def printed(picture: Picture, width: float, keywords: str = "") -> bytes:
     """Return `picture` as a PDF `width` inches wide with text of 8 points, for a column of a paper."""
-    with own_settings(_STYLE | _PRINT):
+    with own_settings(STYLE | _PRINT):
         figure = _figure(picture.paint, (width, min(0.72 * width, 3.2)))
-        return _saved(figure, "pdf", picture.title, keywords)
+        return render(figure, "pdf", picture.title, keywords)
 
 
 def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
@@ -168,7 +168,8 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
     return figure
 
 
-def _saved(figure: Figure, kind: str, title: str, keywords: str) -> bytes:
+def render(figure: Figure, kind: str, title: str, keywords: str) -> bytes:
+    """Return a figure as a file of `kind`, with `title` and `keywords` among its metadata."""
     described = {"Title": title} | ({"Keywords": keywords} if keywords else {})
     metadata = described | {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     file = io.BytesIO()

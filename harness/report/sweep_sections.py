@@ -161,7 +161,7 @@ def report_time_sections(workload: Workload, scaling: Scaling, names: Mapping[st
     if not has_report_time(workload):
         return []
     times = report_times(scaling)
-    in_turns = scaling.base.ran_seconds is not None
+    in_turns = scaling.has_turns
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
         time = times[point.layout]

@@ -25,16 +25,6 @@ def speedup_label(scaling: Scaling) -> str:
     return "Speedup" if scaling.scaling == "strong" else "Scaled speedup"
 
 
-def in_turns(scaling: Scaling) -> bool:
-    """Return whether every ratio is of launches that trained in turns."""
-    return bool(scaling.others) and all(point.blocks for point in scaling.others)
-
-
-def as_it_ran_only(scaling: Scaling) -> bool:
-    """Return whether no block has times on undisturbed cores."""
-    return scaling.base.ran_seconds == scaling.base.seconds
-
-
 def question(scaling: Scaling, workload: Workload) -> str:
     """Return what a sweep was run to find out."""
     last = last_point(scaling)
@@ -112,7 +102,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
     """Return how many launches or blocks of turns the speedup is of."""
     if last.blocks:
         blocks = f"{units.plural(last.blocks, 'block')} in turns"
-        if as_it_ran_only(scaling):
+        if scaling.is_as_it_ran:
             if scaling.short_blocks == scaling.disturbed_blocks:
                 return f"{blocks}, as they ran: too few steps for {LEAST_ROUNDS} rounds"
             return f"{blocks}, as they ran: other work met nearly every round"

@@ -166,7 +166,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequen
     What is predicted has a column of its own for each series.
     """
     accuracy = final.set_index("layout")["test_accuracy"]
-    in_turns = scaling.base.ran_seconds is not None
+    in_turns = scaling.has_turns
     rows = []
     for point in scaling.points:
         ranks = f"{point.ranks}" if point.threads == 1 else f"{point.ranks} x {point.threads} threads"
@@ -196,7 +196,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequen
 def scaling_table(scaling: Scaling, names: Names, note: str, extrapolations: Sequence[Extrapolation] = ()) -> Table:
     """Return every point over the base; what is predicted has columns of its own."""
     has_remarks = any(point.flags for point in scaling.points)
-    in_turns = scaling.base.ran_seconds is not None
+    in_turns = scaling.has_turns
     rows: list[list[str | Cell]] = []
     for point in scaling.points:
         row = _scaling_row(point, scaling, names[point.layout], len(extrapolations))
@@ -233,7 +233,7 @@ def scaling_table(scaling: Scaling, names: Names, note: str, extrapolations: Seq
 
 def _scaling_row(point: PointScaling, scaling: Scaling, layout: str, predicted_columns: int) -> list[str | Cell]:
     """Return the cells of a measured point, without its remarks."""
-    is_in_turns = scaling.base.ran_seconds is not None
+    is_in_turns = scaling.has_turns
     remarks = [f"+ {point.excluded} invalid"] if point.excluded else []
     remarks += [units.plural(point.outliers, "outlier")] if point.outliers else []
     within = f"({units.percent(point.within, 1)})"

@@ -22,11 +22,11 @@ from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import identify, own_jobs
 from harness.sweep.plan import launch_order
-from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan, WantedLaunches
+from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan, WantedLaunches, launch
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import Running, Survey, read_running, read_study, set_aside, write_running
+from harness.sweep.sweep_files import Running, Survey, other_code, read_running, read_study, set_aside, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
@@ -91,7 +91,7 @@ def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = Fal
     """
     lines: set[str] = set()
     tried = bool(plan.survey.records) or not plan.jobs
-    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.points[:1])
+    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.wanted.points[:1])
     for workload, data_id in asked:
         if own_only and workload.has_known_data and not is_own_code(workload.model):
             continue
@@ -143,7 +143,7 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
             written to.
     """
     command = SweepCommand(sweep, context, submission)
-    scheduler = command.scheduler
+    scheduler = command.wanted.scheduler
     files = command.files
     announce_data([sweep], context.data_dir)
     with hold_sweep(files):
@@ -185,7 +185,7 @@ def run_sweep(
         RunError: some launches failed; all the others were run and are kept.
     """
     command = SweepCommand(sweep, context, submission)
-    scheduler = command.scheduler
+    scheduler = command.wanted.scheduler
     files = command.files
     announce_data([sweep], context.data_dir)
     notice = scheduler.check()
@@ -212,10 +212,17 @@ def run_sweep(
 
 def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too: bool) -> SweepPlan:
     """Compare what is asked for with what the folder holds and the queue has, and say what is to be done."""
-    plan = command.wanted.plan(command.survey(), queued, invalid_too=invalid_too)
-    for sentence in command.wanted.describe(plan):
-        say(sentence)
+    wanted = command.wanted
+    plan = wanted.plan(command.survey(), queued, free_bytes=wanted.free_bytes(), invalid_too=invalid_too)
+    _tell(plan)
     return plan
+
+
+def _tell(plan: SweepPlan) -> None:
+    """Say what `plan` does."""
+    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.wanted.points[0].code)
+    for sentence in plan.sentences(of_other_code):
+        say(sentence)
 
 
 def _launch_all(
@@ -226,22 +233,22 @@ def _launch_all(
     Return what became of the last launches.
     """
     wanted = command.wanted
-    tally = wanted.launch(plan, timed=timed)
-    if command.scheduler.survives_client or tally.busy:
+    tally = launch(plan, timed=timed)
+    if wanted.scheduler.survives_client or tally.busy:
         return tally
-    again, sentence = wanted.once_more(plan, command.survey())
+    again, sentence = plan.once_more(command.survey(), free_bytes=wanted.free_bytes())
     for line in filter(None, (sentence, *again.notes)):
         say(line)
     if again.missing:
-        tally = wanted.launch(again, timed=timed)
+        tally = launch(again, timed=timed)
     while enough is not None and not tally.failed and not tally.busy:
-        repeats = enough(command.folder)
+        repeats = enough(wanted.folder)
         if repeats <= command.sweep.repeats:
             break
         wider = command.widen(repeats)
         for note in wider.notes:
             say(note)
-        tally = command.wanted.launch(wider, timed=False)  # the first ones have waited
+        tally = launch(wider, timed=False)  # the first ones have waited
     return tally
 
 
@@ -252,7 +259,7 @@ def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
     if tally.busy:
         counts = f"{tally.dropped} of {len(plan.missing)} launches were not made: {tally.busy}"
     where = "" if results == Path("results") else f" --results {shell_line([results])}"
-    status = shell_line(["harness", "status", plan.folder.name])
+    status = shell_line(["harness", "status", plan.wanted.folder.name])
     return RunError(
         f"{counts}, whatever finished is kept: see `{status}{where}`; the same command again runs only what is missing"
     )
@@ -320,17 +327,16 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         stack.enter_context(interruptible())
         carry_over(wanted.scheduler, together.files, say)
         stack.callback(together.share_out)  # also of what ended before an interruption
-        plan = wanted.plan(together.survey())
-        for sentence in wanted.describe(plan):
-            say(sentence)
+        plan = wanted.plan(together.survey(), free_bytes=wanted.free_bytes())
+        _tell(plan)
         prepare_data(plan, context.data_dir)
         for command in commands:
             command.note()
-        wanted.launch(plan, timed=True)
-        again, sentence = wanted.once_more(plan, together.survey())
+        launch(plan, timed=True)
+        again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
         for line in filter(None, (sentence, *again.notes)):
             say(line)
-        wanted.launch(again, timed=True)
+        launch(again, timed=True)
         return len(together.survey().missing(wanted.points))
 
 
@@ -347,8 +353,8 @@ class JoinedSweeps:
             folder=below(folder, first.sweep.name),
             points=tuple(sorted(points, key=lambda point: point.repeat)),
             skipped=tuple(dict.fromkeys(skipped for part in parts for skipped in part.skipped)),
-            submission=first.submission,
-            scheduler=first.scheduler,
+            submission=parts[0].submission,
+            scheduler=parts[0].scheduler,
         )
 
     @property

@@ -1,21 +1,18 @@
-"""What a sweep launches: layouts from lists of counts, their order, and how long the rest will take."""
+"""What a sweep launches: layouts from lists of counts, their order, and how long the rest will take.
+
+Pure: no function here reads, asks, prints or writes anything.
+"""
 
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import mpi_version
-from harness.datasets import locate
-from harness.schema.code_identity import code_identity
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
-from harness.schema.workload import Workload
 from harness.sweep.site import Partition
 
 
@@ -118,28 +115,6 @@ def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> in
     if not fit:
         raise UserError(f"THREADS={threads} is more than the {units} cores of a node")
     return min(ranks, fit)
-
-
-def build_sweep(
-    workload: Workload, *, layouts: tuple[Layout, ...], data_dir: Path | None = None, **settings: Any
-) -> Sweep:
-    """Return the sweep of `workload` over `layouts`, with the fingerprint of the data found in `data_dir`.
-
-    `settings` are the other fields of `Sweep`.
-
-    Raises:
-        UserError: a count is out of range, the data is wrong.
-    """
-    return Sweep(workload=workload, layouts=layouts, data_id=locate(workload, data_dir).data_id, **settings)
-
-
-def current(sweep: Sweep) -> Sweep:
-    """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
-
-    Raises:
-        UserError: a file of the user's code cannot be read.
-    """
-    return replace(sweep, code=code_identity(sweep.workload, mpi_version()))
 
 
 def split_runnable(

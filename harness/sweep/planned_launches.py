@@ -9,47 +9,22 @@ from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.base.record_words import below, shell_line
+from harness.comm.mpi_library import mpi_version
+from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_cost import NodeHours, estimate, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
-from harness.sweep.plan import current, launch_order, split_runnable
+from harness.sweep.plan import launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, survey, write_study
+from harness.sweep.sweep_files import Running, Survey, survey, write_study
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepPlan:
-    """What a command will do: every runnable point in launch order, those that are missing, what is skipped.
-
-    `jobs` are those of the missing points that are not in the queue already; those are `carried`. `notes` say what the
-    memory does not allow of turn blocks.
-    """
-
-    folder: Path
-    points: tuple[Point, ...]
-    missing: tuple[Point, ...]
-    skipped: tuple[Skipped, ...]
-    survey: Survey
-    jobs: tuple[JobPlan, ...]
-    carried: tuple[Running, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchTally:
-    """How many launches of a plan failed, how many were not tried, and what kept cores busy for too long."""
-
-    failed: int = 0
-    dropped: int = 0
-    busy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,114 +38,156 @@ class WantedLaunches:
     submission: Submission
     scheduler: Scheduler
 
-    def plan(self, surveyed: Survey, carried: Sequence[Running] = (), *, invalid_too: bool = True) -> SweepPlan:
-        """Return what is to be done, by what is `surveyed` of the points and by the launches in the queue."""
+    def plan(
+        self, surveyed: Survey, carried: Sequence[Running] = (), *, free_bytes: float, invalid_too: bool = True
+    ) -> "SweepPlan":
+        """Return what is to be done, by what is `surveyed` of the points and by the launches in the queue.
+
+        Pure: nothing is read, asked, printed or written. `free_bytes` is the memory for the launches of a turn block.
+        """
         missing = surveyed.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
-        jobs, notes = self._jobs([point for point in missing if point.folder not in queued], surveyed)
-        return SweepPlan(
-            folder=self.folder,
-            points=self.points,
-            missing=missing,
-            skipped=self.skipped,
-            survey=surveyed,
-            jobs=jobs,
-            carried=tuple(carried),
-            notes=notes,
-        )
+        jobs, notes = self.jobs([point for point in missing if point.folder not in queued], surveyed, free_bytes)
+        return SweepPlan(wanted=self, missing=missing, survey=surveyed, jobs=jobs, carried=tuple(carried), notes=notes)
 
-    def describe(self, plan: SweepPlan) -> list[str]:
-        """Return what `plan` does, in sentences: what is done, what runs and runs again, and what does not run."""
-        done = len(plan.points) - len(plan.missing)
-        sentences = [*plan.notes]
-        sentences.append(f"{self.name}: {len(plan.points)} launches, {done} done, {len(plan.missing)} to run")
-        others = other_code(SweepFolder(self.folder), plan.points[0].code)
-        if others:
+    def jobs(
+        self, missing: Sequence[Point], surveyed: Survey, free_bytes: float
+    ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+        """Return the jobs for the `missing` points, and what memory does not allow of turn blocks. Pure as `plan`."""
+        shape = self.submission.request.shape
+        if shape != "block":
+            return plan_jobs(missing, shape), ()
+        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
+        memory = TurnMemory(
+            rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
+        )
+        return plan_turn_blocks(missing, self.points, memory)
+
+    def free_bytes(self) -> float:
+        """Read the memory for the launches of a turn block: of this machine, or of a node where that is surveyed.
+
+        It is infinite where no launches take turns.
+        """
+        if self.submission.request.shape != "block":
+            return math.inf
+        if not self.scheduler.survives_client:
+            return memory_limit()
+        limit = self.scheduler.limit()
+        return limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepPlan:
+    """What a command will do: of the `wanted` points those that are missing, by what is surveyed of all.
+
+    `jobs` are those of the missing points that are not in the queue already; those are `carried`. `notes` say what the
+    memory does not allow of turn blocks. Its methods are pure.
+    """
+
+    wanted: WantedLaunches
+    survey: Survey
+    missing: tuple[Point, ...]
+    jobs: tuple[JobPlan, ...]
+    carried: tuple[Running, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def sentences(self, of_other_code: int) -> list[str]:
+        """Return what the plan does: what is done, what runs and runs again, and what does not run.
+
+        `of_other_code` launches of a different code version lie in the folder.
+        """
+        wanted = self.wanted
+        done = len(wanted.points) - len(self.missing)
+        sentences = [*self.notes]
+        sentences.append(f"{wanted.name}: {len(wanted.points)} launches, {done} done, {len(self.missing)} to run")
+        if of_other_code:
             sentences.append(
-                f"{others} launches of a different code version (an edit or an upgrade since) are kept and do not count"
+                f"{of_other_code} launches of a different code version (an edit or an upgrade since) are kept and do "
+                "not count"
             )
-        if plan.carried:
-            sentences.append(f"{len(plan.carried)} of them are in the queue already")
-        sentences += [f"not run: {skipped.layout}: {skipped.reason}" for skipped in plan.skipped]
-        if plan.skipped:
+        if self.carried:
+            sentences.append(f"{len(self.carried)} of them are in the queue already")
+        sentences += [f"not run: {skipped.layout}: {skipped.reason}" for skipped in wanted.skipped]
+        if wanted.skipped:
             sentences.append("the report predicts what is not run, or says why it cannot")
-        records = plan.survey.records
-        invalid = [records[point.folder] for point in plan.missing if point.folder in records]
+        records = self.survey.records
+        invalid = [records[point.folder] for point in self.missing if point.folder in records]
         if invalid:
             text = f"runs again: {len(invalid)} of them, whose times are not valid"
             sentences.append(f"{text}; the first: {invalid[0].invalid[0]}")
-        for point in plan.missing:
-            if point.folder in plan.survey.damaged:
-                sentences.append(f"runs again: {plan.survey.damaged[point.folder]}")
+        for point in self.missing:
+            if point.folder in self.survey.damaged:
+                sentences.append(f"runs again: {self.survey.damaged[point.folder]}")
         return sentences
 
-    def once_more(self, plan: SweepPlan, surveyed: Survey) -> tuple[SweepPlan, str]:
-        """Return the plan of what `plan` launched without valid times or was killed from outside, and a sentence of it.
+    def once_more(self, surveyed: Survey, *, free_bytes: float) -> tuple["SweepPlan", str]:
+        """Return the plan of what this one launched without valid times or was killed from outside, and a sentence.
 
-        Of nothing where that was most of the sweep, or a launch failed by itself. `surveyed` is read after `plan`.
+        Of nothing where that was most of the sweep, or a launch failed by itself. It is `surveyed` after the launches.
         """
-        missing = surveyed.missing(plan.missing)
+        missing = surveyed.missing(self.missing)
         codes = [surveyed.failures[point.folder].exit_code for point in missing if point.folder in surveyed.failures]
         if any(code <= _SIGNAL for code in codes):
             missing = ()
         sentence = ""
         if missing:
             cause = "killed or without valid times" if codes else "without valid times"
-            sentence = f"{cause}: {len(missing)} of {len(plan.missing)} launches"
-            if len(missing) > max(1, len(plan.points) / 2):  # the machine is busy, and will be
+            sentence = f"{cause}: {len(missing)} of {len(self.missing)} launches"
+            if len(missing) > max(1, len(self.wanted.points) / 2):  # the machine is busy, and will be
                 sentence += "; that is most of the sweep, so none runs again: repeat the command on a quiet machine"
                 missing = ()
             else:
                 sentence += ", launched once more"
-        jobs, notes = self._jobs(missing, surveyed)
-        return replace(plan, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
+        jobs, notes = self.wanted.jobs(missing, surveyed, free_bytes)
+        return replace(self, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
-    def launch(self, plan: SweepPlan, *, timed: bool) -> LaunchTally:
-        """Run the plan's jobs, and return what became of them."""
-        total = sum(len(job.points) for job in plan.jobs) + len(plan.carried)
-        if not total:
-            return LaunchTally()
-        with display(total) as progress:
-            launches = Launches(
-                scheduler=self.scheduler,
-                submission=self.submission,
-                folder=self.folder,
-                pace=Pace(plan.points, plan.survey.records.values()),
-                progress=progress,
-                plans=plan.jobs,
-                carried=plan.carried,
-                resubmits=True,
-                timed=timed,
-            )
-            try:
-                failed = launches.run()
-            except KeyboardInterrupt:
-                if self.scheduler.survives_client and launches.going:
-                    progress.say(
-                        f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
-                        f"`{shell_line(['harness', 'cancel', self.folder.name])}` ends them"
-                    )
-                raise
-        return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
 
-    def _jobs(self, missing: Sequence[Point], surveyed: Survey) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
-        """Return the jobs for the `missing` points, and what memory does not allow of turn blocks."""
-        shape = self.submission.request.shape
-        if shape != "block":
-            return plan_jobs(missing, shape), ()
-        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
-        memory = TurnMemory(
-            rank_bytes=max(peaks, default=_RANK_BYTES), free=self._free_bytes(), nodes=self.scheduler.survives_client
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchTally:
+    """How many launches of a plan failed, how many were not tried, and what kept cores busy for too long."""
+
+    failed: int = 0
+    dropped: int = 0
+    busy: str = ""
+
+
+def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
+    """Run the jobs of `plan`, and return what became of them."""
+    total = sum(len(job.points) for job in plan.jobs) + len(plan.carried)
+    if not total:
+        return LaunchTally()
+    wanted = plan.wanted
+    with display(total) as progress:
+        launches = Launches(
+            scheduler=wanted.scheduler,
+            submission=wanted.submission,
+            folder=wanted.folder,
+            pace=Pace(wanted.points, plan.survey.records.values()),
+            progress=progress,
+            plans=plan.jobs,
+            carried=plan.carried,
+            resubmits=True,
+            timed=timed,
         )
-        plans, notes = plan_turn_blocks(missing, self.points, memory)
-        return plans, tuple(notes)
+        try:
+            failed = launches.run()
+        except KeyboardInterrupt:
+            if wanted.scheduler.survives_client and launches.going:
+                progress.say(
+                    f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
+                    f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
+                )
+            raise
+    return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
 
-    def _free_bytes(self) -> float:
-        """Return the memory for the launches of a turn block: of this machine, or of a node where that is surveyed."""
-        if not self.scheduler.survives_client:
-            return memory_limit()
-        limit = self.scheduler.limit()
-        return limit.memory_mb * 2**20 if limit and limit.memory_mb else math.inf
+
+def current(sweep: Sweep) -> Sweep:
+    """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
+
+    Raises:
+        UserError: a file of the user's code cannot be read.
+    """
+    return replace(sweep, code=code_identity(sweep.workload, mpi_version()))
 
 
 class SweepCommand:
@@ -182,38 +199,32 @@ class SweepCommand:
 
     def __init__(self, sweep: Sweep, context: Context, submission: Submission) -> None:
         self.sweep = current(sweep)
-        self.submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
-        self.scheduler = self.submission.open(oversubscribe=sweep.oversubscribe)
-        self.folder = below(context.results, self.sweep.name)
-        self.runnable, self.skipped = split_runnable(sweep.layouts, self.scheduler.refusal)
+        submission = replace(submission, data_dir=str(context.data_dir.resolve()) if context.data_dir else None)
+        scheduler = submission.open(oversubscribe=sweep.oversubscribe)
+        self.runnable, skipped = split_runnable(sweep.layouts, scheduler.refusal)
         if not self.runnable:
-            first = self.skipped[0]
             fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"
-            if not self.scheduler.survives_client:
+            if not scheduler.survives_client:
                 fix += ", or set OVERSUBSCRIBE=1 to run for function only"
-            raise UserError(f"no layout can run: {first.layout}: {first.reason}; {fix}")
+            raise UserError(f"no layout can run: {skipped[0].layout}: {skipped[0].reason}; {fix}")
+        self.wanted = WantedLaunches(
+            name=f"sweep {self.sweep.name}",
+            folder=below(context.results, self.sweep.name),
+            points=launch_order(self.sweep, self.runnable),
+            skipped=skipped,
+            submission=submission,
+            scheduler=scheduler,
+        )
 
     @property
     def files(self) -> SweepFolder:
         """The files of the sweep."""
-        return SweepFolder(self.folder)
-
-    @property
-    def wanted(self) -> WantedLaunches:
-        """What is launched of the sweep."""
-        return WantedLaunches(
-            name=f"sweep {self.sweep.name}",
-            folder=self.folder,
-            points=launch_order(self.sweep, self.runnable),
-            skipped=self.skipped,
-            submission=self.submission,
-            scheduler=self.scheduler,
-        )
+        return SweepFolder(self.wanted.folder)
 
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
-        write_study(self.files, self.sweep, self.skipped)
-        write_submission(self.files, self.submission)
+        write_study(self.files, self.sweep, self.wanted.skipped)
+        write_submission(self.files, self.wanted.submission)
 
     def survey(self) -> Survey:
         """Read what is known of the sweep's launches."""
@@ -223,9 +234,9 @@ class SweepCommand:
         """Settle those launches in the queue that have ended, and return the others."""
         with display(len(carried)) as progress:
             launches = Launches(
-                scheduler=self.scheduler,
-                submission=self.submission,
-                folder=self.folder,
+                scheduler=self.wanted.scheduler,
+                submission=self.wanted.submission,
+                folder=self.wanted.folder,
                 pace=Pace(self.wanted.points),
                 progress=progress,
                 carried=carried,
@@ -235,9 +246,9 @@ class SweepCommand:
 
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
-        request = self.submission.request
-        limit = self.scheduler.limit()
-        for remark in remarks(self.runnable, request, limit, self.submission.site):
+        request = self.wanted.submission.request
+        limit = self.wanted.scheduler.limit()
+        for remark in remarks(self.runnable, request, limit, self.wanted.submission.site):
             say(remark)
         cost = estimate(plan.jobs, request, limit, plan.survey.durations())
         say(str(cost))
@@ -246,5 +257,6 @@ class SweepCommand:
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
         self.sweep = replace(self.sweep, repeats=repeats)
+        self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
         self.note()
-        return self.wanted.plan(self.survey(), invalid_too=False)
+        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)

@@ -128,7 +128,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         return None
     ranks, rank_steps, clocks = zip(*gathered, strict=True)
     steps = on_one_clock(rank_steps, clocks)
-    invalid, met = _validity(outcome, places, ranks, loads)
+    invalid, met = validity(outcome, places, ranks, loads)
     flops = replica.state.flops
     record = RunRecord(
         schema=SCHEMA,
@@ -209,7 +209,7 @@ def _weights_record(outcome: TrainingOutcome) -> WeightsRecord:
     )
 
 
-def _validity(
+def validity(
     outcome: TrainingOutcome,
     places: Sequence[tuple[RankPlace, int]],
     ranks: Sequence[RankRecord],

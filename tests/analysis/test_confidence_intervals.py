@@ -6,15 +6,23 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from harness.analysis import confidence_intervals
 from harness.analysis.confidence_intervals import Interval, median_interval, percentiles, ratio_interval, resamples
 from harness.analysis.launch_frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.schema.record import RunRecord
-from tests.labs.factories import launch_frame, make_launch, make_point, make_run
+from tests.labs.factories import (
+    launch_frame,
+    make_launch,
+    make_point,
+    make_run,
+)
+
+POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 
 TRIALS = 1500
 Pairs = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -40,9 +48,7 @@ def heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_nominal_95_percent_of_a_ratio_covers_93_to_97(
     sample: Pairs, launches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "harness.analysis.confidence_intervals._RESAMPLES", 699
-    )  # the error of a percentile, not its place
+    monkeypatch.setattr(confidence_intervals, "RESAMPLES", 699)  # the error of a percentile, not its place
     rng = np.random.default_rng(launches)
     covered = 0
     for trial in range(TRIALS):
@@ -107,7 +113,7 @@ def test_a_layout_added_a_week_later_has_a_speedup_without_an_interval() -> None
     """Between sittings the machine changes by 2 %: no launch's scatter tells that, so no interval can cover it."""
     rng = np.random.default_rng(14)
     covered = told = 0
-    for _ in range(40):
+    for _ in range(8):
         shift = np.exp(rng.normal(0, 0.02, 2))
         first = [make_launch(1, k, float(shift[0] * rng.lognormal(0, 0.01))) for k in range(6)]
         added = [at(make_launch(2, k, float(shift[1] / 2 * rng.lognormal(0, 0.01))), 7) for k in range(6)]
@@ -174,3 +180,33 @@ def test_outliers_are_marked_and_count_all_the_same() -> None:
 def test_few_launches_have_no_outliers(values: list[float]) -> None:
     assert not outliers(values).any()
     assert (between(values) is None) == (len(values) < 2)
+
+
+@pytest.mark.parametrize(
+    ("launches", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (10, (2, 9)), (20, (6, 15)), (0, None)]
+)
+def test_the_order_statistics_of_a_median_are_the_exact_ones(launches: int, ranks: tuple[int, int] | None) -> None:
+    interval = median_interval(np.arange(launches, 0, -1))
+    assert (interval and (interval.low, interval.high)) == ranks
+
+
+def test_median_interval_takes_the_order_statistics() -> None:
+    interval = median_interval([10.0, 1, 9, 2, 8, 3, 7, 4, 6, 5])
+    assert interval is not None and (interval.low, interval.high) == (2, 9)
+    assert median_interval([1, 2, 3, 4, 5]) is None
+
+
+@given(st.lists(POSITIVE, min_size=6, max_size=40))
+def test_median_interval_contains_the_median(values: list[float]) -> None:
+    interval = median_interval(values)
+    assert interval is not None and interval.low <= np.median(values) <= interval.high
+
+
+@settings(max_examples=20)
+@given(st.lists(POSITIVE, min_size=6, max_size=12), st.lists(POSITIVE, min_size=6, max_size=12))
+def test_ratio_interval_lies_within_the_extremes(top: list[float], bottom: list[float]) -> None:
+    interval = ratio_interval(top, bottom)
+    assert interval is not None
+    assert min(top) / max(bottom) * (1 - 1e-9) <= interval.low <= interval.high <= max(top) / min(bottom) * (1 + 1e-9)
+    assert ratio_interval(top, bottom) == interval  # seeded
+    assert ratio_interval(top[:5], bottom) is None

@@ -15,7 +15,6 @@ from harness.analysis.device_use import (
 )
 from harness.analysis.scaling import scale
 from harness.comm.gpus import Gpu
-from harness.report.sweep_sections import energy_table
 from harness.schema.record import DeviceEnergy, RunRecord
 from tests.labs.factories import launch_frame, make_launch
 
@@ -121,10 +120,3 @@ def test_the_energy_of_a_launch_with_a_device_that_is_not_counted_is_not_known()
     (gpus,) = energy_uses([replace(RUNS[0], energy=(GPU, uncounted))])
     assert gpus.joules is None
     assert gpus.watts == 300
-
-
-def test_the_table_has_a_line_for_each_layout_and_kind() -> None:
-    names = {str(RUNS[0].point.layout): "2 ranks"}
-    energy = energy_table(energy_uses(RUNS), names)
-    assert [row[2] for row in energy.rows] == ["2\N{NO-BREAK SPACE}GPUs", "1\N{NO-BREAK SPACE}processor"]
-    assert all(len(row) == len(energy.headings) for row in energy.rows)

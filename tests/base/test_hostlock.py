@@ -10,10 +10,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -29,6 +29,13 @@ from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab, hanging, wait_for
 
 TIMED = "harness-timed.lock"
+TAKE_ELSEWHERE = "from harness.base.hostlock import HostLock; print(HostLock().take())"
+
+
+def take_elsewhere() -> str:
+    """Return what another process is told that takes the lock, and gives it back at its end."""
+    words = [sys.executable, "-c", TAKE_ELSEWHERE]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
 
 @pytest.fixture
@@ -68,11 +75,10 @@ def test_others_are_not_shown_where_a_user_works(
 
 def test_a_lock_that_somebody_holds_without_end_can_be_passed_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with HostLock().held("a bench", print):
-        HostLock._command = None  # as another process sees it
-        assert HostLock().take() is not None
+        assert take_elsewhere() != "None"
         monkeypatch.setenv("HARNESS_LOCK_DIR", str(folder / "own"))
         (folder / "own").mkdir()
-        assert HostLock().take() is None
+        assert take_elsewhere() == "None"
 
 
 def test_a_pipe_in_the_place_of_the_lock_is_not_read(folder: Path) -> None:
@@ -96,14 +102,13 @@ def test_two_that_launch_again_and_again_take_turns(folder: Path) -> None:
 
 def test_launches_of_a_command_that_has_the_host_need_not_wait_for_it(folder: Path) -> None:
     """As those of a bench."""
-    launch, other = HostLock(), "from harness.base.hostlock import HostLock; print(HostLock().take())"
+    launch = HostLock()
     with HostLock().held("a bench", print) as handles:
         assert launch.take() is None
         assert launch.handles == handles
         launch.note_holder("a launch")
         launch.release()
-        said = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=60, check=True)
-        says(said.stdout, "on this host", "a bench", os.getpid(), "measured")
+        says(take_elsewhere(), "on this host", "a bench", os.getpid(), "measured")
     assert launch.take() is None
     assert launch.handles
     assert HostLock().take() is not None
@@ -155,18 +160,16 @@ def test_a_launch_that_survives_its_command_keeps_the_host(folder: Path) -> None
     assert other.take() is None
 
 
-@contextlib.contextmanager
-def timed_elsewhere() -> Iterator[None]:
-    """Have another command time something on this host for a moment."""
+@pytest.fixture
+def timed_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have another command time something on this host until somebody waits for it."""
     lock = HostLock()
     assert lock.take() is None
     lock.note_holder("a launch")
-    timer = threading.Timer(0.5, lock.release)
-    timer.start()
-    yield
-    timer.join()
+    monkeypatch.setattr("harness.base.hostlock.time", SimpleNamespace(sleep=lambda seconds: lock.release()))
 
 
+@pytest.mark.usefixtures("timed_elsewhere")
 def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,13 +177,14 @@ def test_a_probe_waits_for_what_is_timed_here_and_its_ranks_keep_the_host(
     said: list[str] = []
     # A launcher that tells who has the host and whether it keeps it, and fails.
     code = f"echo harness: $(cat {folder / TIMED}) and $(ls -l /proc/$$/fd | grep -c {TIMED}) >&2; exit 1"
-    with timed_elsewhere(), refuses("probe of", "1", error=RunError):
+    with refuses("probe of", "1", error=RunError):
         probe_runner.run_probe(probe_runner.ProbeSettings(launcher=f"bash -c {shlex.quote(code)}"), said.append)
     (line,) = (line for line in said if "waiting" in line)
     says(line, "a launch of ", os.getpid(), "measured")
     assert HostLock().take() is None
 
 
+@pytest.mark.usefixtures("timed_elsewhere")
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_script_whose_times_are_recorded_waits_too(
     folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
@@ -194,8 +198,7 @@ def test_a_script_whose_times_are_recorded_waits_too(
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.chdir(folder)
     words = ["run", "-n", "1", *(["--record", "kept"] if recorded else []), "train.py"]
-    with timed_elsewhere():
-        result = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, words)
     assert result.exit_code == 0
     assert result.output.count("a launch of ") == recorded
     holder = Path("said").read_text()
@@ -258,7 +261,7 @@ def test_two_sweeps_in_two_folders_never_launch_at_once(lab: Lab, folder: Path) 
         assert list((lab.folder / "other").glob("*/n*")) == before
         lab.behave()
         first.send_signal(signal.SIGINT)
-        assert second.wait(timeout=60) == 0
+        assert second.wait(timeout=120) == 0
         log.close()
     said = (lab.folder / "other.txt").read_text()
     # It says so once, and once more where another process of the first sweep has the host meanwhile.
@@ -281,6 +284,7 @@ def test_a_full_disk_leaves_no_empty_sweep(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from harness.base.errors import UserError
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_lock import hold_sweep

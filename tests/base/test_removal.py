@@ -4,8 +4,10 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from harness.base.removal import (
     remove_folder,
     remove_left,
     replace_folder,
+    umask,
 )
 
 
@@ -373,3 +376,36 @@ def test_a_replaced_folder_is_whole_after_a_kill(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_replaced_folder_is_whole_after_200_kills(tmp_path: Path) -> None:
     kills(tmp_path, 200, seed=2)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_it_is_that_of_the_process(mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        assert umask() == mask
+    finally:
+        assert os.umask(before) == mask
+
+
+def test_files_of_another_thread_have_their_mode_meanwhile(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    ends = threading.Event()
+
+    def ask() -> None:
+        while not ends.is_set():
+            umask()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        modes = set()
+        for number in range(3000):
+            path = tmp_path / str(number)
+            path.touch()
+            modes.add(stat.S_IMODE(path.stat().st_mode))
+            path.unlink()
+    finally:
+        ends.set()
+        asking.join()
+        os.umask(before)
+    assert modes == {0o644}

@@ -15,45 +15,37 @@ from harness.base.scratch import SCRATCH, SEGMENTS, Scratch, remove_dead
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi
 from harness.sweep.launch_command import mpirun_words
 
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(scratch, "_PLACE", tmp_path)
-    return tmp_path
-
-
 KILLED = """
 import os, signal, subprocess, sys
 from pathlib import Path
 from harness.base import scratch
-scratch._PLACE = Path(sys.argv[1])
-own = scratch.Scratch()
+own = scratch.Scratch(Path(sys.argv[1]))
 (Path(own.variables[scratch.SCRATCH]) / "segment").touch()
 print(subprocess.Popen(["sleep", "60"], pass_fds=own.handles, stdout=subprocess.DEVNULL).pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_folder_outlives_a_killed_command_as_long_as_its_launch_does(place: Path) -> None:
-    words = [sys.executable, "-c", KILLED, str(place)]
+def test_the_folder_outlives_a_killed_command_as_long_as_its_launch_does(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(tmp_path)]
     killed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
-    (left,) = place.iterdir()
-    other = Scratch()
+    (left,) = tmp_path.iterdir()
+    other = Scratch(tmp_path)
     assert (left / "segment").exists()
     os.kill(int(killed.stdout), signal.SIGKILL)
     while (left / "segment").exists():  # the kernel takes a moment to end it
-        Scratch().close()
+        Scratch(tmp_path).close()
     other.close()
-    assert list(place.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_launch_removes_its_own_folder(place: Path) -> None:
-    own = Scratch()
+def test_a_launch_removes_its_own_folder(tmp_path: Path) -> None:
+    own = Scratch(tmp_path)
     assert own.variables[SCRATCH] == own.variables[SEGMENTS]
-    assert Path(own.variables[SCRATCH]).parent == place
+    assert Path(own.variables[SCRATCH]).parent == tmp_path
     own.close()
     own.close()
-    assert list(place.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     assert (own.variables, own.handles) == ({}, ())
 
 
@@ -78,9 +70,9 @@ def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id
     own.close()
 
 
-def test_without_a_place_for_it_launches_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_PLACE", Path("/nowhere"))
-    assert (Scratch().variables, Scratch().handles) == ({}, ())
+def test_without_a_place_for_it_launches_go_on_as_before() -> None:
+    own = Scratch(Path("/nowhere"))
+    assert (own.variables, own.handles) == ({}, ())
 
 
 HELD = """
@@ -111,7 +103,7 @@ def test_what_a_killed_rank_wrote_is_removed_when_the_next_one_starts(tmp_path: 
 @pytest.fixture
 def dead(tmp_path: Path) -> Path:
     """A folder that nobody holds any more, as a launch on this host has left it."""
-    folder = tmp_path / f"harness-rank-{scratch._host_mark()}dead"
+    folder = tmp_path / f"harness-rank-{scratch.host_mark()}dead"
     folder.mkdir(mode=0o700)
     return folder
 
@@ -139,7 +131,7 @@ def test_folders_that_nobody_may_read_are_removed_with_a_dead_one(tmp_path: Path
 
 def test_a_dead_folder_that_others_may_open_or_is_a_link_is_left(tmp_path: Path, dead: Path) -> None:
     dead.chmod(0o755)
-    link = tmp_path / f"harness-rank-{scratch._host_mark()}link"
+    link = tmp_path / f"harness-rank-{scratch.host_mark()}link"
     (tmp_path / "mine").mkdir(mode=0o700)
     link.symlink_to(tmp_path / "mine")
     remove_dead(tmp_path, "harness-rank-")
@@ -155,7 +147,7 @@ def test_another_users_folder_is_left(tmp_path: Path, dead: Path) -> None:
 
 
 def test_a_folder_of_another_host_or_of_an_earlier_start_of_this_one_is_left(tmp_path: Path) -> None:
-    host, boot, _ = scratch._host_mark().rsplit("-", 2)
+    host, boot, _ = scratch.host_mark().rsplit("-", 2)
     others = [tmp_path / f"harness-rank-elsewhere-{boot}-x", tmp_path / f"harness-rank-{host}-00000000-x"]
     for folder in others:
         folder.mkdir(mode=0o700)
@@ -174,24 +166,24 @@ os._exit(0)  # as when it is killed: nothing is tidied up
 
 
 @pytest.mark.slow
-def test_code_that_tensorflow_generates_goes_into_the_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SCRATCH, str(place))
+def test_code_that_tensorflow_generates_goes_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
     before = set(Path(tempfile.gettempdir()).glob("__autograph*"))
-    (place / "generate.py").write_text(GENERATE)  # a file: TensorFlow reads the source
-    subprocess.run([sys.executable, place / "generate.py"], check=True)
-    assert list(place.glob("__autograph*"))
+    (tmp_path / "generate.py").write_text(GENERATE)  # a file: TensorFlow reads the source
+    subprocess.run([sys.executable, tmp_path / "generate.py"], check=True)
+    assert list(tmp_path.glob("__autograph*"))
     assert set(Path(tempfile.gettempdir()).glob("__autograph*")) <= before
 
 
-def test_a_folder_of_another_host_is_not_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_host_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where several hosts see one folder, the lock of the other's launch need not reach here."""
     with monkeypatch.context() as patch:
         patch.setattr(scratch, "boot_id", lambda: "0f0f0f0f-0000-0000-0000-000000000000")
-        elsewhere = Scratch()
+        elsewhere = Scratch(tmp_path)
     path = Path(elsewhere.variables[SCRATCH])
     os.close(*elsewhere.handles)  # as no lock of another host is seen
-    Scratch().close()
+    Scratch(tmp_path).close()
     assert path.is_dir()
     path.rename(path.with_name(path.name.replace("0f0f0f0f", scratch.boot_id()[:8])))
-    Scratch().close()
-    assert list(place.iterdir()) == []
+    Scratch(tmp_path).close()
+    assert list(tmp_path.iterdir()) == []

@@ -3,13 +3,15 @@
 import os
 import shutil
 import socket
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from harness.__main__ import run_command_line
 from harness.base.errors import UserError
-from harness.bundle.write_bundle import copy_plain_files, refuse_secrets_in_files
+from harness.bundle.write_bundle import copy_plain_files, execution_seconds, refuse_secrets_in_files, same_numbers
+from tests.labs.factories import make_launch
 from tests.labs.sentences import refuses
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
@@ -75,3 +77,29 @@ def test_what_is_left_out_may_be_anything(tmp_path: Path) -> None:
     (tmp_path / "s/run.json").write_text("{}")
     copy_plain_files(tmp_path / "s", tmp_path / "copy", lambda name: name.startswith("."))
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["run.json"]
+
+
+def test_numbers_are_the_same_within_a_millionth_and_words_are_the_same() -> None:
+    assert same_numbers('{"a": 1.00000001, "b": "x"}', '{"a": 1.00000002, "b": "x"}')
+    assert same_numbers("a,b\n-1e-3,2\n", "a,b\n-0.001,2\n")
+    for text, other in (("1.001", "1.002"), ("-1", "1"), ("1,2", "1"), ("x 1", "y 1"), ("1e5", "1e6"), ("0", "1e-9")):
+        assert not same_numbers(text, other)
+
+
+def test_execution_counts_what_ran_at_once_once_and_no_long_pauses(tmp_path: Path) -> None:
+    start = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+    one = make_launch(1, 0, 1.0)
+
+    def at(begin: float, seconds: float) -> object:
+        import_s = max(rank.import_s for rank in one.ranks)
+        began = start + timedelta(seconds=begin + import_s)
+        return type(one)(**_fields(one) | {"started": began, "ended": start + timedelta(seconds=begin + seconds)})
+
+    assert execution_seconds([at(0, 10)]) == pytest.approx(10)
+    assert execution_seconds([at(0, 10), at(2, 5), at(5, 15)]) == pytest.approx(20)
+    assert execution_seconds([at(25, 10), at(0, 10)]) == pytest.approx(35)
+    assert execution_seconds([at(0, 10), at(1000, 10)]) == pytest.approx(20)
+
+
+def _fields(record: object) -> dict[str, object]:
+    return {name: getattr(record, name) for name in type(record).__dataclass_fields__}

@@ -1,26 +1,47 @@
 """What `harness run` gives to its ranks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.__main__ import run_command_line
 from harness.cli import command_run
-from harness.cli.command_run import _command
+from harness.cli.command_run import RunOptions, rank_words
 from harness.sweep.launch_command import LaunchCommand
+from harness.transparent.run_settings import RunSettings
 
 
 def test_every_setting_reaches_the_ranks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    settings = {"threads": 1, "gpus_per_rank": 1, "hang_timeout": 0.0, "keep_rank_files": True, "record": None}
-    words = _command(LaunchCommand(words=("mpirun", "-n", "2")), script, ["--epochs", "3"], settings)
-    switches = words[5 : words.index(str(script))]
-    assert sorted(switches) == ["--gpus-per-rank=1", "--hang-timeout=0.0", "--keep-rank-files", "--threads=1"]
-    assert words[-2:] == ["--epochs", "3"]
-    assert "--keep-rank-files" not in _command(
-        LaunchCommand(words=()), script, [], settings | {"keep_rank_files": False}
+    options = RunOptions(
+        script=script,
+        arguments=("--epochs", "3"),
+        allow_argument=("KEY", "TOKEN"),
+        ranks=2,
+        threads=1,
+        gpus_per_rank=1,
+        settings=RunSettings(hang_timeout=0.0, keep_rank_files=True),
     )
+    words = rank_words(LaunchCommand(words=("mpirun", "-n", "2")), options)
+    switches = words[5 : words.index(str(script))]
+    assert sorted(switches) == [
+        "--allow-argument=KEY",
+        "--allow-argument=TOKEN",
+        "--batch=per-rank",
+        "--fuse=auto",
+        "--gpus-per-rank=1",
+        "--hang-timeout=0.0",
+        "--keep-rank-files",
+        "--logs=harness-logs",
+        "--sync=gradients",
+        "--threads=1",
+        "--verify=0",
+        "--witness=off",
+    ]
+    assert words[-2:] == ["--epochs", "3"]
+    assert "--keep-rank-files" not in rank_words(LaunchCommand(words=()), replace(options, settings=RunSettings()))
 
 
 def test_where_ranks_have_no_trees_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from harness.cli import main
 from harness.cli.command_sweep import sweep_command as sweep_click
-from harness.cli.launch_options import build_submission
-from harness.cli.training_options import build_layouts
+from harness.cli.common_options import take
+from harness.cli.launch_options import build_submission, take_batch
+from harness.cli.training_options import LayoutOptions, build_layouts
 from harness.schema.layout import Layout
 from harness.schema.option import GROUPS, options
 from harness.schema.presets import resolve
@@ -74,8 +75,8 @@ def again(folder: Path, sweep: Sweep) -> tuple[Sweep, Submission]:
     assert (program, name) == ("harness", "sweep")
     given: dict[str, Any] = sweep_click.make_context("sweep", words).params
     assert given["results"] == folder.parent
-    submission, _ = build_submission(given)
-    layouts, _ = build_layouts(given, Submission())
+    submission, _ = build_submission(take_batch(given))
+    layouts, _ = build_layouts(take(LayoutOptions, given), Submission())
     data_dir = given["data_dir"] and str(given["data_dir"])
     return asked_sweep(given, layouts), replace(submission, data_dir=data_dir)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.base import turns
 from harness.comm import energy_counters
 from harness.comm.energy_counters import (
     EnergyMeter,
@@ -75,7 +74,7 @@ def test_turns_are_read_at_their_ends_so_that_neighbours_do_not_share(
 ) -> None:
     """Our turns take 10 W, those of another launch between them 90 W: 50 ms each, with the real period of a second."""
     own_turns = SimpleNamespace(at_ends=None)
-    monkeypatch.setattr(turns, "_turns", own_turns)
+    monkeypatch.setattr(energy_counters, "current_turns", lambda: own_turns)
     spent = [0.0]
     readings = EnergyReadings([Planted(clock, lambda _: spent[0])])
     windows = []

@@ -22,7 +22,7 @@ SHAPES = ((3, 3, 4, 10), (10,), (40, 20), ())
 
 def simulated(policy: SyncPolicy, step: Callable[[int, Mean, list[Any]], list[Any]], weights: Sequence[Any]) -> Any:
     """Return what `step` returns on each of RANKS threads; their sums meet as those of ranks do."""
-    meeting, told = threading.Barrier(RANKS, timeout=30), [list[Any]() for _ in range(RANKS)]
+    meeting, told = threading.Barrier(RANKS, timeout=120), [list[Any]() for _ in range(RANKS)]
 
     def run(rank: int) -> list[Any]:
         def total(values: Sequence[Any], label: str) -> list[Any]:

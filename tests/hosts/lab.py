@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi
 from harness.sweep.launch_command import mpirun_words
 
-_START_S = 20.0
+_START_S = 120.0
 _NAP_NS = 500_000
 _SET_UP = """
 set -e

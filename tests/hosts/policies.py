@@ -28,13 +28,14 @@ from scipy.stats import binom
 
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.base.command_context import Context
-from harness.report.svg import _STYLE, mark
+from harness.datasets import locate
+from harness.report.svg import STYLE, mark
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.record import read_run
+from harness.schema.sweep import Sweep
 from harness.sweep.execute import run_sweep
-from harness.sweep.plan import build_sweep
 from tests.hosts.lab import Lab, hosts
 from tests.hosts.predictions import GBIT
 from tests.mpi.launch import end_warm, serve_warm
@@ -68,7 +69,13 @@ def here(name: str, syncs: Sequence[str], ranks: int, seeds: int, data: Path, re
     samples = one.rows if one.model == "cnn" else None  # a tenth: a CNN's row costs a hundred times a DNN's
     for sync in syncs:
         workload = resolve(dataset=one.dataset, model=one.model, sync=sync, data="real", samples=samples)
-        sweep = build_sweep(workload, layouts=(Layout(nodes=ranks),), repeats=seeds, data_dir=data, oversubscribe=many)
+        sweep = Sweep(
+            workload=workload,
+            layouts=(Layout(nodes=ranks),),
+            repeats=seeds,
+            data_id=locate(workload, data).data_id,
+            oversubscribe=many,
+        )
         loaded = load_sweep(run_sweep(sweep, Context(data_dir=data, results=results)))
         if many:  # more hosts than cores share these, here and between the hosts alike
             loaded = replace(loaded, runs=tuple(replace(run, invalid=()) for run in loaded.runs))
@@ -201,7 +208,7 @@ def paint(axes: Axes, found: dict[float, list[Found]]) -> None:
 def figure(found: dict[tuple[int, str], dict[float, list[Found]]], file: Path) -> None:
     """Draw a panel for every number of hosts (row) and workload (column)."""
     rows, columns = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         whole = Figure(figsize=(max(6.4, 2.4 * len(columns)), 0.7 + 2.1 * len(rows)), layout="constrained")
         panels = whole.subplots(len(rows), len(columns), squeeze=False, sharex=True)
         panels[-1, len(columns) // 2].set_xlabel("Network between the hosts, Gbit/s")

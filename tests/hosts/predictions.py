@@ -27,6 +27,7 @@ from harness.analysis.sweep_choice import choose_sweep
 from harness.analysis.sync_calls import read_calls
 from harness.base.command_context import Context
 from harness.base.provenance import describe_machine
+from harness.datasets import locate
 from harness.prediction.extrapolation import NETWORK, extrapolate, measured_base
 from harness.prediction.network_cost import Uncertain, calls, probe_links
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
@@ -36,8 +37,8 @@ from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
 from harness.schema.presets import resolve
 from harness.schema.record import decode, encode, read_run
+from harness.schema.sweep import Sweep
 from harness.sweep.execute import run_sweep
-from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.hosts.lab import Lab, hosts
@@ -61,7 +62,8 @@ def recorded(name: str, results: Path) -> Loaded:
     one = EXPERIMENTS[name]
     rows = CNN_ROWS if one.model == "cnn" else ROWS
     workload = resolve(dataset=one.dataset, model=one.model, samples=rows, epochs=EPOCHS, data="synthetic")
-    sweep = build_sweep(workload, layouts=(Layout(nodes=1), Layout(nodes=2)), repeats=REPEATS)
+    layouts = (Layout(nodes=1), Layout(nodes=2))
+    sweep = Sweep(workload=workload, layouts=layouts, repeats=REPEATS, data_id=locate(workload, None).data_id)
     kept = choose_sweep(results, lambda study: study.sweep.workload == workload, every_code=True)
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded

@@ -21,12 +21,12 @@ TABLE = (
     Addition(
         what="network",
         files="a module of one's own, MODEL=package.module:function",
-        test="train/test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
+        test="whole/test_mpi_imagenet:test_a_step_does_not_depend_on_the_ranks",
     ),
     Addition(
         what="sync policy",
         files="a module of one's own, SYNC=package.module:Class",
-        test="train/test_mpi_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
+        test="train/test_training:test_a_sync_policy_is_one_class_in_a_package_of_ones_own",
     ),
     Addition(
         what="scheduler",
@@ -46,11 +46,11 @@ TABLE = (
     Addition(
         what="training option",
         files="a field of harness/schema/workload.py",
-        test="schema/test_option_addition:test_it_is_checked_and_reaches_the_record",
+        test="schema/test_option:test_it_is_checked_and_reaches_the_record",
     ),
     Addition(
         what="figure",
         files="its module in harness/report/figures",
-        test="report/test_report_additions_words:test_a_figure_is_one_file",
+        test="report/test_figures:test_a_figure_is_one_file",
     ),
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
-from harness.cli.training_options import build_layouts, build_workload
+from harness.cli.common_options import take
+from harness.cli.training_options import LayoutOptions, build_layouts, build_workload, take_workload
 from harness.schema.layout import Layout
 from harness.schema.presets import usual_scaling
 from harness.schema.sweep import Sweep
@@ -19,19 +20,19 @@ def asked(line: str) -> Sweep:
     given = dict(word.replace("$$", "$").split("=", 1) for word in words)
     assert (make, target) == ("make", "sweep")
     _, *arguments = command_line("sweep", given)
-    options: dict[str, Any] = sweep_click.make_context("sweep", arguments).params
-    layouts, refused = build_layouts(options, Submission())
+    values: dict[str, Any] = sweep_click.make_context("sweep", arguments).params
+    layouts, refused = build_layouts(take(LayoutOptions, values), Submission())
     assert not refused
-    return asked_sweep(options, layouts)
+    return asked_sweep(values, layouts)
 
 
-def asked_sweep(options: dict[str, Any], layouts: Sequence[Layout]) -> Sweep:
-    """Return the sweep that the `options` of `harness sweep` stand for, without its data."""
-    workload = build_workload(options)
+def asked_sweep(values: dict[str, Any], layouts: Sequence[Layout]) -> Sweep:
+    """Return the sweep that the `values` of the parameters of `harness sweep` stand for, without its data."""
+    workload = build_workload(take_workload(values))
     return Sweep(
         workload=workload,
         layouts=tuple(layouts),
-        repeats=options["repeats"],
-        scaling=options["scaling"] or usual_scaling(workload.preset),
-        oversubscribe=options["oversubscribe"],
+        repeats=values["repeats"],
+        scaling=values["scaling"] or usual_scaling(workload.preset),
+        oversubscribe=values["oversubscribe"],
     )

@@ -1,4 +1,4 @@
-// What a reader would object to on a page, for tests/report/test_report_browser.py: every function returns faults.
+// What a reader would object to on a page, for tests/whole/test_report_browser.py: every function returns faults.
 "use strict";
 globalThis.facts = (() => {
 const seen = (element) => element.getClientRects().length > 0 && getComputedStyle(element).visibility !== "hidden";

@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,6 @@ import pytest
 
 from harness.base.command_context import Context
 from harness.schema.layout import Layout
-from harness.sweep.plan import build_sweep
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
@@ -71,8 +71,8 @@ def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_QUEUE", str(folder))
     monkeypatch.setattr(Scheduler, "poll_s", 0.1)
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 2.0)
-    monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 2.0)
+    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 4.0)
+    monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 5.0)
     monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
     return Queue(folder)
 
@@ -99,5 +99,5 @@ def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:
 
     request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
     submission = Submission(scheduler=scheduler, request=request)
-    asked = build_sweep(lab.workload, layouts=LAYOUTS, repeats=2)
+    asked = replace(lab.sweep(), layouts=LAYOUTS)
     return run_sweep(asked, Context(results=lab.results), submission)

@@ -18,13 +18,14 @@ import psutil
 import pytest
 
 from harness.base.command_context import Context
+from harness.datasets import locate
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.schema.workload import Workload
-from harness.sweep.plan import build_sweep, current
+from harness.sweep.planned_launches import current
 from tests.labs.doubles import install
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 
 
 @dataclass
@@ -51,7 +52,11 @@ class Lab:
 
     def sweep(self, nodes: tuple[int, ...] = (1, 2), repeats: int = 2, oversubscribe: bool = False) -> Sweep:
         layouts = tuple(Layout(nodes=count) for count in nodes)
-        return current(build_sweep(self.workload, layouts=layouts, repeats=repeats, oversubscribe=oversubscribe))
+        data_id = locate(self.workload, None).data_id
+        sweep = Sweep(
+            workload=self.workload, layouts=layouts, repeats=repeats, oversubscribe=oversubscribe, data_id=data_id
+        )
+        return current(sweep)
 
     def run(self, sweep: Sweep, **options: Any) -> str:
         """Run the sweep and return what the user saw."""

@@ -11,7 +11,7 @@ class Gathering:
 
     def __init__(self, ranks):
         self.values = [None] * ranks
-        self.barrier = threading.Barrier(ranks, timeout=20)
+        self.barrier = threading.Barrier(ranks, timeout=120)
 
     def at(self, rank):
         def gather(value, label):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.analysis.read_results import load_sweep
-from harness.cli.answer_output import _document
+from harness.cli.answer_output import json_document
 from harness.prediction.extrapolation import (
     NETWORK,
     NODE,
@@ -189,7 +189,7 @@ def test_files_have_the_prediction_as_a_series_of_its_own(two_cores: Answer) -> 
     heading, *lines = (folder / "speedup.csv").read_text().splitlines()
     assert heading == "kind,layout,ranks,speedup,low,high,predicted,predicted_low,predicted_high,where,launches,run"
     assert sum(line.startswith("predicted,") for line in lines) == 6
-    (series,) = json.loads(_document(two_cores))["predicted"]
+    (series,) = json.loads(json_document(two_cores))["predicted"]
     assert series["where"] == NODE and [one["ranks"] for one in series["points"]] == [3, 4, 5, 6, 7, 8]
     page = (folder / "index.html").read_text()
     says(page, "for an interval (it", NODE)

@@ -36,12 +36,12 @@ from harness.regression.version_entry import INTERFACE
 from harness.schema.layout import Layout
 from harness.schema.record import encode, read_point
 from harness.schema.sweep import Sweep
-from harness.sweep.plan import build_sweep
 from tests.labs.factories import make_workload
 from tests.labs.sentences import says
 
 LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
-STUDY = build_sweep(make_workload(data="synthetic", samples=6000, epochs=30), layouts=LAYOUTS, repeats=1)
+WORKLOAD = make_workload(data="synthetic", samples=6000, epochs=30)
+STUDY = Sweep(workload=WORKLOAD, layouts=LAYOUTS, repeats=1, data_id=locate(WORKLOAD, None).data_id)
 
 
 def git(*words: str) -> str:

@@ -1,9 +1,25 @@
 """What is said of machines."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from harness.report.run_words import gpu_kinds, machine_words, machines_words
-from tests.labs.factories import make_run
+from harness.analysis.read_results import load_sweep
+from harness.analysis.units import significant
+from harness.report.answer import plain
+from harness.report.run_words import cost, gpu_kinds, layout_words, machine_words, machines_words
+from harness.report.sweep_facts import run_facts
+from harness.schema.layout import Layout
+from harness.schema.record import Failure
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.sweep_files import set_aside
+from tests.labs.factories import (
+    make_point,
+    make_run,
+    write_run,
+    write_study,
+)
+
+BUSY = "other processes kept 1.2 cores of node1 busy"
 
 
 def test_a_machine_stands_once_whatever_number_of_gpus_a_launch_had() -> None:
@@ -17,3 +33,35 @@ def test_a_machine_stands_once_whatever_number_of_gpus_a_launch_had() -> None:
     assert gpu_kinds([machine]) == ""
     assert machines_words([machine, machine]) == machine_words(machine)
     assert machines_words(with_gpus[:1]).endswith(", 1 GPU")
+
+
+def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    point = make_point(1)
+    write_run(tmp_path, make_run(point, invalid=(BUSY,)))
+    set_aside(SweepFolder(tmp_path), point)
+    write_run(tmp_path, make_run(point))
+    loaded = load_sweep(tmp_path)
+    assert len(loaded.runs) == 1
+    (value,) = (fact.value for fact in run_facts(loaded.valid, loaded.launched) if fact.name == "Cost")
+    assert plain(value).endswith("in 2 launches, 1 of them replaced")
+
+
+def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
+    one, two = make_run(make_point(1)), make_run(make_point(2), invalid=(BUSY,))
+    each = [30 + run.ranks[0].import_s for run in (one, two)]
+    assert plain(cost([one, two])) == f"{significant((each[0] + 2 * each[1]) / 3600, 2)} core-hours in 2 launches"
+    again = replace(two, started=two.ended, ended=two.ended + (two.ended - two.started))
+    assert plain(cost([one, two, again])).endswith("in 3 launches, 1 of them replaced")
+    block = [replace(run, block="block-1") for run in (one, two)]
+    assert plain(cost(block)) == f"{significant(2 * max(each) / 3600, 2)} core-hours in 2 launches"
+    failed = Failure(point=two.point, ended=two.ended, exit_code=137, reason="killed", tail="", seconds=3600)
+    assert plain(cost(block, [failed])).endswith(" core-hours in 2 launches, and 1 cut short")
+    assert float(plain(cost(block, [failed])).split()[0]) == float(significant(2 + 2 * max(each) / 3600, 2))
+
+
+def test_a_layout_on_one_machine_has_no_nodes() -> None:
+    assert layout_words(Layout(nodes=2), True).replace("\u00a0", " ") == "2 ranks, 1 thread each"
+    assert layout_words(Layout(nodes=2, ranks_per_node=4), False).replace("\u00a0", " ") == (
+        "2 nodes × 4 ranks, 1 thread each"
+    )

@@ -1,15 +1,13 @@
 """A user's own network and optimizer, and a data set that is found where it stands."""
 
-import keras
 import numpy as np
 import pytest
 
-from harness import datasets, models
+from harness import datasets
 from harness.base.errors import UserError
 from harness.datasets import known
 from harness.schema.code_identity import source_identity
 from harness.schema.presets import resolve
-from harness.train.optimizer import build_optimizer
 from tests.labs.sentences import refuses
 
 TOY = '''
@@ -59,11 +57,17 @@ def own(tmp_path, monkeypatch):
 
 
 def test_a_network_is_one_file(own):
+    from harness import models  # it loads TensorFlow
+
     network = models.build_network("additions.own:network", dataset="toy", features=(3,), classes=2, init="glorot")
     assert network(np.zeros((1, 3), np.float32)).shape == (1, 2)
 
 
 def test_an_optimizer_is_one_file_and_part_of_what_would_run(own):
+    import keras
+
+    from harness.train.optimizer import build_optimizer
+
     workload = resolve(dataset="adult", model="dnn", optimizer="additions.own:optimizer")
     assert isinstance(build_optimizer(workload, steps_per_epoch=1, ranks=1), keras.optimizers.Lion)
     before = source_identity(workload)
@@ -72,6 +76,8 @@ def test_an_optimizer_is_one_file_and_part_of_what_would_run(own):
 
 
 def test_what_is_no_optimizer_is_told_in_one_sentence(own):
+    from harness.train.optimizer import build_optimizer
+
     for name, message in (("nothing", "must return a Keras optimizer"), ("absent", "names no function or class")):
         workload = resolve(dataset="adult", model="dnn", optimizer=f"additions.own:{name}")
         with pytest.raises(UserError, match=message):

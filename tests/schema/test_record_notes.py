@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.regression.baselines import study_differences
 from harness.schema.command_lines import sweep_command_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -15,7 +14,6 @@ from harness.schema.setting_words import distinguishing_names, study_name
 from harness.schema.sweep import Sweep
 from tests.labs.asked import asked
 from tests.labs.factories import make_launch, make_point, make_workload, write_report, write_run, write_study
-from tests.labs.histories import make_measurement
 from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import Lab
 
@@ -27,6 +25,9 @@ def noted(point: Point, note: str | None) -> Point:
 
 
 def test_the_same_launch_with_another_note_is_the_same(tmp_path: Path) -> None:
+    from harness.regression.baselines import study_differences  # it loads pandas
+    from tests.labs.histories import make_measurement
+
     plain, one = make_point(), noted(make_point(), WORDS)
     assert one == plain and one.key == plain.key and hash(one) == hash(plain)
     sides = [replace(make_measurement([]), workload=side.workload) for side in (one, plain)]

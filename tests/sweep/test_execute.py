@@ -1,5 +1,6 @@
 """Several sweeps that share their blocks: one plan for the launches of all."""
 
+import math
 from pathlib import Path
 
 from harness.base.command_context import Context
@@ -17,9 +18,9 @@ def test_joined_sweeps_have_one_plan(tmp_path: Path) -> None:
         for sync in ("gradients", "weights:epoch")
     ]
     joined = JoinedSweeps([SweepCommand(sweep, Context(results=tmp_path), Submission()) for sweep in sweeps], tmp_path)
-    plan = joined.wanted.plan(joined.survey())
-    assert len(plan.missing) == 2 and plan.folder.parent == tmp_path
-    again, _ = joined.wanted.once_more(plan, joined.survey())
+    plan = joined.wanted.plan(joined.survey(), free_bytes=math.inf)
+    assert len(plan.missing) == 2 and plan.wanted.folder.parent == tmp_path
+    again, _ = plan.once_more(joined.survey(), free_bytes=math.inf)
     assert again.missing == ()  # both are missing, which is more than half
     assert not list(tmp_path.glob("*/study.json"))
 
@@ -27,7 +28,7 @@ def test_joined_sweeps_have_one_plan(tmp_path: Path) -> None:
 def test_planning_says_nothing(tmp_path: Path, capsys: object) -> None:
     sweep = Sweep(workload=make_workload(data="synthetic"), layouts=(Layout(nodes=1),), repeats=2)
     command = SweepCommand(sweep, Context(results=tmp_path), Submission())
-    plan = command.wanted.plan(command.survey())
+    plan = command.wanted.plan(command.survey(), free_bytes=math.inf)
     assert len(plan.jobs) > 0
     assert capsys.readouterr().out == ""  # type: ignore[attr-defined]
-    assert "2 to run" in command.wanted.describe(plan)[0]
+    assert "2 to run" in plan.sentences(of_other_code=0)[0]

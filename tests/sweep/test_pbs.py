@@ -5,6 +5,7 @@ import os
 import shutil
 import textwrap
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import JobUsage, read_accounts
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import cancel_launches, run_sweep, write_scripts
-from harness.sweep.plan import Axes, build_sweep, combine
+from harness.sweep.plan import Axes, combine
 from harness.sweep.scheduler_answers import State, UnreadableAnswer
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, pbs
 from harness.sweep.schedulers.pbs import (
@@ -159,7 +160,7 @@ def tell(server: Path, **settings: object) -> None:
 
 def run(lab: Lab, *layouts: Layout, repeats: int = 1, **settings: object) -> Path:
     submission = Submission(scheduler="pbs", request=JobRequest(**settings))  # type: ignore[arg-type]
-    sweep = build_sweep(lab.workload, layouts=layouts, repeats=repeats)
+    sweep = replace(lab.sweep(repeats=repeats), layouts=layouts)
     return run_sweep(sweep, Context(results=lab.results), submission)
 
 

@@ -87,7 +87,7 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
     assert [finding.good for finding in schedulers.check_site(site)] == [True]
     submission = Submission(scheduler=name, site=site, request=site.request)
     plan = write_scripts(lab.sweep(), Context(results=lab.results), submission)
-    scripts = sorted((plan.folder / "jobs").glob("*.sh"))
+    scripts = sorted((plan.wanted.folder / "jobs").glob("*.sh"))
     assert len(scripts) == 4
     assert "#ONCE --account=physics\n" in scripts[0].read_text()
     folder = run_sweep(lab.sweep(), Context(results=lab.results), submission)

@@ -222,7 +222,9 @@ def test_a_dry_run_writes_scripts_in_order_and_launches_nothing(lab: Lab) -> Non
     sweep = lab.sweep()
     plan = write_scripts(sweep, Context(results=lab.results))
     assert lab.launched() == []
-    assert {path.stem for path in (plan.folder / "jobs").glob("*.sh")} == {point.folder for point in sweep.points()}
+    assert {path.stem for path in (plan.wanted.folder / "jobs").glob("*.sh")} == {
+        point.folder for point in sweep.points()
+    }
     lab.run(sweep)
     assert lab.launched() == [point.folder for point in plan.missing]
 

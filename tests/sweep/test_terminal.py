@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.schema.layout import Layout
-from harness.sweep.plan import build_sweep
 from tests.labs.sweep_lab import Lab
 
 
@@ -89,7 +87,7 @@ def test_a_model_that_cannot_be_used_is_named_before_anything_is_launched(
     monkeypatch.chdir(lab.folder)
     (lab.folder / "mine.py").write_text("def wrong(features, classes):\n    return 1 / 0\n")
     with pytest.raises(UserError) as refused:
-        lab.run(build_sweep(replace(lab.workload, model=model), layouts=(Layout(nodes=1),)))
+        lab.run(replace(lab.sweep(), workload=replace(lab.workload, model=model)))
     assert str(refused.value).startswith(sentence)
     assert lab.launched() == []
 

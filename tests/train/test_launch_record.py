@@ -11,7 +11,7 @@ import pytest
 from harness.comm.placement import RankPlace
 from harness.schema.record import Segment, read_run
 from harness.schema.sweep_folder import LaunchFolder
-from harness.train.launch_record import _validity, write_run
+from harness.train.launch_record import validity, write_run
 from tests.labs.factories import make_launch
 
 
@@ -38,5 +38,5 @@ def test_a_resumed_launch_is_valid_by_the_epochs_after_the_one_where_it_was_take
         replica=SimpleNamespace(point=run.point),
     )
     places = [(RankPlace(host="node1", cores=(rank,)), 2) for rank in range(2)]
-    invalid, _ = _validity(outcome, places, run.ranks, {"node1": 0.0})
+    invalid, _ = validity(outcome, places, run.ranks, {"node1": 0.0})
     assert (not invalid) == is_valid

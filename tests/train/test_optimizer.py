@@ -15,7 +15,7 @@ from harness.comm.synchroniser import Synchroniser
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sync_policies import NoSync
-from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, update
+from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, learning_rate, update
 
 STEPS = 30
 
@@ -144,3 +144,23 @@ def test_an_update_of_float64_in_the_sum_has_all_its_digits(alone, rule):
     steps = (lambda optimizer, *pair: update(optimizer, alone, *pair), lambda optimizer, *pair: optimizer.apply(*pair))
     found, expected = (weights_after(RULES[rule][0], apply, dtype="float64") for apply in steps)
     assert found == pytest.approx(expected, rel=0, abs=1e-14)
+
+
+def rates(steps, *, ranks, **settings):
+    workload = resolve(dataset="imagenet", model="resnet50", **settings)
+    rate = learning_rate(workload, steps_per_epoch=10, ranks=ranks)
+    return [float(rate(tf.constant(step))) for step in steps] if callable(rate) else rate
+
+
+def test_papers_rate_falls_by_its_factor_every_step():
+    found = rates([0, 1, 1000], ranks=4, preset="matex-imagenet")
+    assert found == pytest.approx([0.02, 0.02 * 0.999964, 0.02 * 0.999964**1000], rel=1e-5)
+
+
+def test_linear_scaling_warms_up_from_the_rate_of_one_rank():
+    settings = {"epochs": 4, "warmup_epochs": 2, "learning_rate": 0.1, "rate_scaling": "linear"}
+    found = rates([0, 10, 20, 35], ranks=8, schedule="constant", **settings)
+    assert found == pytest.approx([0.1, 0.45, 0.8, 0.8])
+    assert rates([0], ranks=1, schedule="constant", **settings) == 0.1
+    cosine = rates([20, 30, 40], ranks=8, schedule="cosine", **settings)
+    assert cosine == pytest.approx([0.8, 0.4, 0.0], abs=1e-6)

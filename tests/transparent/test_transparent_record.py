@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
-from harness.cli.training_options import build_workload
+from harness.cli.training_options import WorkloadOptions, build_workload
 from harness.schema.command_lines import sweep_command_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -26,7 +26,12 @@ from tests.mpi.launch import PROGRAMS, run_ranks
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
 SESSION = PROGRAMS / "horovod_session.py"
-NOTHING = {"script_arguments": "", "script_batch": "per-rank"}
+
+
+def of_script(batch: str = "per-rank", **settings: object) -> WorkloadOptions:
+    """Return the options of `SCRIPT` with a batch, and with `settings` of a workload."""
+    names = ("sync", "note", "own_rate", "shared_files")
+    return WorkloadOptions(settings=dict.fromkeys(names) | settings, script=SCRIPT, script_batch=batch)
 
 
 def test_a_script_and_its_arguments_survive_the_round_trip():
@@ -39,9 +44,9 @@ def test_a_script_and_its_arguments_survive_the_round_trip():
 
 def test_settings_that_the_script_settles_are_refused():
     with refuses("with --script: the script", "--epochs", "--script"):
-        build_workload({**NOTHING, "script": SCRIPT, "epochs": 3})
+        build_workload(of_script(epochs=3))
     with refuses("script batch", "globl", "global"):
-        build_workload({**NOTHING, "script": SCRIPT, "script_batch": "globl"})
+        build_workload(of_script("globl"))
 
 
 def test_a_script_that_is_not_there_is_told_in_one_sentence():
@@ -118,9 +123,9 @@ def test_event_files_and_monitored_sessions_are_written_by_rank_0(tmp_path):
 
 
 def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
-    asked = {**NOTHING, "script": SCRIPT, "script_batch": "32", "own_rate": "images/sec: ([0-9.]+)"}
-    workload = build_workload(asked)
-    assert (workload.batch_per_rank, workload.own_rate) == (32, asked["own_rate"])
+    pattern = "images/sec: ([0-9.]+)"
+    workload = build_workload(of_script("32", own_rate=pattern))
+    assert (workload.batch_per_rank, workload.own_rate) == (32, pattern)
     assert workload.script is not None and workload.script.batch == PER_RANK
     study = Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2)), scaling="weak")
     assert {point.workload for point in study.points()} == {workload}
@@ -140,7 +145,7 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
 )
 def test_an_own_rate_that_finds_no_number_is_refused(pattern, refusal):
     with refuses(*refusal):
-        build_workload({**NOTHING, "script": SCRIPT, "own_rate": pattern})
+        build_workload(of_script(own_rate=pattern))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ def check(machine: Machine, blocks: int, *, slack: float) -> None:
     "machine",
     [
         Machine(noise=0.135),
-        Machine(ranks=4, speedup=3.2, noise=0.2, disturbed=0.2),
+        pytest.param(Machine(ranks=4, speedup=3.2, noise=0.2, disturbed=0.2), marks=pytest.mark.slow),
         Machine(ranks=2, slow=1.4, noise=0.1),
     ],
     ids=["as noisy as two cores are", "four cores, others on one", "cores that are slow for seconds"],

@@ -1,13 +1,18 @@
-"""The house: the documentation's floors are those that `make lint` holds."""
+"""The house: the documentation's floors are those that `make lint` holds, and its rules see what they refuse."""
 
 import ast
+import functools
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.house import faults, formatted, habits, rooms, twice
+from tests.house import habits, short_modules
+
+SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,15 +34,20 @@ def test_every_room_is_on_a_floor():
     assert rooms == set(re.findall(r"\w+", " ".join(layers)))
 
 
+@functools.cache
+def defined_names(path):
+    """Return what a module defines, and all names in it."""
+    tree = ast.parse((ROOT / path).read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return defined | {name.id for node in tree.body for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
 @pytest.mark.parametrize(("page", "fewest"), [("where.md", 20), ("vocabulary.md", 15), ("architecture.md", 15)])
 def test_every_place_that_a_page_names_is_there(page, fewest):
     places = re.findall(r"`(harness/\S+\.py)(?:: (\w+))?`", (ROOT / "docs" / page).read_text())
     assert len(places) >= fewest
     for path, symbol in places:
-        tree = ast.parse((ROOT / path).read_text())
-        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        defined |= {name.id for node in tree.body for name in ast.walk(node) if isinstance(name, ast.Name)}
-        assert not symbol or symbol in defined, f"{path} does not define {symbol}"
+        assert not symbol or symbol in defined_names(path), f"{path} does not define {symbol}"
 
 
 def test_the_vocabulary_gives_every_noun_one_row():
@@ -46,12 +56,19 @@ def test_the_vocabulary_gives_every_noun_one_row():
     assert len(nouns) == len(set(nouns)) >= 50
 
 
-def test_a_name_stands_for_one_thing():
-    assert list(twice()) == []
+def test_every_room_says_what_enters_what_leaves_and_what_it_never_does():
+    for module in (ROOT / "harness").glob("*/__init__.py"):
+        head = ast.get_docstring(ast.parse(module.read_text())) or ""
+        assert [line.split(": ")[0] for line in head.splitlines()[-3:]] == ["In", "Out", "Never"], module
 
 
-def test_every_room_keeps_the_rules():
-    assert [*formatted(), *faults(rooms())] == []
+def test_a_short_module_needs_a_reason_and_a_reason_a_module(monkeypatch):
+    reasons = {"harness/schema/*.py": "", "harness/absent.py": ""}
+    monkeypatch.setattr("tests.house.settings", lambda: {"short_modules": reasons})
+    sentences = list(short_modules())
+    assert any("harness/base/errors.py" in sentence for sentence in sentences)
+    assert any("harness/absent.py" in sentence for sentence in sentences)
+    assert not any("harness/schema/" in sentence or "__init__" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +114,27 @@ def test_a_habit_that_the_rules_refuse_is_seen(text, kind):
 )
 def test_plain_lines_are_allowed(text):
     assert list(habits(ROOT / "harness/sweep/planted.py", text)) == []
+
+
+@pytest.mark.slow  # Python, pandas and matplotlib start anew
+def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
+    program = (
+        "import sys; from harness.cli import main\n"
+        f"main(['report', {str(SWEEP)!r}, '--reports', {str(tmp_path)!r}], standalone_mode=False)\n"
+        "print(*sorted(name for name in sys.modules), sep='\\n')"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    names = loaded.stdout.splitlines()
+    assert "harness.report.sweep_answer" in names
+    # Which schedulers there are and which settings jobs have, for an option's help.
+    registry = {"harness.sweep", "harness.sweep.schedulers", "harness.sweep.site"}
+    registry |= {f"harness.sweep.{name}" for name in ("scheduler_answers",)}
+    launching = (
+        "harness.sweep",
+        "harness.doctor",
+        "harness.probe.probe_runner",
+        "harness.probe.measuring_ranks",
+        "harness.comm",
+    )
+    heavy = ("harness.train", "harness.transparent", "harness.bench", "tensorflow", "keras", "mpi4py")
+    assert [name for name in names if name.startswith((*launching, *heavy)) and name not in registry] == []

@@ -92,7 +92,7 @@ def test_a_command_that_is_wrong_does_not_resolve(wrong: str) -> None:
         resolve(shlex.split(wrong))
 
 
-@pytest.mark.parametrize("target", ["help", "claims", "data"])
+@pytest.mark.parametrize("target", ["help", pytest.param("claims", marks=pytest.mark.slow), "data"])
 def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
     folders = [f"{name}={tmp_path / name.lower()}" for name in ("RESULTS", "REPORTS")]
     settings = {"claims": folders, "data": [f"DATA_DIR={tmp_path}"]}.get(target, [])

@@ -20,22 +20,22 @@ RECORDS = ROOT / "tests/data/mnist-dnn-6x2"
 SCRIPT = ROOT / "tests/scripts/fit_arrays.py"
 # Too long for a test, or in need of a network or a program: the help of the command. By how the command begins.
 LONG = {
-    "harness probe": "two minutes; tests/probe/test_probe.py runs a small one",
+    "harness probe": "two minutes; tests/probe/test_probe_runner.py runs a small one",
     "harness COMMAND": "stands for any",
-    "make doctor": "asks MPI and TensorFlow, 15 s; tests/doctor/test_doctor.py runs it",
+    "make doctor": "asks MPI and TensorFlow, 15 s; tests/doctor/test_all_checks.py runs it",
     "harness doctor": "as make doctor",
     "make data DATASET=higgs ACTION=fetch": "downloads",
-    "make probe": "two minutes; tests/probe/test_probe.py runs a small one",
-    "make bench": "15 minutes; tests/bench/test_bench_launch.py runs small ones",
-    "make paper": "minutes to hours; tests/claims/test_paper.py runs a small one",
+    "make probe": "two minutes; tests/probe/test_probe_runner.py runs a small one",
+    "make bench": "15 minutes; tests/bench/test_bench_runner.py runs small ones",
+    "make paper": "minutes to hours; tests/claims/test_paper_experiments.py runs a small one",
     "make check": "trains two versions in turns for minutes",
     "harness check --against main --decide": "launches for 20 minutes",
     "mpirun -n 4": "needs four GPUs",
     "harness run -n 4 --gpus-per-rank 1": "needs four GPUs; tests/sweep/test_gpus.py has a double of the driver",
     "harness reproduce": "launches again what was recorded",
-    "harness bundle": "draws every figure for print; tests/bundle/test_bundle.py writes one",
-    "harness bundle redraw": "needs a bundle; tests/bundle/test_bundle.py draws one again",
-    "harness policies": "needs sweeps of two policies; tests/report/test_time_to_accuracy.py makes them",
+    "harness bundle": "draws every figure for print; tests/bundle/test_verification.py writes one",
+    "harness bundle redraw": "needs a bundle; tests/bundle/test_verification.py draws one again",
+    "harness policies": "needs sweeps of two policies; tests/report/test_policies_answer.py makes them",
     "harness compare old.py": "trains two scripts in turns",
     "make sweep DATASET=rings": "needs the files of its page; tests/whole/test_additions.py makes them",
     "harness run -n 2 tf_cnn_benchmarks.py": "needs that program; tests/horovod/test_tf_cnn_benchmarks.py runs it",
@@ -85,7 +85,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HARNESS_CACHE_DIR", own_cache(tmp_path / "cache"))
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
-    monkeypatch.setattr("harness.report.svg._saved", lambda *_: UNSAVED)
+    monkeypatch.setattr("harness.report.svg.render", lambda *_: UNSAVED)
     return tmp_path
 
 

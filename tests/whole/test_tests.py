@@ -1,4 +1,4 @@
-"""Each module of the rooms that change what scripts do has a test that starts no ranks."""
+"""Tests are found by the module that they test; rooms that change what scripts do have a test for each module."""
 
 import ast
 import re
@@ -13,6 +13,21 @@ MODULES = [
     for path in sorted((ROOT / "harness" / room).rglob("*.py"))
     if not path.stem.startswith("__")
 ]
+# Rooms whose tests are named by what they are of, and not yet by the module.
+BY_SUBJECT = {"cli", "datasets", "horovod", "readers", "regression", "sweep", "transparent"}
+
+
+def test_a_test_file_has_the_name_of_a_module_of_its_room():
+    """What crosses rooms is in tests/whole."""
+    rooms = {path.name for path in (ROOT / "harness").iterdir() if (path / "__init__.py").exists()}
+    strangers = []
+    for room in sorted(rooms - BY_SUBJECT):
+        modules = {path.stem for path in (ROOT / "harness" / room).rglob("*.py")}
+        packages = {path.parent.name for path in (ROOT / "harness" / room).rglob("__init__.py")}
+        for path in (ROOT / "tests" / room).glob("test_*.py"):
+            if path.stem.removeprefix("test_") not in modules | packages:
+                strangers.append(path.relative_to(ROOT).as_posix())
+    assert strangers == []
 
 
 def marks(nodes):

@@ -105,7 +105,7 @@ def test_a_damaged_study_is_told_in_sentences(
 
     The files take turns with the kinds of damage; each of the tests begins with another.
     """
-    monkeypatch.setattr("harness.report.svg._saved", lambda *_: UNSAVED)
+    monkeypatch.setattr("harness.report.svg.render", lambda *_: UNSAVED)
     (sweep,) = sweep_folders(study / "results")
     files = [path.relative_to(study) for path in sorted(sweep.rglob("*")) if path.suffix in (".json", ".parquet")]
     assert len(files) > 4

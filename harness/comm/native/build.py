@@ -50,7 +50,7 @@ SUMS_BY_NCCL = NativePart(
 _LIMIT_S = 600.0  # of the compiler; a minute on a slow machine
 # -w: TensorFlow's headers warn about themselves. No fused multiply-add: updates round as TensorFlow's kernels do.
 # -DNDEBUG as TensorFlow itself: its classes of a graph are laid out otherwise without.
-_FLAGS = ("-DNDEBUG", "-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
+COMPILER_FLAGS = ("-DNDEBUG", "-O3", "-ffp-contract=off", "-fno-math-errno", "-w", "-shared", "-fPIC", "-pthread")
 
 
 @functools.cache  # TensorFlow knows only the operations of the first: what is edited in between is for other processes
@@ -74,7 +74,7 @@ def build_operation(part: NativePart = SUMS_ON_CPU) -> Path:
         [
             MPI.Get_library_version(),
             *flags,
-            *_FLAGS,
+            *COMPILER_FLAGS,
             *((folder / name).read_text() for name in (*part.sources, *part.headers)),
         ]
     )
@@ -100,7 +100,7 @@ def _compile(flags: list[str], sources: list[str], library: Path) -> None:
     for left in library.parent.glob(f"{library.stem}.*"):  # by a build that was killed: the lock is ours now
         remove_file(left)
     partial = library.with_suffix(f".{os.getpid()}")
-    words = [compiler, *_FLAGS, *sources, "-o", str(partial), *flags]
+    words = [compiler, *COMPILER_FLAGS, *sources, "-o", str(partial), *flags]
     finished = run_program(words, limit_s=_LIMIT_S, changes=variables)
     if finished.code != 0:
         errors = [line for line in finished.err.splitlines() if "error" in line]

@@ -12,7 +12,7 @@ from harness.prediction.extrapolation import ExtrapolatedPoint, Extrapolation
 from harness.report import captions, rank_axes, svg
 from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
-from harness.report.sweep_sentences import in_turns, speedup_label
+from harness.report.sweep_sentences import speedup_label
 
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
 _Value = Callable[[PointScaling | ExtrapolatedPoint], float | None]
@@ -58,7 +58,7 @@ def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: s
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
     plot = _Plot(view, column)
     hollow = f" {captions.foreseen(view.extrapolations)}" if view.extrapolations else ""
-    sample = "means of blocks" if in_turns(view.scaling) else "medians of launches"
+    sample = "means of blocks" if view.scaling.is_over_blocks else "medians of launches"
     return PageFigure(
         picture=svg.draw(name, shows, plot.paint, numbers=plot.spoken()),
         title=title,
@@ -89,7 +89,7 @@ class _Plot:
         rows = []
         for point in self._scaling.points:
             bounds = self._interval(point)
-            row: dict[str, object] = {"kind": "mean" if in_turns(self._scaling) else "median"}
+            row: dict[str, object] = {"kind": "mean" if self._scaling.is_over_blocks else "median"}
             row |= {"layout": point.layout, "ranks": point.ranks, column: self._value(point)}
             row |= {"low": bounds.low if bounds else None, "high": bounds.high if bounds else None}
             rows.append(row | {"launches": point.launches})
@@ -142,7 +142,7 @@ class _Plot:
         self._ideal(axes, ranks, factor)
         scaled = self._launches.assign(**{column: self._launches[column] * factor})
         rank_axes.raw_launches(axes, scaled, column, logarithmic)
-        sample = "mean of blocks" if in_turns(self._scaling) else "median of launches"
+        sample = "mean of blocks" if self._scaling.is_over_blocks else "median of launches"
         rank_axes.medians(
             axes,
             self._scaling.points,
