@@ -12,6 +12,10 @@ ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, ab
                                                                                                settings of the probe
 mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
                                                                                                core, check
+session_model      blocks of sessions     level of new sessions  sessions and blocks about     checks against a baseline
+(in regression)                           beside a baseline's    normal and independent
+level_change       means of sessions      whether their level    exchangeable sessions         histories
+(the same)                                changed, and where
 
 The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing Systems", SC'15,
 rules 5 to 7), and in turns the block. Rounds of one block alone decide nothing: every start of a launch has a speed of

@@ -94,7 +94,7 @@ WIDTH = 80  # columns of a terminal that nobody has widened
 _SHORT_WORD = 12  # letters: a column of single words whose heading has no more keeps its width
 _LIST_WIDTH = 140  # of a list of everything there is, where the output is no terminal
 _NUMBER = re.compile(r"$|–|\W?[\d.,]+(?!\w)")  # with or without a unit, an interval; or that there is none
-_COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "inconclusive": "yellow"}
+_COLOURS = {"regression": "bold red", "improvement": "bold green", "pass": "green", "cannot tell": "yellow"}
 
 
 def answering(function: Callable[..., Answer]) -> Callable[..., int]:

@@ -1,43 +1,49 @@
 """``harness check``: did it get worse?"""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.command_context import Context
-from harness.base.errors import UserError
-from harness.base.provenance import describe_machine
+from harness.base.errors import RunError, UserError
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
-    budget_option,
     context_options,
     defaulted,
+    given_command,
     mpi_option,
+    refuse_bad_mpi,
     refuse_given,
     sweep_argument,
 )
-from harness.cli.launch_options import refuse_elsewhere
+from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.terminal import echo
 from harness.report.answer import Answer
-from harness.schema.sweep import Study, Sweep
 
 if TYPE_CHECKING:
-    from harness.regression.checks import Check
     from harness.regression.measurement import Measurement
+    from harness.regression.session_check import SessionCheck
+    from harness.schema.sweep import Sweep
+    from harness.sweep.submission_settings import Submission
+
+_BLOCKS = 3  # of a check that has no more time
+_LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks whether the verdict is sure
 
 
 @click.command(name="check", cls=GroupedCommand)
 @sweep_argument
 @click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
-@click.option("--decide", is_flag=True, help="Train the baseline's commit and the code as it is now in turns.")
-@budget_option
-@defaulted("--practical", type=click.FloatRange(0, 50), default=3.0, help="Least slowdown, in %.")
-@defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
+@defaulted("--threshold", type=click.FloatRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
+@click.option("--until-sure", type=click.FloatRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
+@click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
+@batch_options
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
@@ -45,100 +51,183 @@ if TYPE_CHECKING:
 def check_command(
     sweep: str | None,
     against: str | None,
-    decide: bool,
-    budget: float,
-    practical: float,
-    scheduler: str,
+    threshold: float,
+    until_sure: float | None,
+    other_machine: bool,
+    batch: BatchOptions,
     context: Context,
 ) -> Answer:
-    """Compare the code as it is now with a baseline, point by point and over the curve.
+    """Judge every layout's step time, efficiency and its factors against a baseline.
 
-    With --decide, the baseline's commit and the code as it is now train in turns on this machine until the verdict is
-    sure; the records lie in results/checks. Without, the newest launches of SWEEP (by default one of the baseline's
-    study, and named) are set beside it, which cannot tell. Exit code 0: nothing got worse, or by less than
-    --practical; 1: a regression; 3: inconclusive or cannot tell; 2: cannot compare (another machine, another workload,
-    no baseline).
+    The launches of SWEEP are judged that the baseline does not have. Without SWEEP these are of a sweep of the
+    baseline's study that ended within the last hour; without one, the study is measured again as it was recorded, as a
+    new session in results/checks. Exit code 0: nothing got worse, or by less than --threshold; 1: a regression; 3:
+    cannot tell; 2: cannot compare (another machine, another workload, no baseline).
     """
-    from harness.report.check_answer import check_answer
+    from harness.report.session_answer import session_answer
 
-    if decide:
-        refuse_elsewhere(scheduler)
-        result = _measure(sweep, against, practical / 100, 60 * budget, context)
+    limit = threshold / 100
+    judge = _Judge(threshold=limit, other_machine=other_machine, context=context)
+    reference = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
+    if sweep is not None:
+        refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
+        current = find_measurement(sweep, results=context.results, baselines=context.baselines)
     else:
-        refuse_given("without --decide nothing is trained", "budget", "scheduler", "data_dir")
-        from harness.regression.baselines import check_comparable, default_reference, read_baselines
-        from harness.regression.checks import check_launches
-        from harness.regression.measurement import without
+        reference = reference or _last_baseline(context.baselines)
+        recent = _recent_launches(reference, context.results)
+        current = recent if recent is not None else _measure(reference, judge, until_sure, batch)
+    return session_answer(judge.check(reference, current), given_command())
 
-        named = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
-        references = [named] if named else [saved.measurement for saved in read_baselines(context.baselines)]
-        name = sweep or _comparable_sweep(references, context.results)
-        current = find_measurement(name, results=context.results, baselines=context.baselines)
-        reference = named or default_reference(current, context.baselines)
-        check_comparable(reference, current)
+
+class _Judge:
+    """What a check is asked for, apart from what it compares."""
+
+    def __init__(self, *, threshold: float, other_machine: bool, context: Context) -> None:
+        self.threshold = threshold
+        self.other_machine = other_machine
+        self.context = context
+
+    def check(self, reference: "Measurement | None", current: "Measurement", *, looks: int = 1) -> "SessionCheck":
+        """Return the verdicts on the launches of `current` that `reference`, or the last baseline, does not have.
+
+        Raises:
+            UserError: the two cannot be compared, or there are no such launches.
+        """
+        from harness.regression.baselines import check_comparable, default_reference, join_by_study, measured_on
+        from harness.regression.measurement import without
+        from harness.regression.session_check import check_sessions, tells_scatter
+
+        context = self.context
+        if reference is None:
+            reference = default_reference(current, context.baselines, other_machine=self.other_machine)
+        check_comparable(reference, current, other_machine=self.other_machine)
         fresh = without(current, reference)
         if not fresh.launches:
             raise UserError(
-                f"the newest launches of '{current.label}' are those of '{reference.label}' itself: "
-                "measure again with `harness check --decide` (make check DECIDE=1)"
+                f"the newest launches of '{current.label}' are those of '{reference.label}' itself: measure again with "
+                "`harness check`, without SWEEP"
             )
-        result = check_launches(reference, fresh, practical=practical / 100)
-    words = ["harness", "check", *([sweep] if sweep else []), *(["--against", against] if against else [])]
-    return check_answer(result, shlex.join([*words, *(["--decide"] if decide else [])]))
+        others: tuple[Measurement, ...] = ()
+        if not tells_scatter(reference, fresh):
+            measured = measured_on(current.machine, results=context.results, baselines=context.baselines)
+            others = join_by_study(measured, excluded=fresh)
+        return check_sessions(reference, fresh, threshold=self.threshold, machine_sweeps=others, looks=looks)
 
 
-def _measure(sweep: str | None, against: str | None, practical: float, budget_s: float, context: Context) -> "Check":
-    """Return the check of the code as it is now against the reference's commit, in turns."""
-    from harness.datasets import locate
-    from harness.regression.baselines import check_machine, default_reference, saved_measurements
-    from harness.regression.version_duel import Version, VersionDuel, checkout, checks_folder, run_duel, why_no_checkout
+def _last_baseline(baselines: Path) -> "Measurement":
+    from harness.regression.baselines import saved_measurements
 
-    if against is not None:
-        reference = find_measurement(against, results=context.results, baselines=context.baselines)
-    elif sweep is not None:
-        current = find_measurement(sweep, results=context.results, baselines=context.baselines)
-        reference = default_reference(current, context.baselines)
-    else:
-        reference = saved_measurements(context.baselines)[0]
-    reason = why_no_checkout(reference.software)
-    if reason:
+    return saved_measurements(baselines)[0]
+
+
+def _recent_launches(reference: "Measurement", results: Path) -> "Measurement | None":
+    """Return the launches of the reference's study that ended within the last hour and are not its own.
+
+    None where a layout has too few of them for an interval.
+    """
+    from harness.analysis.comparison import SESSION_GAP
+    from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+    from harness.analysis.read_results import load_sweep
+    from harness.regression.measurement import measurements, without
+    from harness.schema.record import decode
+    from harness.schema.sweep import Study
+    from harness.schema.sweep_folder import SweepFolder, sweep_folders
+
+    since = datetime.now(UTC) - SESSION_GAP
+    for folder in sweep_folders(results):
+        study_file = SweepFolder(folder).study
+        study = decode(study_file.read_bytes(), Study, study_file)
+        if (study.sweep.workload, study.sweep.data_id) != (reference.workload, reference.data_id):
+            continue
+        for measurement in measurements(load_sweep(folder), folder.name)[:1]:
+            recent = tuple(launch for launch in without(measurement, reference).launches if launch.ended > since)
+            judged = replace(measurement, launches=recent)
+            if all(len(judged.of(layout)) >= FEWEST_BLOCKS for layout in reference.layouts):
+                echo(f"judged: '{folder.name}', whose last launch ended within the hour")
+                return judged
+    return None
+
+
+def _measure(reference: "Measurement", judge: _Judge, until_sure: float | None, batch: BatchOptions) -> "Measurement":
+    """Return the launches of a new session of the reference's study.
+
+    Raises:
+        UserError: the machine is another one, or the study cannot be launched here.
+        RunError: no launch has valid times.
+    """
+    from harness.base.provenance import describe_machine
+    from harness.regression.baselines import check_machine, new_check_folder
+    from harness.regression.measurement import measured_in
+    from harness.schema.sweep_folder import SweepFolder
+    from harness.sweep.execute import run_sweep
+
+    submission, _ = build_submission(batch)
+    if submission.scheduler == "local" and not judge.other_machine:
+        check_machine(reference, describe_machine(gpus=reference.machine.gpus))
+    refuse_bad_mpi()
+    context = judge.context
+    sweep = _study(reference, submission, context.data_dir)
+    folder = new_check_folder(context.results)
+    context.say(
+        f"'{reference.label}' is measured again, {_BLOCKS} launches of {len(sweep.layouts)} layouts each: {folder}"
+    )
+    enough = _until_sure(reference, judge, until_sure) if until_sure else None
+    own_context = replace(context, results=folder)
+    try:
+        launched = run_sweep(sweep, own_context, submission, approve=approval(batch), enough=enough)
+    except RunError as error:
+        launched = folder / sweep.name
+        if not SweepFolder(launched).has_records:
+            raise
+        echo(f"harness: {error}", err=True)
+    return measured_in(launched, "now", None)
+
+
+def _study(reference: "Measurement", submission: "Submission", data_dir: Path | None) -> "Sweep":
+    """Return the sweep that measures the study of `reference` again.
+
+    Raises:
+        UserError: the data is not that of the reference, or its launches cannot be started in the same way here.
+    """
+    from harness import datasets
+    from harness.schema.sweep import Sweep
+
+    in_turns = submission.request.shape == "block"
+    if reference.in_turns != in_turns:
+        way = "in turns: say TURNS=1, on a cluster NESTED=1" if reference.in_turns else "one by one: say TURNS=0"
+        raise UserError(f"the launches of '{reference.label}' trained {way}")
+    data_id = datasets.locate(reference.workload, data_dir).data_id
+    if data_id != reference.data_id:
         raise UserError(
-            f"'{reference.label}' cannot be trained in turns: {reason}; save another with `harness baseline save`"
+            f"the data here is {data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
+            "with --data-dir"
         )
-    locate(reference.workload, context.data_dir, reference.data_id)
-    check_machine(reference, describe_machine(gpus=reference.machine.gpus))
-    study = Sweep(
+    return Sweep(
         workload=reference.workload,
         layouts=reference.layouts,
-        repeats=1,
+        data_id=data_id,
+        settings=reference.settings,
+        scheduler=submission.scheduler,
+        repeats=_BLOCKS,
         scaling=reference.scaling,
-        data_id=reference.data_id,
     )
-    commit = reference.software.commit
-    folder = checks_folder(context.results)
-    context.say(
-        f"'{reference.label}' (commit {commit[:12]}) and the code as it is now train in turns, at most "
-        f"{budget_s / 60:g} minutes; a line follows each block of launches, which takes a minute or more"
-    )
-    with checkout(commit) as tree:
-        old = Version(name=reference.label, sweep=study, tree=tree, commit=commit)
-        new = Version(name="now", sweep=study)
-        duel = VersionDuel(old, new, folder=folder, data_dir=context.data_dir, budget_s=budget_s)
-        return run_duel(duel, practical=practical, say=context.say)
 
 
-def _comparable_sweep(references: "Sequence[Measurement]", results: Path) -> str | None:
-    """Return the sweep that answers for the first of `references` that any can be compared with; None without one."""
-    from harness.analysis.sweep_choice import choose_sweep
+def _until_sure(reference: "Measurement", judge: _Judge, minutes: float) -> Callable[[Path], int]:
+    """Return what `run_sweep` asks after each part of a sweep: how many repeats there shall be."""
+    begun = monotonic()
 
-    for reference in references:
-        wanted = (reference.workload, reference.scaling, reference.data_id)
+    def wanted_repeats(folder: Path) -> int:
+        from harness.regression.measurement import measured_in
+        from harness.regression.session_check import Verdict
 
-        def same(study: Study, wanted: tuple[object, ...] = wanted) -> bool:
-            return (study.sweep.workload, study.sweep.scaling, study.sweep.data_id) == wanted
+        current = measured_in(folder, "now", None)
+        repeats = 1 + max(launch.repeat for launch in current.launches)
+        check = judge.check(reference, current, looks=len(_LOOKS))
+        more = next((look for look in _LOOKS if look > repeats), repeats)
+        sure = check.verdict != Verdict.CANNOT_TELL or not check.blocks_would_decide
+        late = (monotonic() - begun) * more > 60 * minutes * repeats
+        echo(f"{check.verdict} after {repeats} blocks")
+        return repeats if sure or late else more
 
-        choice = choose_sweep(results, same, every_code=True)
-        if choice is not None:
-            echo(choice.sentence(f"compared with '{reference.label}'"))
-            return str(choice.loaded.folder)
-    return None
+    return wanted_repeats

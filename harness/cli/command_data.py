@@ -17,7 +17,7 @@ from harness.cli.terminal import echo
 from harness.datasets.data_checks import verify_data as check_data
 from harness.datasets.dataset import Download
 from harness.datasets.downloads import fetch as fetch_originals
-from harness.datasets.own_file import SUFFIXES
+from harness.datasets.own_file import own_path, own_suffix
 from harness.datasets.prepare import prepared_folder
 from harness.schema.workload import DATA_KINDS, Workload
 
@@ -162,8 +162,8 @@ def clean_command(downloads: bool, yes: bool) -> None:
 
 def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
     """Return a workload of data set `name`, or of the user's file called so, for `locate`."""
-    path = expanded(name)
-    is_file = name not in datasets.dataset_names() and path.suffix.lower() in SUFFIXES
+    path = own_path(expanded(name))
+    is_file = name not in datasets.dataset_names() and bool(own_suffix(path))
     dataset = datasets.choose_dataset(None, str(path)) if is_file else datasets.choose_dataset(name, None)
     return Workload(
         dataset=dataset,
@@ -171,7 +171,7 @@ def _workload(name: str, kind: str, samples: int | None = None) -> Workload:
         batch_per_rank=1,
         data=kind,
         samples=samples,
-        data_file=str(path.resolve()) if is_file else None,
+        data_file=str(path) if is_file else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""``harness history``: one study over commits."""
+"""``harness history``: one study over sessions."""
 
 import click
 
@@ -15,14 +15,19 @@ from harness.report.answer import Answer
 @context_options("results", "baselines", "reports")
 @answering
 def history_command(sweep: str | None, context: Context) -> Answer:
-    """Draw every commit's launches of one study on one machine.
+    """Draw every session of one study on one machine as control charts.
 
-    The study is that of SWEEP (default: the newest sweep, else the newest baseline). Its launches come from
-    all sweeps in --results and from the baselines. The last line is the page's path.
+    The study is that of SWEEP (default: the newest sweep). Its launches come from all sweeps and checks in --results
+    and from the baselines; the limits are those of the study's baseline that was saved last. Where the stack or the
+    level changed is marked. The last line is the page's path.
     """
-    from harness.regression.baselines import measurements_of
+    from harness.regression.baselines import measured_on, read_baselines
     from harness.regression.history import history_of
     from harness.report.history_answer import history_answer
 
     study = find_measurement(sweep, results=context.results, baselines=context.baselines)
-    return history_answer(history_of(measurements_of(study, results=context.results, baselines=context.baselines)))
+    measured = measured_on(study.machine, results=context.results, baselines=context.baselines)
+    of_study = [measurement for measurement in measured if measurement.is_same_study(study)]
+    saved = [baseline.measurement for baseline in read_baselines(context.baselines)]
+    baseline = next((measurement for measurement in saved if measurement.is_same_study(study)), None)
+    return history_answer(history_of(of_study or [study], baseline))

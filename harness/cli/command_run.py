@@ -36,7 +36,7 @@ from harness.schema.layout import Layout
 from harness.schema.record import read_run
 from harness.schema.sweep_folder import LaunchFolder
 from harness.transparent.child.sitecustomize import MARK
-from harness.transparent.file_mechanism import check_trees, namespace_refusal, sees_ranks
+from harness.transparent.private_files import check_trees, namespace_refusal, sees_ranks
 from harness.transparent.rank_output import make_logs
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 

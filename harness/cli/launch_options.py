@@ -169,7 +169,7 @@ def refuse_elsewhere(scheduler: str) -> None:
     chosen, _ = choose_scheduler(scheduler, find_site(None))
     if chosen != "local":
         raise UserError(
-            f"both versions train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "
+            f"variants train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "
             "SCHEDULER=local inside a job of your own"
         )
 

@@ -12,7 +12,7 @@ def part_files(arguments: Sequence[str]) -> None:
         return
     from harness.cli.launch_rank import rank_logs
     from harness.schema.record import read_point
-    from harness.transparent.file_mechanism import enter, rank_by_environment, sees_ranks
+    from harness.transparent.private_files import enter, rank_by_environment, sees_ranks
 
     point_file = _value(arguments, "--point")
     if point_file is None or not rank_by_environment():

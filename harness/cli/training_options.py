@@ -81,11 +81,12 @@ def build_workload(options: WorkloadOptions) -> Workload:
         UserError: not exactly one of a data set, a data file and a script is given, or a setting is wrong.
     """
     from harness import datasets
+    from harness.datasets.own_file import own_path
 
     if options.script is not None:
         return _build_script(options, options.script)
     settings = dict(options.settings)
-    data_file = str(expanded(settings["data_file"]).resolve()) if settings["data_file"] else None
+    data_file = str(own_path(expanded(settings["data_file"]))) if settings["data_file"] else None
     settings["preset"] = settings["preset"] or "default"
     subject = SUBJECTS.get(settings["preset"])
     if subject and not (settings["dataset"] or data_file):

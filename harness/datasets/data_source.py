@@ -15,11 +15,12 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, hold_lock_file, make_folder, sha256_of, write_atomic
 from harness.base.record_words import shell_line
 from harness.datasets import synthetic
-from harness.datasets.csv_dialect import CsvSettings
+from harness.datasets.csv_form import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
 from harness.datasets.image_files import open_index
 from harness.datasets.known import dataset_info
-from harness.datasets.own_file import CSV, FILE
+from harness.datasets.own_file import FILE, TEXT_SUFFIXES, own_suffix
+from harness.datasets.table_sources import PARQUET
 from harness.schema.code_identity import script_id
 from harness.schema.workload import IMAGENET, SCRIPT, Workload, image_size
 
@@ -68,7 +69,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise UserError(f"data file '{path}' cannot be read: {os.strerror(error.errno or 0).lower()}") from error
 
 
-_OWN_READING = "2"
+_OWN_READING = "3"
 """How a user's own file is read and which rows of it are held out: another number where the same file gives others."""
 
 
@@ -132,12 +133,12 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         return DataSource(name=workload.dataset, kind=SCRIPT, data_id=SCRIPT, sha256=sha256, note="the script's own")
     dataset = dataset_info(workload.dataset)
     settings = csv_settings(workload)
-    suffix = workload.own_file.suffix.lower() if workload.own_file else ""
+    suffix = own_suffix(workload.own_file) if workload.own_file else ""
     for field in dataclasses.fields(settings):
         name = field.name.upper()
         value = getattr(settings, field.name)
-        if value and suffix != CSV:
-            raise UserError(f"{name}={value} is for a .csv file of your own: leave it out, or give DATA=file.csv")
+        if value and suffix not in (*TEXT_SUFFIXES, PARQUET):
+            raise UserError(f"{name}={value} is for a table of your own: leave it out, or give DATA=file.csv")
     if workload.dataset == FILE:
         if workload.data == "synthetic":
             raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")

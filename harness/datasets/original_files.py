@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
-from harness.datasets.csv_rows import _CUT
+from harness.datasets.csv_rows import CUT_ERRORS
 from harness.datasets.dataset import Array, Chunk
 from harness.datasets.safe_reading import ArrayUnpickler, readable
 
@@ -182,7 +182,7 @@ class LibsvmFiles:
         except (ValueError, OverflowError) as error:
             self._blame(path)
             raise UserError(f"'{path}' is not a LIBSVM file ({error}): fetch it again") from error
-        except _CUT as error:
+        except CUT_ERRORS as error:
             raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
         if not len(raw):
             raise UserError(f"'{path}' has no rows: fetch it again")
@@ -201,7 +201,7 @@ class LibsvmFiles:
                     fault = (self._label_fault(words[0]) or self._index_fault(words[1:])) if words else ""
                     if fault:
                         raise UserError(f"'{path}' line {number:,} {fault}")
-        except _CUT as error:
+        except CUT_ERRORS as error:
             raise UserError(f"'{path}' is a cut or damaged compressed file ({error}): fetch it again") from error
 
     def _label_fault(self, word: str) -> str:

@@ -1,16 +1,19 @@
-"""A user's own data: arrays of an .npz or .h5 file, or the columns of a .csv file."""
+"""A user's own data: arrays of an .npz or .h5 file, or the columns of a .csv, .tsv or .parquet file."""
 
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UserError
 from harness.datasets.array_files import Arrays, named_pair, open_hdf5, open_npz
-from harness.datasets.csv_dialect import separator_name
+from harness.datasets.csv_form import TSV, separator_name
+from harness.datasets.csv_rows import GZIP
 from harness.datasets.dataset import TEST, Array, Chunk, Dataset
+from harness.datasets.table_sources import PARQUET
 from harness.schema.data_record import DataRecord, OwnFile, TableColumns
 
 # Labels of a user's own file, whole numbers or texts, as classes 0 to k-1.
@@ -74,7 +77,9 @@ class ArrayFile:
         return self._texts.classes
 
     def read(self, paths: tuple[Path, ...], part: str) -> Iterator[Chunk]:
-        """Yield chunks of features (uint8 where all are, else float32) and int64 labels of .npz and .h5 files.
+        """Yield chunks of features and int64 labels of .npz and .h5 files.
+
+        Features are uint8 where all are, float64 where float32 may not hold them, else float32.
 
         They have arrays x_train, y_train and perhaps x_test, y_test, or x and y, or what else `named_pair` knows.
         Labels are whole numbers, or texts, of which the number in order of appearance is given.
@@ -91,12 +96,12 @@ class ArrayFile:
                 if pair is None:
                     continue
                 # Pixels stay bytes, but only where both parts are: 0.7 is not a byte.
-                pixels = all(arrays[names[0]].dtype == np.uint8 for names in (training, testing) if names)
+                types = [arrays[names[0]].dtype for names in (training, testing) if names]
                 self.names += pair
-                yield from self._chunks(path, arrays, pair, pixels)
+                yield from self._chunks(path, arrays, pair, _stored_type(types))
 
-    def _chunks(self, path: Path, arrays: Arrays, pair: tuple[str, str], pixels: bool) -> Iterator[Chunk]:
-        """Yield the chunks of features and labels called as in `pair`."""
+    def _chunks(self, path: Path, arrays: Arrays, pair: tuple[str, str], stored: str) -> Iterator[Chunk]:
+        """Yield the chunks of features, as the type `stored`, and labels called as in `pair`."""
         x = arrays[pair[0]]
         labels = arrays[pair[1]][:]
         if labels.ndim == 2 and labels.shape[1] == 1:
@@ -109,8 +114,8 @@ class ArrayFile:
         step = max(1, _CHUNK_VALUES // math.prod(x.shape[1:]))
         for start in range(0, len(labels), step):
             values = x[start : start + step]
-            if not pixels:
-                values = _finite(path, values, pair[0], start)
+            if stored != "uint8":
+                values = _finite(path, values, pair[0], start, stored)
             part = labels[start : start + step]
             if texts:
                 yield values, self._texts.encode(part)
@@ -125,10 +130,17 @@ def _are_texts(labels: Array) -> bool:
     return labels.dtype.kind in "US"
 
 
-def _finite(path: Path, values: Array, name: str, start: int) -> Array:
-    """Return values as float32; raise a UserError with the row, counted from `start`, of one that is not finite."""
+def _stored_type(types: Sequence[np.dtype[Any]]) -> str:
+    """Return the type in which the features of all parts are stored first."""
+    if all(kind == np.uint8 for kind in types):
+        return "uint8"
+    return "float32" if all(np.can_cast(kind, np.float32) for kind in types) else "float64"
+
+
+def _finite(path: Path, values: Array, name: str, start: int, stored: str) -> Array:
+    """Return values as `stored`; raise a UserError with the row, counted from `start`, of one that is not finite."""
     with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
+        numbers = values.astype(stored)
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         place = f"{name} row {start + bad[0][0]:,}"
@@ -139,7 +151,19 @@ def _finite(path: Path, values: Array, name: str, start: int) -> Array:
 FILE = "file"
 """The name of a user's own file among the data sets."""
 CSV = ".csv"
-SUFFIXES = (CSV, ".npz", ".h5")
+TEXT_SUFFIXES = (CSV, CSV + GZIP, TSV, TSV + GZIP)
+SUFFIXES = (*TEXT_SUFFIXES, PARQUET, ".npz", ".h5")
+
+
+def own_suffix(path: Path) -> str:
+    """Return which of `SUFFIXES` a file's own name has, whatever a link leads to; empty if it has none."""
+    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
+
+
+def own_path(path: Path) -> Path:
+    """Return the absolute path of a user's file: a link keeps its own name, unless only its target's has a suffix."""
+    named = path.parent.resolve() / path.name
+    return named if own_suffix(named) else path.resolve()
 
 
 def _read(paths: tuple[Path, ...], part: str) -> Iterator[Chunk]:
@@ -189,6 +213,8 @@ def own_file_lines(record: DataRecord) -> tuple[str, ...]:
 def _form(table: TableColumns | None) -> str:
     if table is None:
         return ""
+    if not table.separator:
+        return ", a Parquet file"
     decimal = "comma" if table.decimal == "," else "point"
     header = "a header" if table.header else "no header"
     encoding = "" if table.encoding.startswith("utf-8") else f", {table.encoding.upper()}"
@@ -196,17 +222,18 @@ def _form(table: TableColumns | None) -> str:
 
 
 def _columns(own_file: OwnFile, record: DataRecord) -> str:
+    centred = f"centred and scaled before float32: {_listed([column.name for column in own_file.centred])}"
     if own_file.table is None:
         shape = " x ".join(map(str, record.features))
-        return f"arrays {_listed(own_file.arrays)}, {shape} numbers a row"
+        arrays = f"arrays {_listed(own_file.arrays)}, {shape} numbers a row"
+        return f"{arrays}; {centred}" if own_file.centred else arrays
     texts = [f"{column.name} ({column.categories} different)" for column in own_file.table.texts]
-    written = [f"{column.name} (in {column.unit})" if column.unit else column.name for column in own_file.table.written]
     gaps = [f"{column.name} {column.rows:,}" for column in own_file.table.gaps]
     parts = (
         (f"{len(own_file.table.numbers)} of numbers: {_listed(own_file.table.numbers)}", own_file.table.numbers),
         (f"{len(texts)} of texts: {_listed(texts)}", texts),
-        (f"thousands marks and units taken off: {_listed(written)}", written),
         (f"missing cells filled in: {_listed(gaps)}", gaps),
+        (centred, own_file.centred),
     )
     return "; ".join(part for part, names in parts if names)
 

@@ -1,4 +1,4 @@
-"""The columns of a user's own CSV file: what they are, and as arrays."""
+"""The columns of a user's own table: what they are, and as arrays."""
 
 import csv
 import enum
@@ -14,23 +14,24 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.base.removal import replace_file
-from harness.datasets.csv_dialect import LABEL_NAMES, CsvSample, CsvSettings, numbers_rows, read_sample
-from harness.datasets.csv_rows import is_missing, not_a_number, stream_csv
-from harness.datasets.dataset import TRAIN, Array, Chunk
-from harness.datasets.npy_files import NpyWriter, Vector, read_chunks
-from harness.datasets.number_text import (
+from harness.datasets.csv_form import LABEL_NAMES, CsvSettings, numbers_rows
+from harness.datasets.csv_rows import (
+    INNER_MARK,
     POINT,
-    NumberForm,
-    is_date,
+    header_again,
     is_missing_number,
-    is_number_like,
-    is_plain_number,
-    read_number,
+    is_missing_text,
+    is_number,
+    number_values,
 )
+from harness.datasets.dataset import TRAIN, Array, Chunk
+from harness.datasets.npy_files import NpyWriter, read_chunks
 from harness.datasets.own_file import whole_numbers
-from harness.schema.data_record import ColumnGaps, ColumnLeftOut, TableColumns, TextColumn, WrittenNumbers
+from harness.datasets.single_precision import Centring, Doubles, centred_columns, find_centring, measure_columns
+from harness.datasets.table_sources import TableSource, open_table
+from harness.schema.data_record import CentredColumn, ColumnGaps, ColumnLeftOut, TableColumns, TextColumn
 
-# What the columns of a CSV file are: numbers or texts, the label, those left out; seen in its first rows.
+# What the columns of a table are: numbers or texts, the label, those left out; seen in its first rows.
 
 _FEW = 20  # different texts that are categories whatever they look like
 _LEAST_ROWS = 10  # fewer show nothing
@@ -57,22 +58,24 @@ class LeftOut(enum.Enum):
 class Column:
     """A column of the file. `name` is what messages call it; `named` says that it has a name of its own.
 
-    `text`: its values are categories. `form` is that of numbers which a CSV parser does not read by itself.
+    `text`: its values are categories.
     """
 
     place: int
     name: str
     named: bool
     text: bool
-    form: NumberForm | None = None
 
 
 class Columns:
     """The columns of a file as its first rows show them."""
 
-    def __init__(self, path: Path, sample: CsvSample) -> None:
-        self._path, self._sample = path, sample
-        self._all = [self._column(place) for place in range(sample.dialect.width)]
+    def __init__(self, source: TableSource) -> None:
+        self._path = source.path
+        self._source = source
+        self._sample = source.sample
+        self._decimal = source.decimal or POINT
+        self._all = [self._column(place) for place in range(source.width)]
 
     def __getitem__(self, place: int) -> Column:
         return self._all[place]
@@ -81,52 +84,26 @@ class Columns:
         return len(self._all)
 
     def _column(self, place: int) -> Column:
-        dialect = self._sample.dialect
-        name = dialect.names[place] if dialect.names else ""
+        name = self._source.names[place] if self._source.names else ""
         named = bool(name) and re.fullmatch(r"Unnamed: \d+", name) is None  # pandas' word for none
         cells = self._present(place)
-        decimal = dialect.decimal or POINT
-        plain = [cell for cell in cells if is_plain_number(cell, decimal)]
-        formatted = [cell for cell in cells if not is_plain_number(cell, decimal) and read_number(cell, decimal)]
-        text = 2 * (len(plain) + len(formatted)) < len(cells)
-        unit = ""
-        if formatted and not text:
-            unit = self._unit(place, plain, formatted, decimal)
         return Column(
             place=place,
             name=name if named else f"column {place + 1}",
             named=named,
-            text=text,
-            form=NumberForm(decimal=decimal, unit=unit) if formatted and not text else None,
+            text=2 * sum(map(self._is_number, cells)) < len(cells),
         )
 
-    def _present(self, place: int) -> list[str]:
-        """Return the stripped cells of a column that are not missing."""
-        return [cell.strip() for cell in self._sample.column(place) if not is_missing_number(cell)]
+    def _is_number(self, cell: str) -> bool:
+        return is_number(cell, self._decimal)
 
-    def _unit(self, place: int, plain: list[str], formatted: list[str], decimal: str) -> str:
-        """Return the unit of a column's numbers; raise a UserError if they have several."""
-        cells: dict[str, str] = {}
-        for cell in formatted:
-            number = read_number(cell, decimal)
-            if number is not None:
-                cells.setdefault(number.unit, cell)
-        units = [unit for unit in cells if unit]
-        bare = cells.get("", plain[0] if plain else "")
-        if len(units) > 1 or (units == ["%"] and bare):
-            seen = [cells[unit] for unit in units] + ([bare] if bare else [])
-            first, second = seen[:2]
-            raise UserError(
-                f"'{self._path}' column {place + 1} has '{first}' in {self.line_of(place, first)} and '{second}' in "
-                f"{self.line_of(place, second)}: write its numbers in one unit, or leave it out with DROP={place + 1}"
-            )
-        return units[0] if units else ""
+    def _present(self, place: int) -> list[str]:
+        """Return the cells of a column that are not missing."""
+        return [cell for cell in self._sample.column(place) if not is_missing_number(cell)]
 
     def line_of(self, place: int, cell: str) -> str:
         """Return ``line N`` of the first row that has this cell in the column."""
-        cells = self._sample.column(place)
-        row = next(number for number, text in enumerate(cells) if text.strip() == cell)
-        return f"line {self._sample.lines[row]:,}"
+        return self._source.position(self._sample.column(place).index(cell))
 
     def find(self, setting: str, name: str) -> int:
         """Return the place of the column that `name` names, or counts from 1.
@@ -162,7 +139,7 @@ class Columns:
             UserError: a column below a header has no name and other values.
         """
         reasons = {}
-        header = bool(self._sample.dialect.names)
+        header = bool(self._source.names)
         for column in self._all:
             if column.named:
                 continue
@@ -181,12 +158,12 @@ class Columns:
         whole = all(re.fullmatch(r"\d{1,18}", cell, re.ASCII) for cell in cells)
         different = len(set(cells)) == len(cells) == len(self._sample.rows)
         runs = whole and all(int(b) == int(a) + 1 or int(b) == 0 for a, b in itertools.pairwise(cells))
-        texts = not any(map(is_number_like, cells))
+        texts = not any(map(self._is_number, cells))
         return (different and (whole or texts)) or (runs and len(cells) >= _LEAST_ROWS)
 
     def check_named(self, place: int) -> None:
         """Raise a UserError if a feature below a header has no name: whether it is one is not known."""
-        if self._sample.dialect.names and not self._all[place].named:
+        if self._source.names and not self._all[place].named:
             number = place + 1
             raise UserError(
                 f"'{self._path}' column {number} has no name in the header and holds '{self._cell(place)}': leave it "
@@ -196,18 +173,19 @@ class Columns:
     def _cell(self, place: int) -> str:
         return next(iter(self._present(place)), "")
 
-    def check_feature(self, place: int) -> None:
-        """Raise a UserError if a column of texts has what looks like other things than categories."""
+    def check_texts(self, place: int) -> None:
+        """Raise a UserError if a column of texts has what looks like numbers or dates that are not read as such."""
         column = self._all[place]
         cells = self._present(place)
         if not column.text or not cells:
             return
-        dates = [cell for cell in cells if is_date(cell)]
-        if 2 * len(dates) > len(cells):
-            raise self._refused(place, dates[0], "dates are neither numbers nor categories")
+        for pattern, why in _NO_CATEGORIES:
+            likes = [cell for cell in cells if pattern.fullmatch(cell)]
+            if 10 * len(likes) > len(cells):
+                raise self._refused(place, likes[0], why)
         if len(set(cells)) <= max(2, min(_FEW, len(cells) // 2)):
             return
-        numbers = [cell for cell in cells if is_number_like(cell)]
+        numbers = [cell for cell in cells if self._is_number(cell)]
         if 10 * len(numbers) > len(cells):
             raise self._refused(place, numbers[0], f"numbers stand among texts such as '{_other(cells, numbers)}'")
         likes = [cell for cell in cells if _NUMBER_IN_TEXT.fullmatch(cell)]
@@ -219,7 +197,7 @@ class Columns:
         drop = name if self._all[place].named else str(place + 1)
         return UserError(
             f"'{self._path}' {self.line_of(place, cell)} column '{name}' has '{cell[:60]}': {why}; write plain "
-            f"numbers, or leave it out with DROP={drop}"
+            f"numbers or other texts, or leave it out with DROP={drop}"
         )
 
     def pick_label(self, out: dict[int, LeftOut]) -> tuple[int, LabelChoice]:
@@ -271,8 +249,21 @@ class Columns:
         )
 
 
-# A number with signs or words around it, such as 12 kg, <5, 1,23,456 or 5-; not 3rd-party or A12.
-_NUMBER_IN_TEXT = re.compile(r"\W*\d[\d.,'\u2019\u00a0\u202f ]*\D{0,12}")
+_PLAIN = r"[+-]?[\d.]+(?:[eE][+-]?\d+)?\Z"  # a number among texts is judged by how many they are
+_CURRENCIES = "$\u00a2\u00a3\u00a4\u00a5\u20a4\u20a9\u20aa\u20ab\u20ac\u20b4\u20b9\u20ba\u20bd\u20bf"
+_BEFORE = rf"[(+\-\u2212]*\s*(?:(?:[A-Z]{{1,3}})?[{_CURRENCIES}]|[A-Z]{{3}}\s)?\s*[+\-\u2212]?"
+_DIGITS = r"[.,]?\d[\d.,'\u2019\s]*(?:[eE][+-]?\d+)?"
+_AFTER = rf"(?:\s*[{_CURRENCIES}%]|\s[^\W\d]{{1,12}}\.?)?\)?-?"
+# Not 3rd-party, A12, <5, 5+ or 18-24, which are categories where they are few.
+_NO_CATEGORIES = (
+    (
+        re.compile(r"\d{1,4}([-/.])(?:\d{1,2}|[A-Za-z]{3,9})\1\d{1,4}(?:[T ].*)?|\d{1,2}:\d\d(?::\d\d.*)?"),
+        "dates are no categories",
+    ),
+    (re.compile(rf"(?!{_PLAIN})(?:{_BEFORE}{_DIGITS}{_AFTER})"), "it is a number with thousands marks or a unit"),
+)
+# A number with signs or words around it, such as 12 kg, <5, 1,23,456 or 5-.
+_NUMBER_IN_TEXT = re.compile(r"\W*\d[\d.,'\u2019\s]*\D{0,12}")
 
 
 def _other(cells: list[str], numbers: list[str]) -> str:
@@ -281,13 +272,13 @@ def _other(cells: list[str], numbers: list[str]) -> str:
     return Counter(cell for cell in cells if cell not in numeric).most_common(1)[0][0][:60]
 
 
-# The columns of a user's own CSV file as arrays.
+# The columns of a table as arrays.
 #
-# The text is read once, chunk by chunk: a number as it is, a category as its place among those met so far, a missing
-# value as NaN. Where there are categories or missing values the rows so made are written a second time, as the network
-# takes them.
+# The table is read once, chunk by chunk, as float64: a number as it is, a category as its place among those met so far,
+# a missing value as NaN. The rows so made are written a second time, as the network takes them, in float32.
 
 _MOST_CATEGORIES = 1_000
+_WIDE_ROWS = 1 << 14  # a row may have a thousand times as many columns as were read
 _NAMES = 100  # so many texts of which most stand in one row alone are names
 _CHOICE_WORDS = {
     LabelChoice.ASKED: "which LABEL= names",
@@ -296,8 +287,8 @@ _CHOICE_WORDS = {
 }
 
 
-class CsvTable:
-    """The columns of the file `path`, which fill while it is read."""
+class OwnTable:
+    """The columns of the table in the file `path`, which fill while it is read."""
 
     def __init__(self, path: Path, settings: CsvSettings) -> None:
         """Read the first rows and decide what each column is.
@@ -307,9 +298,8 @@ class CsvTable:
                 can be the label, no feature is left, or a column is neither numbers nor categories.
         """
         self._path = path
-        sample = read_sample(path, settings)
-        self._dialect = sample.dialect
-        self._columns = Columns(path, sample)
+        self._source = open_table(path, settings)
+        self._columns = Columns(self._source)
         self._left_out = self._columns.left_out()
         self._label, self._choice = self._pick_label(settings)
         self._left_out.pop(self._label, None)
@@ -317,13 +307,16 @@ class CsvTable:
         self._features = [place for place in range(len(self._columns)) if place not in (self._label, *self._left_out)]
         if not self._features:
             raise UserError(f"DROP={settings.drop} leaves no column of '{path}' but the label: keep one")
+        self._columns.check_texts(self._label)
         for place in self._features:
             self._columns.check_named(place)
-            self._columns.check_feature(place)
+            self._columns.check_texts(place)
         used = (self._label, *self._features)
         self._codes: dict[int, dict[str, int]] = {place: {} for place in used if self._columns[place].text}
+        self._spellings: dict[int, dict[str, str]] = {place: {} for place in self._codes}
         self._missing = dict.fromkeys(self._features, 0)
         self._rows = 0
+        self._centred: tuple[CentredColumn, ...] = ()
 
     def _pick_label(self, settings: CsvSettings) -> tuple[int, LabelChoice]:
         if settings.label:
@@ -341,94 +334,126 @@ class CsvTable:
             self._left_out[place] = LeftOut.ASKED
 
     def read(self, paths: Sequence[Path], part: str) -> Iterator[Chunk]:
-        """Yield chunks of features, float32 [rows, columns], and labels, int64; all rows are to train on.
+        """Yield chunks of features, float64 [rows, columns], and labels, int64; all rows are to train on.
 
         Raises:
             UserError: a line has another column count, a number is missing or infinite or cannot be read, a label is
-                missing or not whole, a column has too many categories.
+                missing or not whole, a column has too many categories or the same text in two spellings, or the header
+                comes again.
         """
         if part != TRAIN:
             return
-        names = [f"c{place}" for place in range(len(self._columns))]  # a user's own names may repeat
-        types = {names[place]: self._type(place) for place in (self._label, *self._features)}
-        line = 1 + self._dialect.skip
-        for batch in stream_csv(self._path, names, self._dialect, types):
-            label_values = self._values(batch.column(names[self._label]), self._label, line)
-            missing = np.flatnonzero(np.isnan(label_values))
-            if len(missing):
-                raise UserError(f"'{self._path}' line {line + int(missing[0]):,} has no label: give it one")
-            labels = whole_numbers(self._path, label_values, "line", line)
-            values = np.empty((batch.num_rows, len(self._features)), np.float32)
+        used = (self._label, *self._features)
+        types = {place: "string" if place in self._codes else "float64" for place in used}
+        for batch in self._source.stream(types):
+            columns = dict(zip(types, batch.columns, strict=True))
+            self._check_header(columns)
+            labels = self._labels(self._values(columns[self._label], self._label))
+            values = np.empty((batch.num_rows, len(self._features)))
             for number, place in enumerate(self._features):
-                values[:, number] = self._feature(batch.column(names[place]), place, line)
+                values[:, number] = self._feature(columns[place], place)
             # One sum shows whether there is any infinity; only then is it worth looking where.
-            if not np.isfinite(values.sum(dtype=np.float64)) and len(infinite := np.argwhere(np.isinf(values))):
-                raise not_a_number(self._path, line + int(infinite[0][0]), self._features[infinite[0][1]])
+            if not np.isfinite(values.sum()) and len(infinite := np.argwhere(np.isinf(values))):
+                raise self._no_number(int(infinite[0][0]), self._features[infinite[0][1]])
             self._rows += len(values)
-            line += len(values)
             yield values, labels
 
-    def _type(self, place: int) -> str:
-        """Return the type as which a column is read."""
-        column = self._columns[place]
-        if column.text or column.form:
-            return "string"
-        return "float64" if place == self._label else "float32"
+    def _position(self, row: int) -> str:
+        """Return where a row of the batch that is being read stands."""
+        return self._source.position(self._rows + row)
 
-    def _feature(self, cells: Any, place: int, line: int) -> Array:
+    def _no_number(self, row: int, place: int) -> UserError:
+        return UserError(
+            f"'{self._path}' {self._position(row)} column {place + 1} is missing, NaN or infinite: give a number"
+        )
+
+    def _check_header(self, columns: dict[int, Any]) -> None:
+        """Raise a UserError if a row of a batch has the names of all columns, as texts or as numbers."""
+        from pyarrow import compute
+
+        if not self._source.names:
+            return
+        again = np.ones(len(columns[self._label]), np.bool_)
+        for place, column in columns.items():
+            name = self._source.names[place]
+            if place in self._codes:
+                same = compute.equal(compute.utf8_trim_whitespace(column), name)
+                again &= same.to_numpy(zero_copy_only=False)
+            elif is_number(name, self._source.decimal or POINT):
+                again &= number_values(column) == float(name.replace(self._source.decimal or POINT, POINT))
+            else:
+                return  # a name that is no number cannot be read as one
+            if not again.any():
+                return
+        raise header_again(self._path, self._position(int(again.argmax())))
+
+    def _labels(self, values: Array) -> Array:
+        """Return the labels of a batch as int64; raise a UserError if one is missing or not whole."""
+        missing = np.flatnonzero(np.isnan(values))
+        if len(missing):
+            raise UserError(f"'{self._path}' {self._position(int(missing[0]))} has no label: give it one")
+        with np.errstate(invalid="ignore"):
+            wrong = np.flatnonzero(values != np.floor(values))
+        if len(wrong):
+            raise UserError(
+                f"'{self._path}' {self._position(int(wrong[0]))} has label {values[wrong[0]]}: labels are whole "
+                "numbers, one per class"
+            )
+        return whole_numbers(self._path, values, "row", self._rows)
+
+    def _feature(self, cells: Any, place: int) -> Array:
         """Return the values of a feature in one batch, and count what is missing."""
-        values = self._values(cells, place, line)
+        values = self._values(cells, place)
         missing = np.isnan(values)
         gaps = int(missing.sum())
-        if gaps and place not in self._codes and not self._dialect.names:
-            raise not_a_number(self._path, line + int(missing.argmax()), place)
+        if gaps and place not in self._codes and not self._source.names:
+            raise self._no_number(int(missing.argmax()), place)
         self._missing[place] += gaps
         return values
 
-    def _values(self, cells: Any, place: int, line: int) -> Array:
-        """Return the cells of one column in one batch, NaN where they are missing; `line` is that of the first.
+    def _values(self, cells: Any, place: int) -> Array:
+        """Return the cells of one column in one batch, NaN where they are missing.
 
-        Of a text it is its number in order of first appearance, float32.
+        Of a text it is its number in order of first appearance.
         """
-        form = self._columns[place].form
-        if place not in self._codes and form is None:
-            # pyarrow's own to_numpy() would import pandas, a second of work
-            values: Array = np.from_dlpack(cells.fill_null(np.nan) if cells.null_count else cells)
-            return values
+        if place not in self._codes:
+            return number_values(cells)
         encoded = cells.dictionary_encode()
-        words = [word.strip() for word in encoded.dictionary.to_pylist()]
         places: Array = np.from_dlpack(encoded.indices)
-        if form is not None:
-            numbers: Array = self._formatted(words, place, form, line, places)[places]
-            return numbers
-        codes = self._codes[place]
-        ranks = [np.nan if is_missing(word) else codes.setdefault(word, len(codes)) for word in words]
-        if len(codes) > _MOST_CATEGORIES:
+        numbers = np.empty(len(encoded.dictionary))
+        for number, text in enumerate(encoded.dictionary.to_pylist()):
+            word = text.strip()
+            if is_missing_text(word):
+                numbers[number] = np.nan
+                continue
+            if word not in self._codes[place]:
+                self._check_spelling(place, word, int(np.flatnonzero(places == number)[0]))
+            numbers[number] = self._codes[place].setdefault(word, len(self._codes[place]))
+        if len(self._codes[place]) > _MOST_CATEGORIES:
             if place == self._label:
                 raise self.no_label()
             raise UserError(
                 f"'{self._path}' column '{self._name(place)}' has more than {_MOST_CATEGORIES:,} different texts, too "
                 f"many for categories: leave it out with DROP={self._word(place)}"
             )
-        categories: Array = np.array(ranks, np.float32)[places]
+        categories: Array = numbers[places]
         return categories
 
-    def _formatted(self, words: list[str], place: int, form: NumberForm, line: int, places: Array) -> Array:
-        """Return the numbers, float64, that a column's different texts are; `places` are those of its cells."""
-        values = np.full(len(words), np.nan)
-        for number, word in enumerate(words):
-            if is_missing_number(word):
-                continue
-            read = read_number(word, form.decimal)
-            needed = form.unit if form.unit == "%" else ""
-            if read is None or read.unit not in (form.unit, needed):
-                row = line + int(np.flatnonzero(places == number)[0])
-                raise UserError(
-                    f"'{self._path}' line {row:,} column '{self._name(place)}': '{word[:60]}' is not a number as the "
-                    f"others are: correct it, or leave the column out with DROP={self._word(place)}"
-                )
-            values[number] = read.value
-        return values
+    def _check_spelling(self, place: int, word: str, row: int) -> None:
+        """Raise a UserError if a new text has a byte order mark, or differs from another by case or blanks only."""
+        where = f"'{self._path}' {{}} column '{self._name(place)}' has '{word[:60].replace(INNER_MARK, '<U+FEFF>')}'"
+        if INNER_MARK in word or "\0" in word:
+            raise UserError(
+                f"{where.format(self._position(row))}, with a byte order mark or NUL inside the file, as where files "
+                "were put together: take it out"
+            )
+        same = self._spellings[place].setdefault("".join(word.split()).casefold(), word)
+        if same != word:
+            left_out = "" if place == self._label else f", or leave the column out with DROP={self._word(place)}"
+            raise UserError(
+                f"{where.format(self._position(row))}, which differs from '{same[:60]}' by case or blanks only: write "
+                f"both in one way{left_out}"
+            )
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -440,24 +465,34 @@ class CsvTable:
         return self._columns.no_label(self._label)
 
     def encode(self, path: Path, train_rows: int) -> tuple[str, ...]:
-        """Rewrite `path`, the .npy file of what `read` yielded, as the network takes it; return what was done.
+        """Rewrite `path`, the .npy file of what `read` yielded, as float32 for the network; return what was done.
 
         A category is a column of zeros and ones for each of its texts, in alphabetical order; where it is missing all
-        are 0. A missing number is the mean of its column over the first `train_rows` rows.
+        are 0. A missing number is the mean of its column over the first `train_rows` rows. Numbers that float32
+        does not hold are centred and scaled, as `single_precision` says.
 
         Raises:
-            UserError: a column is missing in half of the rows or more, or its texts are different in nearly every row.
+            UserError: a column is missing in half of the rows or more, its texts are different in nearly every row, or
+                float64 does not tell its numbers apart.
         """
         for place, count in self._missing.items():
             self._check_filled(place, count)
-        if any(place in self._codes for place in self._features) or any(self._missing.values()):
-            wide = path.with_suffix(".wide.npy")
-            means = _means(path, train_rows, len(self._features))
-            width = sum(len(self._codes.get(place, "x")) for place in self._features)
-            with NpyWriter(wide, "float32", (width,)) as file:
-                for chunk in read_chunks(path, self._rows):
-                    file.append(self._wide(chunk, means, width))
-            replace_file(wide, path, "prepared data")
+        count = len(self._features)
+        measured = measure_columns(read_chunks(path, self._rows), (count,))
+        means = measured.mean
+        if any(self._missing.values()):
+            means = measure_columns(read_chunks(path, train_rows), (count,)).mean
+        numbers = np.array([place not in self._codes for place in self._features])
+        names = [self._name(place) for place in self._features]
+        centring = find_centring(self._path, measured, names, numbers)
+        self._centred = centred_columns(centring, names)
+        width = sum(len(self._codes.get(place, "x")) for place in self._features)
+        encoded = path.with_suffix(".encoded.npy")
+        with NpyWriter(encoded, "float32", (width,)) as file:
+            for chunk in read_chunks(path, self._rows):
+                for start in range(0, len(chunk), _WIDE_ROWS):
+                    file.append(self._wide(chunk[start : start + _WIDE_ROWS], means, centring, width))
+        replace_file(encoded, path, "prepared data")
         return self._notes()
 
     def _check_filled(self, place: int, missing: int) -> None:
@@ -474,19 +509,19 @@ class CsvTable:
                 f"which are no categories: leave it out with DROP={self._word(place)}"
             )
 
-    def _wide(self, chunk: Array, means: Vector, width: int) -> Array:
+    def _wide(self, chunk: Array, means: Doubles, centring: Centring, width: int) -> Array:
         """Return rows of `read` [rows, columns] with a column for each category and no missing value."""
         rows = np.zeros((len(chunk), width), np.float32)
         begin = 0
+        filled = centring.apply(np.where(np.isnan(chunk), means, chunk))
         for number, place in enumerate(self._features):
-            values = chunk[:, number]
-            present = ~np.isnan(values)
             if place in self._codes:
+                present = ~np.isnan(chunk[:, number])
                 ranks = np.argsort(np.argsort(list(self._codes[place])))
-                rows[np.flatnonzero(present), begin + ranks[values[present].astype(np.int64)]] = 1
+                rows[np.flatnonzero(present), begin + ranks[chunk[present, number].astype(np.int64)]] = 1
                 begin += len(ranks)
             else:
-                rows[:, begin] = np.where(present, values, means[number])
+                rows[:, begin] = filled[:, number]
                 begin += 1
         return rows
 
@@ -499,14 +534,12 @@ class CsvTable:
 
     def columns(self) -> TableColumns:
         """Return what was understood of the form and the columns; complete when all rows are read."""
-        dialect = self._dialect
         texts = [place for place in self._features if place in self._codes]
-        forms = [(place, form) for place in self._features if (form := self._columns[place].form)]
         return TableColumns(
-            separator=dialect.separator,
-            decimal=dialect.decimal or ".",
-            encoding=dialect.encoding,
-            header=bool(dialect.names),
+            separator=self._source.separator,
+            decimal=self._source.decimal or POINT,
+            encoding=self._source.encoding,
+            header=bool(self._source.names),
             numbers=tuple(self._name(place) for place in self._features if place not in self._codes),
             texts=tuple(TextColumn(name=self._name(place), categories=len(self._codes[place])) for place in texts),
             label=self._name(self._label),
@@ -514,9 +547,13 @@ class CsvTable:
             left_out=tuple(
                 ColumnLeftOut(name=self._name(place), reason=reason.value) for place, reason in self._left_out.items()
             ),
-            written=tuple(WrittenNumbers(name=self._name(place), unit=form.unit) for place, form in forms),
             gaps=tuple(ColumnGaps(name=self._name(place), rows=rows) for place, rows in self._missing.items() if rows),
         )
+
+    @property
+    def centred(self) -> tuple[CentredColumn, ...]:
+        """The columns of numbers that were centred and scaled before float32; known when `encode` is done."""
+        return self._centred
 
     def _notes(self) -> tuple[str, ...]:
         """Return a sentence for each thing that was done to the columns."""
@@ -543,13 +580,3 @@ class CsvTable:
 def _names(drop: str) -> list[str]:
     """Return the columns of DROP=, written as a line of CSV."""
     return next(csv.reader([drop]), [])
-
-
-def _means(path: Path, rows: int, columns: int) -> Vector:
-    """Return the mean of each column of a .npy file over the values that its first rows have."""
-    total = np.zeros(columns)
-    count = np.zeros(columns)
-    for chunk in read_chunks(path, rows):
-        total += np.nansum(chunk, axis=0, dtype=np.float64)
-        count += (~np.isnan(chunk)).sum(axis=0)
-    return (total / np.maximum(count, 1)).astype(np.float32)

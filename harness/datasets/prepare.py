@@ -18,9 +18,11 @@ from harness.datasets.dataset import TEST, TRAIN, Array, Chunk, Dataset
 from harness.datasets.image_files import open_index
 from harness.datasets.known import dataset_info
 from harness.datasets.npy_files import NpyWriter, Vector, read_chunks, shift_and_factor
-from harness.datasets.own_file import CSV, FILE, ArrayFile, are_different
-from harness.datasets.own_table import CsvTable
-from harness.schema.data_record import DataRecord, OwnFile
+from harness.datasets.own_file import FILE, TEXT_SUFFIXES, ArrayFile, are_different, own_suffix
+from harness.datasets.own_table import OwnTable
+from harness.datasets.single_precision import centred_columns, find_centring, measure_columns
+from harness.datasets.table_sources import PARQUET
+from harness.schema.data_record import CentredColumn, DataRecord, OwnFile
 from harness.schema.record import decode, encode
 
 # Test rows of a file that has no test part: drawn by a seed, the same share of every class.
@@ -160,6 +162,7 @@ def _write(source: DataSource, folder: Path) -> None:
     if train_rows + test_rows < 2:
         raise UserError(f"'{source.files[0]}' has one row only: training and test need at least 2")
     notes = []
+    centred: tuple[CentredColumn, ...] = ()
     labels = _relabel(folder / _LABELS, source.files[0], own_reader) if own_reader else None
     if labels:
         notes.append(labels.note)
@@ -179,8 +182,13 @@ def _write(source: DataSource, folder: Path) -> None:
             for name in (_FEATURES, _LABELS):
                 reorder(folder / name, order)
             shuffled = are_sorted(classes)
-    if isinstance(own_reader, CsvTable):
+    if isinstance(own_reader, OwnTable):
         notes += own_reader.encode(folder / _FEATURES, train_rows)
+        centred = own_reader.centred
+    elif isinstance(own_reader, ArrayFile):
+        centred = _to_single(folder / _FEATURES, source.files[0], train_rows + test_rows)
+    if centred:
+        notes.append(_centred_note(source.files[0].name, centred))
     features = np.load(folder / _FEATURES, mmap_mode="r").shape[1:]
     shift, factor = shift_and_factor(read_chunks(folder / _FEATURES, train_rows), features, dataset.standardise)
     np.save(folder / _SHIFT, shift)
@@ -195,29 +203,66 @@ def _write(source: DataSource, folder: Path) -> None:
         classes=len(labels.names) if labels else dataset.classes,
         held_out=held_out,
         held_out_seed=seed,
-        own_file=_understood(source.files[0], own_reader, labels, shuffled) if own_reader and labels else None,
+        own_file=_understood(source.files[0], own_reader, labels, centred, shuffled) if own_reader and labels else None,
         note="; ".join(filter(None, notes)),
     )
     write_atomic(folder / _RECORD, encode(record))
 
 
-def _own_reader(source: DataSource) -> CsvTable | ArrayFile | None:
+def _own_reader(source: DataSource) -> OwnTable | ArrayFile | None:
     """Return what reads a file of the user's own; None for a data set that is known."""
     if source.name != FILE:
         return None
     path = source.files[0]
-    return CsvTable(path, source.csv) if path.suffix.lower() == CSV else ArrayFile()
+    is_table = own_suffix(path) in (*TEXT_SUFFIXES, PARQUET)
+    return OwnTable(path, source.csv) if is_table else ArrayFile()
 
 
-def _understood(file: Path, own_reader: CsvTable | ArrayFile, labels: "_Labels", shuffled: bool) -> OwnFile:
+def _to_single(path: Path, file: Path, rows: int) -> tuple[CentredColumn, ...]:
+    """Rewrite float64 features of arrays as float32; return the columns that were centred and scaled for it.
+
+    Raises:
+        UserError: float64 does not tell the values of a column apart.
+    """
+    stored = np.load(path, mmap_mode="r")
+    features = stored.shape[1:]
+    if stored.dtype != np.float64:
+        return ()
+    del stored
+    names = [f"x{list(place)}" for place in np.ndindex(features)]
+    centring = find_centring(file, measure_columns(read_chunks(path, rows), features), names)
+    single = path.with_suffix(".single.npy")
+    with NpyWriter(single, "float32", features) as writer:
+        for chunk in read_chunks(path, rows):
+            writer.append(centring.apply(chunk))
+    replace_file(single, path, "prepared data")
+    return centred_columns(centring, names)
+
+
+def _centred_note(file: str, centred: tuple[CentredColumn, ...]) -> str:
+    """Return the sentence that columns were centred and scaled."""
+    most = 5
+    columns = [f"{column.name} (minus {column.centre:.9g}, divided by {column.scale:.6g})" for column in centred[:most]]
+    more = f" and {len(centred) - most:,} more" if len(centred) > most else ""
+    return f"centred and scaled in {file}, as float32 does not hold the numbers: {', '.join(columns)}{more}"
+
+
+def _understood(
+    file: Path,
+    own_reader: OwnTable | ArrayFile,
+    labels: "_Labels",
+    centred: tuple[CentredColumn, ...],
+    shuffled: bool,
+) -> OwnFile:
     """Return what the record says of a file of the user's own."""
     return OwnFile(
         file=file.name,
         rows=sum(labels.counts),
         class_names=labels.names,
         class_rows=labels.counts,
-        table=own_reader.columns() if isinstance(own_reader, CsvTable) else None,
+        table=own_reader.columns() if isinstance(own_reader, OwnTable) else None,
         arrays=own_reader.names if isinstance(own_reader, ArrayFile) else (),
+        centred=centred,
         shuffled=shuffled,
     )
 
@@ -267,7 +312,7 @@ class _Labels:
     note: str = ""
 
 
-def _relabel(path: Path, file: Path, own_reader: CsvTable | ArrayFile) -> _Labels:
+def _relabel(path: Path, file: Path, own_reader: OwnTable | ArrayFile) -> _Labels:
     """Replace labels by their places 0..k-1 among the k different ones.
 
     Raises:
@@ -279,7 +324,7 @@ def _relabel(path: Path, file: Path, own_reader: CsvTable | ArrayFile) -> _Label
     if len(values) < 2:
         raise UserError(f"'{file}' has one class only (label {values[0]}): training needs at least 2")
     if are_different(len(values), len(raw)):
-        if isinstance(own_reader, CsvTable):
+        if isinstance(own_reader, OwnTable):
             raise own_reader.no_label()
         count = f"{len(values):,} different labels in {len(raw):,} rows"
         raise UserError(f"'{file}' {own_reader.names[1]} has {count}: give one of few classes for each row")

@@ -36,7 +36,7 @@ from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
-from harness.transparent.file_mechanism import PERMISSIONS, namespace_refusal
+from harness.transparent.private_files import PERMISSIONS, namespace_refusal
 
 # A line of the doctor's table.
 

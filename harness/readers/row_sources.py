@@ -16,8 +16,10 @@ import numpy.typing as npt
 from harness.base.cores import memory_limit, usable_cores
 from harness.base.errors import UserError
 from harness.datasets.array_files import is_rows, named_pair, open_hdf5, open_netcdf, open_npz
-from harness.datasets.csv_rows import CsvHeader, read_head, stream_csv, to_array
+from harness.datasets.csv_form import LABEL_NAMES, CsvSettings, find_form
+from harness.datasets.csv_rows import GZIP, CsvForm, stream_csv, to_array
 from harness.datasets.dataset import Array
+from harness.datasets.single_precision import find_centring, measure_columns
 from harness.readers.peers import Peers
 
 TRAIN = "training"
@@ -151,28 +153,37 @@ class ImageRows:
 
 PIECE_BYTES = 16 << 20
 """A rank counts the lines of a file in pieces of so many bytes."""
+_PLAIN = CsvSettings()
 _NEWLINE = ord("\n")
 _RETURN = ord("\r")
 
 
 class CsvRows:
-    """The rows of CSV files, one after the other. The label's column is as in `CsvHeader`."""
+    """The rows of CSV files, one after the other."""
 
     classes: int | None = None
 
-    def __init__(self, path: Path, label: str | int | None, peers: Peers) -> None:
-        """Find out how many rows there are; all ranks together.
+    def __init__(self, path: Path, label: str | int | None, peers: Peers, settings: CsvSettings = _PLAIN) -> None:
+        """Find out how many rows there are; all ranks together. `settings` say how the files are written.
+
+        The label's column is the one asked for, else the one called label, target or class, else the first.
 
         Raises:
-            UserError: there is no file, it is empty, or it has no column `label`.
+            UserError: there is no file, it is empty, it has no column `label`, it can be read in two ways, or it
+                cannot be divided by its bytes.
         """
         files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
         if not files:
             raise UserError(f"train_file '{path}' is a folder without .csv files: give another")
-        self._heads = {file: read_head(file) for file in files}
-        self._width = len(self._heads[files[0]].cells)
-        self._label = _label(files[0], self._heads[files[0]], label)
-        pieces = [piece for file, head in self._heads.items() for piece in _pieces(file, head)]
+        self._forms = {file: _dividable_form(file, settings) for file in files}
+        first = self._forms[files[0]]
+        for form in self._forms.values():
+            if form.width != first.width:
+                raise UserError(f"'{form.path}' has {form.width} columns, '{files[0]}' {first.width}: give the same")
+        self._width = first.width
+        self._label = _label(first, label)
+        self._begins = {file: _rows_begin(form) for file, form in self._forms.items()}
+        pieces = [piece for file in files for piece in _pieces(file, self._begins[file])]
         counts = peers.gather([_lines(*piece) for piece in pieces[peers.rank :: peers.size]])
         self._pieces: dict[Path, list[tuple[int, int]]] = {file: [] for file in files}
         for number, (file, begin, _, _) in enumerate(pieces):
@@ -182,11 +193,7 @@ class CsvRows:
     def read(self, ranges: Sequence[range]) -> tuple[Array, Array]:
         """Parse the rows of the one range: float32 [rows, columns - 1] and float64 [rows]."""
         (rows,) = ranges
-        features = [place for place in range(self._width) if place != self._label]
-        x = [np.empty((0, len(features)), np.float32)]
-        y = [np.empty(0)]
-        columns = [f"c{place}" for place in range(self._width)]
-        types = dict.fromkeys(columns, "float32") | {columns[self._label]: "float64"}
+        parts = [np.empty((0, self._width))]
         first = 0
         for path, pieces in self._pieces.items():
             count = sum(lines for _, lines in pieces)
@@ -198,37 +205,83 @@ class CsvRows:
             with path.open("rb") as file:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             text = memoryview(content)[_offset(content, pieces, begin) : _offset(content, pieces, end)]
-            line = 1 + begin + (self._heads[path].header > 0)
-            for batch in stream_csv(path, columns, types=types, text=text, first_line=line):
-                x.append(to_array(path, batch, features, line))
-                y.append(to_array(path, batch, [self._label], line, "float64")[:, 0])
-                line += batch.num_rows
-        return np.concatenate(x), np.concatenate(y)
+            row = begin
+            form = self._forms[path]
+            for batch in stream_csv(form, dict.fromkeys(range(self._width), "float64"), text=text):
+                parts.append(to_array(form, batch, row, "float64"))
+                row += batch.num_rows
+            if row != end:
+                raise UserError(
+                    f"'{path}' has {row - begin:,} rows where {end - begin:,} lines end in newlines: save it with "
+                    "newlines at the ends of lines"
+                )
+        values = np.concatenate(parts)
+        single = _single(next(iter(self._forms.values())), values)
+        return np.delete(single, self._label, axis=1), values[:, self._label]
 
 
-def _label(path: Path, head: CsvHeader, label: str | int | None) -> int:
-    """Return the place of the label's column: the one asked for, else as `CsvHeader` has it."""
+def _dividable_form(path: Path, settings: CsvSettings) -> CsvForm:
+    """Return how a file is written whose lines can be told apart in its bytes; raise a UserError of another."""
+    form, _ = find_form(path, settings)
+    if path.suffix.lower() == GZIP or form.encoding not in ("utf-8", "utf-8-sig") or form.separator == " ":
+        raise UserError(
+            f"'{path}' is packed, in {form.encoding.upper()} or separated by blanks, and ranks read parts of it "
+            "by their bytes: save it as UTF-8 with commas, not packed"
+        )
+    return form
+
+
+def _single(form: CsvForm, features: Array) -> Array:
+    """Return features, float64, as float32; raise a UserError if float32 does not tell a column's numbers apart."""
+    if not len(features):
+        return features.astype(np.float32)
+    names = form.names or [f"column {place + 1}" for place in range(form.width)]
+    centring = find_centring(form.path, measure_columns([features], features.shape[1:]), names)
+    if centring.chosen.any():
+        place = int(centring.chosen.argmax())
+        raise UserError(
+            f"'{form.path}' column '{names[place]}' has numbers that float32 does not tell apart, such as "
+            f"{features[0, place]:.17g}: take a constant off them in the file"
+        )
+    single: Array = features.astype(np.float32)
+    return single
+
+
+def _rows_begin(form: CsvForm) -> int:
+    """Return the byte at which a file's first row begins, below its header."""
+    with form.path.open("rb") as file:
+        for _ in range(form.skip):
+            file.readline()
+        return file.tell()
+
+
+def _label(form: CsvForm, label: str | int | None) -> int:
+    """Return the place of the label's column."""
+    names = [name.lower() for name in form.names]
     if label is None:
-        if head.names and not head.names[head.label]:
-            raise UserError(f"'{path}' has a nameless first column, as an index has: say with label which column it is")
-        return head.label
+        place = next((place for place, name in enumerate(names) if name in LABEL_NAMES), 0)
+        if names and not names[place]:
+            raise UserError(
+                f"'{form.path}' has a nameless first column, as an index has: say with label which column it is"
+            )
+        return place
     if isinstance(label, str):
-        if label.lower() not in head.names:
-            names = ", ".join(head.names) or "a header"
-            raise UserError(f"label '{label}' is not a column of '{path}': name one of {names}")
-        return head.names.index(label.lower())
-    width = len(head.cells)
-    if not -width <= label < width:
-        raise UserError(f"label {label} is not a column of '{path}': use 0 to {width - 1}")
-    return label % width
+        if label.lower() not in names:
+            raise UserError(
+                f"label '{label}' is not a column of '{form.path}': name one of {', '.join(names) or 'a header'}"
+            )
+        return names.index(label.lower())
+    if not -form.width <= label < form.width:
+        raise UserError(f"label {label} is not a column of '{form.path}': use 0 to {form.width - 1}")
+    return label % form.width
 
 
-def _pieces(path: Path, head: CsvHeader) -> Iterator[tuple[Path, int, int, int]]:
-    """Yield the file, the offsets in bytes at which each piece of its rows begins and ends, and that of all rows."""
+def _pieces(path: Path, first: int) -> Iterator[tuple[Path, int, int, int]]:
+    """Yield the file, the bytes at which each piece of its rows begins and ends, and that at which all begin."""
     size = path.stat().st_size
-    edges = [head.header, *range(head.header + PIECE_BYTES, size, PIECE_BYTES), size]
+    edges = [first, *range(first + PIECE_BYTES, size, PIECE_BYTES), size]
     for begin, end in itertools.pairwise(edges):
-        yield path, begin, end, head.header
+        yield path, begin, end, first
 
 
 def _lines(path: Path, begin: int, end: int, first: int) -> int:

@@ -12,11 +12,12 @@ import numpy as np
 
 from harness import datasets
 from harness.base.errors import UserError, unknown
+from harness.datasets.csv_form import CsvSettings
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
 from harness.readers.peers import Peers, find_peers
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, ArrayPair, CsvRows, ImageRows, RowSource, open_parts
-from harness.schema.workload import IMAGENET, Workload
+from harness.schema.workload import CSV_DECIMALS, CSV_SEPARATORS, IMAGENET, Workload
 
 # A rank's rows of the training, validation and test parts of a data set, as a script asked for them.
 
@@ -45,6 +46,9 @@ class DataSetRequest:
     test_pct: float = 0.0
     one_hot: bool = True
     label: str | int | None = None
+    separator: str = ""
+    decimal: str = ""
+    header: str = ""
     data_dir: str | Path | None = None
     image_size: int | None = None
 
@@ -68,8 +72,13 @@ class DataSetRequest:
                 raise UserError(f"{field} '{path}' is not there: check the path")
         if self.image_size is not None and self.name != IMAGENET:
             raise UserError(f"image_size {self.image_size} is for IMAGENET: leave it out for {self.name.upper()}")
-        if self.label is not None and self.name != "csv":
-            raise UserError(f"label {self.label!r} is for CSV files: leave it out for {self.name.upper()}")
+        choices = {"separator": CSV_SEPARATORS, "decimal": CSV_DECIMALS, "header": ("yes", "no")}
+        for field in ("label", *choices):
+            value = getattr(self, field)
+            if value not in (None, "") and self.name != "csv":
+                raise UserError(f"{field} {value!r} is for CSV files: leave it out for {self.name.upper()}")
+            if field in choices and value and value not in choices[field]:
+                raise unknown(field, value, choices[field])
 
 
 _MNIST_VALIDATION = 1 / 6  # the last 10,000 of 60,000, as in the original
@@ -172,7 +181,9 @@ class _RankReader:
             return {part: ImageRows(prepared.files, x, y, size, classes) for part, (x, y) in parts.items()}
         assert path is not None
         if self.request.name == "csv":
-            return {TRAIN: CsvRows(Path(path), self.request.label, self.peers)}
+            request = self.request
+            written = CsvSettings(separator=request.separator, decimal=request.decimal, header=request.header)
+            return {TRAIN: CsvRows(Path(path), request.label, self.peers, written)}
         return self.stack.enter_context(open_parts(Path(path), self.request.name))
 
     def labels(self, labels: dict[str, Array], classes: int | None) -> dict[str, Array]:
@@ -223,7 +234,8 @@ class DataSet:
     ) -> None:
         """Read MNIST, CIFAR10, CIFAR100, IMAGENET, or ``train_file=`` in format CSV (or a folder), HDF5, NetCDF, npz.
 
-        `more`: validation_file, test_file, valid_pct, test_pct, one_hot, label (a CSV column), data_dir, image_size.
+        `more`: validation_file, test_file, valid_pct, test_pct, one_hot, data_dir, image_size; of CSV text label (a
+        column), separator, decimal and header, as the settings of these names.
 
         Raises:
             UserError: an argument is wrong, or a file is missing, damaged or too short.

@@ -1,77 +1,169 @@
-"""Baselines: measurements kept as files in ``results/baselines/`` to be reviewed, and what compares with them."""
+"""Baselines: sessions of a study, kept as files in ``results/baselines/`` to be reviewed, and what is compared."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
+import msgspec
+
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, write_atomic
 from harness.base.provenance import Machine
-from harness.regression.measurement import Measurement, measurements
+from harness.regression.measurement import (
+    Measurement,
+    group_by_code,
+    join_measurements,
+    measurements,
+    session_numbers,
+    version_changes,
+    without,
+)
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import setting_differences
-from harness.schema.sweep_folder import sweep_folders
+from harness.schema.sweep_folder import make_results, sweep_folders
 
-BASELINE_SCHEMA = 2
+BASELINE_SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baseline:
-    """A measurement that was kept under a name: ``results/baselines/<name>.json``."""
+    """Measurements of one study that were kept under a name: ``results/baselines/<name>.json``.
+
+    `measurements` are of one session or more, in order of saving; `saved` and `note` are those of the last.
+    """
 
     schema: int
     name: str
     saved: datetime
     note: str
-    measurement: Measurement
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def measurement(self) -> Measurement:
+        """All launches in one, with the machine and software of those that were saved last."""
+        *earlier, last = self.measurements
+        whole = last
+        for measurement in earlier:
+            whole = join_measurements(whole, measurement)
+        excluded = sum(measurement.excluded for measurement in self.measurements)
+        met = sum(measurement.met for measurement in self.measurements)
+        return replace(whole, label=self.name, excluded=excluded, met=met)
+
+    @property
+    def sessions(self) -> int:
+        """In how many sessions its launches were."""
+        return 1 + max(session_numbers(self.measurement).values())
 
 
 CHECKS = "checks"  # results/checks/<time>: what checks have launched, which no page of a sweep shows
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
-def save_baseline(measurement: Measurement, name: str, folder: Path, *, note: str = "", replace_it: bool) -> Path:
-    """Write ``FOLDER/NAME.json`` and return its path.
+def save_baseline(
+    measurement: Measurement,
+    name: str,
+    folder: Path,
+    *,
+    note: str = "",
+    replace_it: bool = False,
+    other_machine: bool = False,
+) -> Baseline:
+    """Write ``FOLDER/NAME.json``, or add `measurement` to the baseline that is there, and return it.
+
+    `replace_it` starts it anew. `other_machine` says that a machine of another kind has the same role.
 
     Raises:
-        UserError: the name is not a file name, is taken (unless `replace_it`) or is that of a file that is no baseline,
-            or a layout has too few launches.
+        UserError: the name is not a file name or that of a file that is no baseline, a layout has too few launches, or
+            the measurement is of another study, machine or other versions than the baseline, or in it already.
     """
     if not _NAME.fullmatch(name):
         raise UserError(f"NAME '{name}' is not a name: use letters, digits, dots, dashes and underscores")
     path = folder / f"{name}.json"
-    if path.exists() and not replace_it:
-        raise UserError(f"baseline '{name}' exists already: choose another name, or add --replace")
-    if path.exists() and not _is_baseline(path):
-        raise UserError(f"'{path}' is there and is no baseline: choose another name, or remove it first")
-    short = [layout for layout in measurement.layouts if len(measurement.of(layout)) < FEWEST_LAUNCHES]
-    if short:
-        have = len(measurement.of(short[0]))
-        raise UserError(
-            f"a baseline needs {FEWEST_LAUNCHES} valid launches of each layout, and {short[0]} of "
-            f"{measurement.label} has {have} of commit {measurement.state}: run the same sweep with "
-            f"REPEATS={FEWEST_LAUNCHES} or more"
-        )
+    earlier: tuple[Measurement, ...] = ()
+    if path.exists():
+        if not _is_baseline(path):
+            raise UserError(f"'{path}' is there and is no baseline: choose another name, or remove it first")
+        if not replace_it:
+            present = read_baseline(path)
+            earlier = present.measurements
+            measurement = _added(measurement, present, other_machine=other_machine)
+    _check_launches(measurement)
     baseline = Baseline(
         schema=BASELINE_SCHEMA,
         name=name,
         saved=datetime.now(UTC).replace(microsecond=0),
         note=note,
-        measurement=replace(measurement, label=name),
+        measurements=(*earlier, measurement),
     )
     write_atomic(path, encode(baseline))
-    return path
+    return baseline
+
+
+def _added(measurement: Measurement, present: Baseline, *, other_machine: bool) -> Measurement:
+    """Return what of `measurement` is to be added to the baseline that is `present`.
+
+    Raises:
+        UserError: nothing is, or the two are not of one study, machine and stack.
+    """
+    reference = present.measurement
+    check_comparable(reference, measurement, other_machine=other_machine)
+    changes = version_changes(reference, measurement)
+    if changes:
+        listed = "; ".join(f"{name}: {before} against {now}" for name, before, now in changes)
+        raise UserError(
+            f"baseline '{present.name}' is of other versions ({listed}): start it anew with --replace, or choose "
+            "another name"
+        )
+    fresh = without(measurement, reference)
+    if not fresh.launches:
+        raise UserError(
+            f"the launches of '{measurement.label}' are in baseline '{present.name}' already: measure another session "
+            "(`harness sweep` with more REPEATS, on another day), or start anew with --replace"
+        )
+    missing = [str(layout) for layout in reference.layouts if not fresh.of(layout)]
+    if missing:
+        raise UserError(
+            f"'{measurement.label}' has no new launch of {', '.join(missing)}, which baseline '{present.name}' has: "
+            "measure all of its layouts"
+        )
+    return fresh
+
+
+def _check_launches(measurement: Measurement) -> None:
+    """Refuse a measurement without an interval.
+
+    Raises:
+        UserError: a layout has fewer launches than an interval over blocks needs.
+    """
+    for layout in measurement.layouts:
+        count = len(measurement.of(layout))
+        if count < FEWEST_BLOCKS:
+            raise UserError(
+                f"a baseline needs {FEWEST_BLOCKS} valid launches of each layout, and {layout} of {measurement.label} "
+                f"has {count} of commit {measurement.state}: run the same sweep with REPEATS={FEWEST_BLOCKS} or more"
+            )
 
 
 def _is_baseline(path: Path) -> bool:
+    """Say whether the file at `path` is a baseline, of whatever schema version."""
+    content = read_bytes(path, "baseline")
     try:
-        decode(read_bytes(path, "baseline"), Baseline, path)
-    except UserError:
+        msgspec.json.decode(content, type=_AnyBaseline)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
     return True
+
+
+class _AnyBaseline(msgspec.Struct):
+    """What baselines of all schema versions have."""
+
+    schema: int
+    name: str
+    saved: datetime
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -80,10 +172,14 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         UserError: the file is missing, damaged or of another schema version.
     """
-    baseline = decode(read_bytes(path, "baseline"), Baseline, path)
-    if baseline.schema != BASELINE_SCHEMA:
-        raise UserError(f"'{path}' has schema {baseline.schema}, this harness reads {BASELINE_SCHEMA}: save it again")
-    return baseline
+    content = read_bytes(path, "baseline")
+    if _is_baseline(path):
+        schema = msgspec.json.decode(content, type=_AnyBaseline).schema
+        if schema != BASELINE_SCHEMA:
+            raise UserError(
+                f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with --replace"
+            )
+    return decode(content, Baseline, path)
 
 
 def read_baselines(folder: Path) -> tuple[Baseline, ...]:
@@ -125,7 +221,7 @@ def saved_measurements(folder: Path) -> tuple[Measurement, ...]:
     return saved
 
 
-def default_reference(current: Measurement, folder: Path) -> Measurement:
+def default_reference(current: Measurement, folder: Path, *, other_machine: bool = False) -> Measurement:
     """Return the baseline of the same workload and machine that was saved last.
 
     Raises:
@@ -135,25 +231,49 @@ def default_reference(current: Measurement, folder: Path) -> Measurement:
     of_study = [measurement for measurement in saved if measurement.is_same_study(current)]
     of_machine = [measurement for measurement in of_study if measurement.is_same_machine(current)]
     reference = (of_machine or of_study or saved)[0]
-    check_comparable(reference, current)
+    check_comparable(reference, current, other_machine=other_machine)
     return reference
 
 
-def measurements_of(study: Measurement, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
-    """Return every measurement of the study's workload on its machine, from sweeps, checks and baselines."""
+def measured_on(machine: Machine, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
+    """Return every measurement on `machine`, from sweeps, checks and baselines."""
     measured: list[Measurement] = []
-    for folder in (*sweep_folders(results), *sweep_folders(results / CHECKS)):
+    folders = list(sweep_folders(results))
+    for check in sorted((results / CHECKS).glob("*")):
+        folders += sweep_folders(check)
+    for folder in folders:
         measured += measurements(load_sweep(folder, every_code=True), folder.name)
-    measured += [baseline.measurement for baseline in read_baselines(baselines)]
-    of_study = [measurement for measurement in measured if measurement.is_same_study(study)]
-    return tuple(measurement for measurement in of_study if measurement.is_same_machine(study))
+    for baseline in read_baselines(baselines):
+        measured += baseline.measurements
+    return tuple(measurement for measurement in measured if measurement.machine.fingerprint == machine.fingerprint)
 
 
-def check_comparable(reference: Measurement, current: Measurement) -> None:
+def join_by_study(measured: Iterable[Measurement], excluded: Measurement) -> tuple[Measurement, ...]:
+    """Return the launches of each study and state of the code in one measurement, each once, without the `excluded`."""
+    studies: list[list[Measurement]] = []
+    for measurement in measured:
+        alike = next((study for study in studies if study[0].is_same_study(measurement)), None)
+        if alike is None:
+            studies.append([measurement])
+        else:
+            alike.append(measurement)
+    joined: list[Measurement] = []
+    for study in studies:
+        joined += [without(measurement, excluded) for measurement in group_by_code(study)]
+    return tuple(measurement for measurement in joined if measurement.launches)
+
+
+def new_check_folder(results: Path) -> Path:
+    """Return a new folder below `results` for the records of a check, named by the time."""
+    make_results(results)
+    return results / CHECKS / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+
+
+def check_comparable(reference: Measurement, current: Measurement, *, other_machine: bool = False) -> None:
     """Refuse two measurements whose times say nothing about the code.
 
     Raises:
-        UserError: they differ in workload, scaling, data or machine; it names both values.
+        UserError: they differ in workload, scaling, data, way of measuring or machine; it names both values.
     """
     differences = study_differences(reference, current)
     if differences:
@@ -161,7 +281,14 @@ def check_comparable(reference: Measurement, current: Measurement) -> None:
             f"cannot compare: '{reference.label}' and '{current.label}' are of different studies "
             f"({'; '.join(differences)}): name another baseline, or compare them with `harness compare`"
         )
-    check_machine(reference, current.machine)
+    if reference.in_turns != current.in_turns:
+        ways = ["in turns" if measurement.in_turns else "one after the other" for measurement in (reference, current)]
+        raise UserError(
+            f"cannot compare: launches of '{reference.label}' trained {ways[0]}, of '{current.label}' {ways[1]}: "
+            "measure both in the same way (TURNS=1 or TURNS=0)"
+        )
+    if not other_machine:
+        check_machine(reference, current.machine)
 
 
 def check_machine(reference: Measurement, machine: Machine) -> None:
@@ -173,7 +300,8 @@ def check_machine(reference: Measurement, machine: Machine) -> None:
     if reference.machine.fingerprint != machine.fingerprint:
         raise UserError(
             f"cannot compare: '{reference.label}' was measured on another machine ({machine_line(reference.machine)}) "
-            f"than this one ({machine_line(machine)}): save a baseline of this machine with `harness baseline save`"
+            f"than this one ({machine_line(machine)}): say --other-machine (OTHER_MACHINE=1) if both have the same "
+            "role, or save a baseline of this machine"
         )
 
 

@@ -1,6 +1,6 @@
 """Did it get worse? A verdict for each point and for the curve, and for all of it together.
 
-Only versions that trained in turns are judged (`regression.version_duel`). Launches beside each other are compared by
+Only versions that trained in turns are judged (`regression.variant_turns`). Launches beside each other are compared by
 the ratio of their medians.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from harness.analysis import units
 from harness.analysis.comparison import sessions
 from harness.analysis.confidence_intervals import Interval, ratio_interval
-from harness.regression.measurement import RELATIVE, CostSample, MeasuredLaunch, Measurement, samples
+from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, samples
 from harness.schema.layout import Layout
 
 PASS = "pass"
@@ -51,27 +51,13 @@ class ComparedRow:
 
     @property
     def ratio(self) -> float:
-        """How many times as good the current value of a `RELATIVE` quantity is: above 1 is faster, more efficient."""
+        """How many times as good the current value is: above 1 is faster, more efficient."""
         return 1 - self.slowdown
 
     @property
     def ratio_interval(self) -> Interval | None:
         """The interval of `ratio`."""
         return Interval(low=1 - self.interval.high, high=1 - self.interval.low) if self.interval else None
-
-
-def verdict_of(estimate: float, bounds: Interval, limit: float, *, upper: float, rounds: Interval) -> str:
-    """Return what an estimated cost means whose `bounds` are sure, and beside which `limit` is a practical one.
-
-    A change has to be borne out by the bounds of all `rounds` too; a pass is decided by the bound `upper`.
-    """
-    if bounds.low > 0 and rounds.low > 0 and estimate > limit:
-        return REGRESSION
-    if bounds.high < 0 and rounds.high < 0 and estimate < -limit:
-        return IMPROVEMENT
-    if upper < limit:
-        return SMALL if bounds.low > 0 else PASS
-    return INCONCLUSIVE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,16 +110,6 @@ class Check:
         return next((verdict for verdict in (SMALL, IMPROVEMENT) if verdict in verdicts), PASS)
 
 
-def check_launches(reference: Measurement, current: Measurement, *, practical: float = PRACTICAL) -> Check:
-    """Return what launches that did not train in turns show of `current` beside `reference`: it decides nothing.
-
-    Both are of the same workload and machine. A machine's speed changes between launches by more than the slowdowns
-    that matter, so every row is inconclusive; `version_duel.decide` trains both in turns.
-    """
-    rows = tuple(replace(row, verdict=INCONCLUSIVE) for row in compare_measurements(reference, current))
-    return Check(reference=reference, current=current, practical=practical, rows=rows)
-
-
 def compare_measurements(
     first: Measurement, second: Measurement, *, practical: float = PRACTICAL
 ) -> tuple[ComparedRow, ...]:
@@ -149,9 +125,9 @@ def compare_measurements(
     launches = (*first.launches, *second.launches)
     apart = len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
     rows = []
-    for before in samples(first, first, shared):
-        for now in samples(second, first, shared):
-            if before.key == now.key and before.quantity in RELATIVE:
+    for before in samples(first, shared):
+        for now in samples(second, shared):
+            if before.key == now.key:
                 row = _row_of_launches(before, now, apart=apart)
                 rows.append(replace(row, verdict=_meaning(row, practical)))
     return tuple(rows)

@@ -1,99 +1,189 @@
-"""A study over commits: one series for each quantity.
-
-A history shows and judges nothing: each commit was measured in sessions of its own, and between sessions the machine
-changes too. What the code did is decided by versions in turns (`regression.version_duel`).
-"""
+"""A study over sessions: a control chart for each quantity, where the stack changed, and where the level did."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
-from harness.regression.measurement import (
-    CURVE,
-    RELATIVE,
-    TIME,
-    CostSample,
-    Measurement,
-    Values,
-    group_by_code,
-    samples,
-    state_names,
-)
+from harness.analysis.confidence_intervals import LEVEL, Interval, mean_over_blocks
+from harness.regression.measurement import Measurement, StackLine, compare_stacks, session_numbers, without
+from harness.regression.session_check import choose_scatter
+from harness.regression.session_model import LevelChange, Sessions, level_change, new_session_reach
+from harness.regression.session_samples import SessionSample, readable, session_samples
 from harness.schema.layout import Layout, layout_order
+
+_USUAL_BLOCKS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CostSeries:
-    """One quantity at one layout (None: the curve). `costs` [launches or repeats] run through all states.
+class HistorySession:
+    """One session of one state of the code: its measurement, when it began, its launches, what changed before it.
 
-    `states` [as costs] is the number of the state (of `History.states`) that each belongs to.
+    `changes` are the parts of the stack that differ from the session before.
+    """
+
+    measurement: Measurement
+    started: datetime
+    launches: int
+    changes: tuple[StackLine, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartPoint:
+    """The mean of a session's blocks as a reader sees it, with its interval over blocks, None below 3."""
+
+    session: int
+    value: float
+    interval: Interval | None
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlChart:
+    """One quantity at one layout over the sessions.
+
+    `level` is the baseline's mean and `limits` what a new session of the same level is within with 95 %; None without a
+    baseline. `change` is where the level changed, its place among `points`.
     """
 
     quantity: str
-    layout: Layout | None
-    costs: Values
-    states: tuple[int, ...]
+    layout: Layout
+    points: tuple[ChartPoint, ...]
+    level: float | None
+    limits: Interval | None
+    change: LevelChange | None
 
     @property
-    def values(self) -> Values:
-        """What a reader sees of the costs: seconds, or an efficiency as a fraction."""
-        values: Values = np.exp(self.costs if self.quantity == TIME else -self.costs)
-        return values
+    def outside(self) -> tuple[ChartPoint, ...]:
+        """The points beyond the limits."""
+        limits = self.limits
+        return tuple(point for point in self.points if limits and not limits.low <= point.value <= limits.high)
+
+    def is_outside(self, session: int) -> bool:
+        """Say whether the session of this number is beyond the limits."""
+        return any(point.session == session for point in self.outside)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """All that was measured of one study on one machine, states of the code in the order of their first launch."""
+    """All sessions of one study on one machine, in order of time, and the charts of all quantities."""
 
-    states: tuple[Measurement, ...]
-    series: tuple[CostSeries, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What a reader calls each of `states`, no two the same."""
-        return state_names(self.states)
+    sessions: tuple[HistorySession, ...]
+    charts: tuple[ControlChart, ...]
+    baseline: str
 
 
-def history_of(measured: Sequence[Measurement]) -> History:
-    """Return the history of `measured` (at least one), all of one study and machine.
+def history_of(measured: Sequence[Measurement], baseline: Measurement | None = None) -> History:
+    """Return the history of `measured` (at least one), all of one study and machine; each launch counts once.
 
-    Measurements of the same code are joined. Layouts that not every state launched have gaps, not zeros.
+    `baseline` is one of the study that gives the limits.
     """
-    states = tuple(sorted(group_by_code(measured), key=_first_start))
-    layouts = sorted({layout for state in states for layout in state.layouts}, key=layout_order)
-    return History(states=states, series=_series(states, layouts))
-
-
-def _first_start(state: Measurement) -> float:
-    return min(launch.started for launch in state.launches).timestamp()
-
-
-def _series(states: Sequence[Measurement], layouts: Sequence[Layout]) -> tuple[CostSeries, ...]:
-    parts: dict[tuple[str, Layout | None], list[tuple[int, CostSample]]] = {}
-    for number, state in enumerate(states):
-        launched = [layout for layout in layouts if state.of(layout)]
-        for sample in samples(state, state, launched):
-            if _is_shared(sample, launched, layouts):
-                parts.setdefault(sample.key, []).append((number, sample))
-    series = []
-    for (quantity, layout), samples_of_states in parts.items():
-        numbers = [np.full(len(sample.costs), number) for number, sample in samples_of_states]
-        series.append(
-            CostSeries(
-                quantity=quantity,
-                layout=layout,
-                costs=np.concatenate([sample.costs for _, sample in samples_of_states]),
-                states=tuple(np.concatenate(numbers).tolist()),
-            )
+    layouts = sorted({layout for measurement in measured for layout in measurement.layouts}, key=layout_order)
+    distinct = _without_repeated(measured)
+    places = _places(distinct)
+    sessions: list[HistorySession] = []
+    for measurement, number in places:
+        numbers = session_numbers(measurement)
+        launches = [launch for launch in measurement.launches if numbers[launch] == number]
+        changes: tuple[StackLine, ...] = ()
+        if sessions:
+            lines = compare_stacks(sessions[-1].measurement, measurement)
+            changes = tuple(line for line in lines if line.changed)
+        started = min(launch.started for launch in launches)
+        sessions.append(
+            HistorySession(measurement=measurement, started=started, launches=len(launches), changes=changes)
         )
-    return tuple(series)
+    return History(
+        sessions=tuple(sessions),
+        charts=_charts(places, layouts, baseline),
+        baseline=baseline.label if baseline else "",
+    )
 
 
-def _is_shared(sample: CostSample, launched: Sequence[Layout], layouts: Sequence[Layout]) -> bool:
-    """Say whether a state's sample means the same as those of the states that `launched` other of the `layouts`."""
-    if sample.quantity not in RELATIVE:
-        return False
-    if sample.quantity == CURVE:
-        return list(launched) == list(layouts)
-    return sample.quantity == TIME or launched[0] == layouts[0]
+_Place = tuple[Measurement, int]  # a measurement, and the number of one of its sessions
+
+
+def _without_repeated(measured: Sequence[Measurement]) -> list[Measurement]:
+    """Return `measured`, each launch in the first of them that has it."""
+    distinct: list[Measurement] = []
+    for measurement in measured:
+        rest = measurement
+        for earlier in distinct:
+            rest = without(rest, earlier)
+        if rest.launches:
+            distinct.append(rest)
+    return distinct
+
+
+def _places(measured: Sequence[Measurement]) -> list[_Place]:
+    """Return the sessions of all of `measured` in order of time."""
+    starts: dict[tuple[int, int], datetime] = {}
+    for place, measurement in enumerate(measured):
+        for launch, number in session_numbers(measurement).items():
+            starts[place, number] = min(launch.started, starts.get((place, number), launch.started))
+    return [(measured[place], number) for place, number in sorted(starts, key=lambda key: starts[key])]
+
+
+def _charts(
+    places: Sequence[_Place], layouts: Sequence[Layout], baseline: Measurement | None
+) -> tuple[ControlChart, ...]:
+    samples: dict[int, dict[tuple[str, Layout], SessionSample]] = {}
+    for measurement, _ in places:
+        if id(measurement) not in samples:
+            launched = [layout for layout in layouts if measurement.of(layout)]
+            # An efficiency over another base than the history's is another quantity.
+            usable = [layouts[0], *launched[1:]] if launched[0] == layouts[0] else launched[:1]
+            samples[id(measurement)] = {sample.key: sample for sample in session_samples(measurement, usable)}
+    keys = list(dict.fromkeys(key for by_key in samples.values() for key in by_key))
+    of_baseline = {}
+    if baseline is not None:
+        of_baseline = {sample.key: sample for sample in session_samples(baseline, baseline.layouts)}
+    charts = []
+    for key in sorted(keys, key=lambda key: layout_order(key[1])):
+        blocks: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+        for place, (measurement, number) in enumerate(places):
+            sample = samples[id(measurement)].get(key)
+            if sample is not None and number in sample.numbers:
+                blocks[place] = sample.sessions[sample.numbers.index(number)]
+        charts.append(_chart(key, blocks, of_baseline.get(key), error=(1 - LEVEL) / len(keys)))
+    return tuple(charts)
+
+
+def _chart(
+    key: tuple[str, Layout],
+    blocks: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]],
+    baseline: SessionSample | None,
+    *,
+    error: float,
+) -> ControlChart:
+    quantity, layout = key
+    points = []
+    for session, costs in blocks.items():
+        over_blocks = mean_over_blocks(costs)
+        interval = _readable_interval(quantity, over_blocks.interval) if over_blocks else None
+        value = readable(quantity, float(costs.mean()))
+        points.append(ChartPoint(session=session, value=value, interval=interval, blocks=len(costs)))
+    limits = None
+    if baseline is not None and max(map(len, baseline.sessions)) > 1:
+        limits = _readable_interval(quantity, _limits(quantity, baseline.sessions, baseline.mean_cost))
+    return ControlChart(
+        quantity=quantity,
+        layout=layout,
+        points=tuple(points),
+        level=baseline.value if baseline else None,
+        limits=limits,
+        change=level_change([float(costs.mean()) for costs in blocks.values()], error=error),
+    )
+
+
+def _limits(quantity: str, sessions: Sessions, mean: float) -> Interval:
+    scatter = choose_scatter(quantity, sessions, (), {})
+    reach = new_session_reach(sessions, scatter, _USUAL_BLOCKS)
+    return Interval(low=mean - reach, high=mean + reach)
+
+
+def _readable_interval(quantity: str, costs: Interval) -> Interval:
+    """Return an interval of logarithmic costs as a reader sees it, the smaller end first."""
+    ends = sorted((readable(quantity, costs.low), readable(quantity, costs.high)))
+    return Interval(low=ends[0], high=ends[1])

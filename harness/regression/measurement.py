@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from harness.analysis import units
 from harness.analysis.comparison import sessions
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.sync_calls import read_calls
+from harness.analysis.useful_time import useful_times
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.schema.layout import Layout, layout_order
-from harness.schema.record import RunRecord, Versions
+from harness.schema.record import RunRecord, Versions, read_run
 from harness.schema.sweep_folder import LaunchFolder
 from harness.schema.workload import Workload
 
@@ -35,12 +37,26 @@ class Software(Versions):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UsefulTime:
+    """Seconds of an epoch that ranks spent outside of synchronisation calls (`analysis.useful_time`).
+
+    `mean` over ranks, `longest` of the rank with most, `ideal` the epoch on a network that takes no time. `whole` is
+    the epoch that these are parts of.
+    """
+
+    whole: float
+    mean: float
+    longest: float
+    ideal: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLaunch:
     """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
 
-    `seconds` is the maximum over ranks. `skew_seconds` (waiting for the slowest rank) and `wire_seconds`
-    (the allreduce itself) are means over ranks. `test_accuracy` is of the last epoch, None where it was not
-    evaluated. `rows` is what one epoch visits over all ranks.
+    `seconds` is the maximum over ranks. `rows` is what one epoch visits over all ranks, in so many `steps`. `useful` is
+    None where single synchronisation calls have no times. `test_accuracy` is of the last epoch, None where it was not
+    evaluated.
     """
 
     layout: Layout
@@ -48,9 +64,9 @@ class MeasuredLaunch:
     started: datetime
     ended: datetime
     rows: int
+    steps: int
     seconds: float
-    skew_seconds: float
-    wire_seconds: float
+    useful: UsefulTime | None = None
     test_accuracy: float | None = None
 
 
@@ -59,7 +75,9 @@ class Measurement:
     """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
 
     `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
-    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work.
+    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work. `in_turns`
+    says whether all trained in turns. `settings` are those of `Point`, `conditions` what else of the host, the MPI
+    library and the environment a launch's speed depends on, by name.
     """
 
     label: str
@@ -73,6 +91,9 @@ class Measurement:
     launches: tuple[MeasuredLaunch, ...]
     excluded: int = 0
     met: int = 0
+    in_turns: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    conditions: dict[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -182,6 +203,61 @@ def _are_alike(measured: Sequence[Measurement], version: str) -> bool:
     return len({getattr(measurement.software, version) for measurement in measured}) == 1
 
 
+# The stack: everything that may have changed between two sessions, and what of it has.
+
+_STACK_VERSIONS = ("python", "tensorflow", "keras", "numpy", "mpi4py", "mpi_library")
+_OF_MANY_LINES = 160  # characters of a value that is shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackLine:
+    """One part of the stack, as it was in the baseline and as it is now; an empty text where it was not set."""
+
+    name: str
+    before: str
+    now: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether it differs."""
+        return self.before != self.now
+
+
+def stack_of(measurement: Measurement) -> dict[str, str]:
+    """Return the parts of the stack by name: machine, code, versions, settings."""
+    machine = measurement.machine
+    software = measurement.software
+    versions = {name.replace("_", " "): str(getattr(software, name)) for name in _STACK_VERSIONS}
+    facts = {
+        "host": machine.hostname,
+        "processor": f"{machine.cpu}, {machine.cores} cores",
+        "memory": f"{machine.memory_bytes / 2**30:.0f} GiB",
+        "GPUs": ", ".join(machine.gpus),
+        "harness": f"{software.harness}, commit {measurement.state}",
+        "code of harness and script": software.code[:12],
+        "script": str(measurement.workload.script.path) if measurement.workload.script else "",
+        **versions,
+        **measurement.conditions,
+    }
+    return {name: value[:_OF_MANY_LINES] for name, value in facts.items() if value}
+
+
+def compare_stacks(before: Measurement, now: Measurement) -> tuple[StackLine, ...]:
+    """Return every part of both stacks, what changed first."""
+    old = stack_of(before)
+    new = stack_of(now)
+    lines = [StackLine(name=name, before=old.get(name, ""), now=new.get(name, "")) for name in (old | new)]
+    return tuple(sorted(lines, key=lambda line: not line.changed))
+
+
+def version_changes(before: Measurement, now: Measurement) -> tuple[tuple[str, str, str], ...]:
+    """Return name, old and new value of every version of Python and its packages, and of MPI, that differs."""
+    changes = [
+        (name, str(getattr(before.software, name)), str(getattr(now.software, name))) for name in _STACK_VERSIONS
+    ]
+    return tuple((name.replace("_", " "), old, new) for name, old, new in changes if old != new)
+
+
 def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     """Return what the sweep, or the single launch, in `folder` measured: of the newest state of its code.
 
@@ -224,7 +300,23 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
         launches=tuple(_launches(loaded, valid)),
         excluded=len(runs) - len(valid),
         met=sum(bool(run.met) for run in valid),
+        in_turns=all(run.block for run in valid),
+        settings=first.point.settings,
+        conditions=_conditions(max(valid, key=lambda run: (run.point.layout.ranks, run.started))),
     )
+
+
+def _conditions(run: RunRecord) -> dict[str, str]:
+    """Return what besides versions and the machine's parts decides how fast a launch is, by name."""
+    provenance = run.provenance
+    facts = {"kernel": provenance.machine.os, "launcher": provenance.launcher, "reduction": provenance.algorithm}
+    return {
+        **{name: value for name, value in facts.items() if value},
+        **provenance.gpu_software,
+        **provenance.system,
+        **provenance.environment,
+        **dict(run.point.settings),
+    }
 
 
 def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLaunch]:
@@ -239,16 +331,36 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLau
             ended=run.ended,
             rows=int(row["rows"]),
             seconds=float(row["seconds"]),
-            skew_seconds=float(row["skew_seconds"]),
-            wire_seconds=float(row["wire_seconds"]),
+            steps=run.steps_per_epoch,
+            useful=_useful_time(loaded.folder, run, float(row["seconds"] / row["recorded_seconds"])),
             test_accuracy=accuracy if accuracy == accuracy else None,
         )
 
 
-# The costs of a measurement: one number for each launch and quantity, all on one scale.
-#
-# For a relative change the scale is the natural logarithm of a time, or of its ratio to another. For a part of an
-# epoch it is a share of the reference's epoch. On both, 0.1 more is a slowdown of about 10 %.
+def _useful_time(folder: Path, run: RunRecord, to_turns: float) -> UsefulTime | None:
+    """Return the useful time of a launch in the sweep's `folder`, None where its calls have no times."""
+    launch = folder / run.point.folder
+    if not run.sums_timed or run.losses:
+        return None
+    try:
+        whole_run = read_run(launch).as_timed()
+        epochs = read_calls(launch, whole_run)
+    except UserError:  # of an older harness: the whole is known, its factors are not
+        return None
+    for record, calls in zip(whole_run.epochs, epochs, strict=True):
+        if max(record.sync_seconds) > 0 and not len(calls.entry):
+            return None
+    times = useful_times(epochs, whole_run, to_turns)
+    return UsefulTime(
+        whole=times["seconds"],
+        mean=times["useful_seconds"],
+        longest=times["longest_seconds"],
+        ideal=times["ideal_seconds"],
+    )
+
+
+# The costs of a measurement: one number for each launch and quantity, the natural logarithm of a time or of its ratio
+# to another. 0.1 more is a slowdown of about 10 %.
 
 Values = NDArray[np.float64]
 
@@ -256,17 +368,13 @@ TIME = "epoch time"
 STEP = "step time"
 EFFICIENCY = "efficiency"
 CURVE = "curve"
-SKEW = "skew"
-WIRE = "wire"
-
-RELATIVE = frozenset({TIME, EFFICIENCY, CURVE})  # costs that are logarithms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostSample:
     """One quantity at one layout (None: over all of them). `costs` [launches or repeats], in order of time.
 
-    `value` is what a reader sees: seconds for `TIME`, `SKEW` and `WIRE`, a fraction for `EFFICIENCY` and `CURVE`.
+    `value` is what a reader sees: seconds for `TIME`, a fraction for `EFFICIENCY` and `CURVE`.
     """
 
     quantity: str
@@ -282,28 +390,31 @@ class CostSample:
 
 def quantity_value(quantity: str, value: float) -> str:
     """Return a quantity's value with its unit: seconds, or per cent."""
-    return units.percent(value, 1) if quantity.startswith((EFFICIENCY, CURVE)) else units.seconds(value)
+    return units.seconds(value) if quantity.startswith((TIME, STEP)) else units.percent(value, 1)
 
 
-def as_cost(slowdown: float, relative: bool) -> float:
+def as_cost(slowdown: float, relative: bool = True) -> float:
     """Return the step up in cost that takes `slowdown` (fraction below 1) of the speed or efficiency."""
     return -math.log(1 - slowdown) if relative else slowdown
 
 
-def as_slowdown(distance: float, relative: bool) -> float:
+def as_slowdown(distance: float, relative: bool = True) -> float:
     """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
     return 1 - math.exp(-distance) if relative else distance
 
 
-def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[Layout]) -> tuple[CostSample, ...]:
+def samples(measurement: Measurement, layouts: Sequence[Layout]) -> tuple[CostSample, ...]:
     """Return the samples of `measurement` at `layouts`, fewest ranks first; the first one is the base.
 
-    Shares are of the `reference`'s median epoch at the layout. Efficiency is of launches of the same repeat and
-    session, which ran close to each other, so that the machine's drift falls out of it.
+    Efficiency is of launches of the same repeat and session, which ran close to each other, so that the machine's drift
+    falls out of it.
     """
     cost_samples: list[CostSample] = []
     for layout in layouts:
-        cost_samples += _samples_at(measurement, reference, layout)
+        seconds = np.array([launch.seconds for launch in measurement.of(layout)])
+        if len(seconds):
+            value = float(np.median(seconds))
+            cost_samples.append(CostSample(quantity=TIME, layout=layout, costs=np.log(seconds), value=value))
     base = layouts[0]
     # The same ranks with other threads: no efficiency over the base.
     larger = [layout for layout in layouts[1:] if layout.ranks != base.ranks]
@@ -314,23 +425,6 @@ def samples(measurement: Measurement, reference: Measurement, layouts: Sequence[
     return tuple(cost_samples)
 
 
-def _samples_at(measurement: Measurement, reference: Measurement, layout: Layout) -> Iterator[CostSample]:
-    """Yield the samples of one layout by itself: its time, and on several ranks the shares of waits and sums."""
-    launches = measurement.of(layout)
-    if not launches:
-        return
-    seconds = np.array([launch.seconds for launch in launches])
-    yield CostSample(quantity=TIME, layout=layout, costs=np.log(seconds), value=float(np.median(seconds)))
-    if layout.ranks == 1:
-        return
-    epoch_s = float(np.median([launch.seconds for launch in reference.of(layout)]))
-    for quantity, field in ((SKEW, "skew_seconds"), (WIRE, "wire_seconds")):
-        parts = np.array([getattr(launch, field) for launch in launches])
-        if not parts.any():  # sums on GPUs, whose times are not known
-            continue
-        yield CostSample(quantity=quantity, layout=layout, costs=parts / epoch_s, value=float(np.median(parts)))
-
-
 def _efficiency(
     measurement: Measurement, base: Layout, compared: Sequence[Layout], layout: Layout | None
 ) -> Iterator[CostSample]:
@@ -339,8 +433,8 @@ def _efficiency(
     `layout` is what it is told of, None for the curve.
     """
     slowdowns = []
-    for base_launch, *launches in _whole_repeats(measurement, (base, *compared)):
-        slowdowns.append([_slowdown(measurement, base_launch, launch) for launch in launches])
+    for base_launch, *launches in whole_repeats(measurement, (base, *compared)):
+        slowdowns.append([slowdown_over(measurement, base_launch, launch) for launch in launches])
     if slowdowns:
         costs = np.log(np.array(slowdowns)).mean(axis=1)
         yield CostSample(
@@ -351,10 +445,15 @@ def _efficiency(
         )
 
 
-def _whole_repeats(measurement: Measurement, layouts: Sequence[Layout]) -> list[tuple[MeasuredLaunch, ...]]:
-    """Return the launches of `layouts` repeat by repeat, in order of time: whole repeats of one session only."""
+def session_numbers(measurement: Measurement) -> dict[MeasuredLaunch, int]:
+    """Return the number of the session, from 0 in order of time, of every launch."""
     times = [(launch.started, launch.ended) for launch in measurement.launches]
-    session = dict(zip(measurement.launches, sessions(times), strict=True))
+    return dict(zip(measurement.launches, sessions(times), strict=True))
+
+
+def whole_repeats(measurement: Measurement, layouts: Sequence[Layout]) -> list[tuple[MeasuredLaunch, ...]]:
+    """Return the launches of `layouts` repeat by repeat, in order of time: whole repeats of one session only."""
+    session = session_numbers(measurement)
     by_place = {(launch.layout, launch.repeat): launch for launch in measurement.launches}
     whole = []
     for repeat in sorted({launch.repeat for launch in measurement.launches}):
@@ -364,7 +463,7 @@ def _whole_repeats(measurement: Measurement, layouts: Sequence[Layout]) -> list[
     return sorted(whole, key=lambda launches: min(launch.started for launch in launches))
 
 
-def _slowdown(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLaunch) -> float:
+def slowdown_over(measurement: Measurement, base: MeasuredLaunch, launch: MeasuredLaunch) -> float:
     """Return the inverse of the efficiency of `launch` over `base`: 1 is ideal, 2 is half."""
     ideal = launch.layout.ranks / base.layout.ranks if measurement.scaling == "strong" else 1.0
     return launch.seconds * ideal / base.seconds

@@ -111,7 +111,7 @@ def _sentence(check: Check) -> str:
     if not check.spent:
         return (
             f"CANNOT TELL: {name}: they did not train in turns, and between launches the machine's speed changes too: "
-            "`harness check --decide` (make check DECIDE=1) trains both versions in turns."
+            "`harness compare commit:COMMIT here` trains two commits in turns."
         )
     open_rows = [row for row in check.deciding if row.verdict == INCONCLUSIVE]
     widest = max(open_rows, key=lambda row: row.slowdown, default=None)

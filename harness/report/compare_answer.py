@@ -1,15 +1,18 @@
 """What a comparison of two or more measurements found: ratios with intervals, and whether they matter."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import EFFICIENCY, TIME, Measurement
+from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement
+from harness.regression.variant_turns import Comparison
+from harness.regression.variants import Variant
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, Element, Section, Table
 from harness.report.measurement_words import (
@@ -26,14 +29,19 @@ from harness.schema.setting_words import distinguishing_names
 
 _HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
 _APART = (
-    "launched in different sessions, between which the machine's speed changes too: two versions of a script or model "
-    "are trained in turns by `harness compare A.py B.py`, two commits by `harness check --decide`"
+    "launched in different sessions, between which the machine's speed changes too: variants (commits, scripts, "
+    "settings, environments, Pythons) are trained in turns by `harness compare commit:COMMIT here`"
+)
+_NOTE = "First and Other are medians, Gain is of their ratio, with the interval of a bootstrap over the launches."
+_NOTE_OF_TURNS = (
+    "First and Other are medians of the step's time over blocks. Gain is of an epoch's speed, within rounds, with "
+    "Student's interval over blocks; all that decide hold together at 95 %. The efficiency decides nothing."
 )
 _HASHED = re.compile(r".*-[0-9a-f]{8}/?$")  # Sweep.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Comparison:
+class _Pair:
     """One measurement, called `name`, against the first, called `first`; `label` leads its lines where it is one of
     several. `left_out` of its launches are the first's too."""
 
@@ -97,27 +105,88 @@ def comparison_answer(
     names = side_names(sides, measured)
     comparisons = []
     for name, measurement, rows, shared in zip(names[1:], others, compared, left_out, strict=True):
+        differences = list(_differences(first, measurement))
+        if not differences:
+            differences.append("same workload, commit, versions and machine: what differs is noise")
+        differences.append(f"test accuracy: {final_accuracy(first)} against {final_accuracy(measurement)}")
         comparisons.append(
-            _Comparison(
+            _Pair(
                 name=name,
                 first=names[0],
                 label=f"{name}: " if len(others) > 1 else "",
                 rows=rows,
-                differences=_differences(first, measurement),
+                differences=tuple(differences),
                 left_out=shared,
             )
         )
-    table = _table(comparisons)
+    return _answer(names, measured, comparisons, command, [Path(name).name for name in sides], _NOTE)
+
+
+def variants_answer(comparison: Comparison, command: str) -> Answer:
+    """Return what sets the variants that trained in turns against the first of them."""
+    names = [variant.name for variant in comparison.variants]
+    first, *others = comparison.measured
+    pairs = []
+    for variant, measurement, rows in zip(comparison.variants[1:], others, comparison.rows, strict=True):
+        differences = [*_variant_differences(comparison.variants[0], variant), *_differences(first, measurement)]
+        differences.append(f"test accuracy: {final_accuracy(first)} against {final_accuracy(measurement)}")
+        pairs.append(
+            _Pair(
+                name=variant.name,
+                first=names[0],
+                label=f"{variant.name}: " if len(others) > 1 else "",
+                rows=rows,
+                differences=tuple(differences),
+                left_out=0,
+            )
+        )
+    folders = [first.workload.name, *names]  # the same variants on another workload have another page
+    answer = _answer(names, comparison.measured, pairs, command, folders, _NOTE_OF_TURNS)
+    spent = f"{comparison.spent}; the records are in {comparison.folder}, a folder for each by its number, from 0"
+    return replace(answer, notes=[*answer.notes, f"In turns on the same cores: {spent}."])
+
+
+def _variant_differences(first: Variant, second: Variant) -> list[str]:
+    """Return a line for each thing in which two variants are started otherwise."""
+    differences = []
+    for name in sorted({*first.variables, *second.variables}):
+        values = [_value(variant.variables, name) for variant in (first, second)]
+        if values[0] != values[1]:
+            differences.append(f"{name}: {values[0]} against {values[1]}")
+    if first.python != second.python:
+        differences.append(f"Python: {first.python} against {second.python}")
+    if first.prefix != second.prefix:
+        prefixes = [shlex.join(variant.prefix) or "nothing" for variant in (first, second)]
+        differences.append(f"ranks started by: {prefixes[0]} against {prefixes[1]}")
+    return differences
+
+
+def _value(variables: Mapping[str, str | None], name: str) -> str:
+    value = variables.get(name, "as here")
+    return "not set" if value is None else value
+
+
+def _answer(
+    names: Sequence[str],
+    measured: Sequence[Measurement],
+    comparisons: Sequence[_Pair],
+    command: str,
+    folders: Sequence[str],
+    note: str,
+) -> Answer:
+    """Return the answer of `comparisons` of what readers call `names`; `note` explains its table."""
+    first = measured[0]
+    table = _table(comparisons, note)
     sentences = [comparison_sentence(comparison.name, names[0], comparison.rows) for comparison in comparisons]
+    rows = [row for comparison in comparisons for row in comparison.rows]
     notes: list[str] = []
     for comparison in comparisons:
         notes += comparison.notes()
-    folders = tuple(Path(name).name for name in sides)
     return Answer(
         question=f"Is {' or '.join(names[1:])} faster than {names[0]}?",
         sentence=" ".join(sentences),
         table=table,
-        banners=measurement_warnings(names, measured, [row for rows in compared for row in rows]),
+        banners=measurement_warnings(names, measured, rows),
         data={"comparisons": [comparison.data() for comparison in comparisons]},
         notes=notes,
         facts=facts_of_two(*measured[:2]),
@@ -132,7 +201,7 @@ def comparison_answer(
     )
 
 
-def _ratios(table: Table, comparisons: Sequence[_Comparison]) -> list[Element]:
+def _ratios(table: Table, comparisons: Sequence[_Pair]) -> list[Element]:
     """Return the table and the figure of all ratios; nothing where nothing could be compared."""
     points = []
     for comparison in comparisons:
@@ -144,7 +213,7 @@ def _ratios(table: Table, comparisons: Sequence[_Comparison]) -> list[Element]:
     return [table, *interval_figure("ratios", title, points, (1.0, "Ratio (above 1 is better)"))]
 
 
-def _table(comparisons: Sequence[_Comparison]) -> Table:
+def _table(comparisons: Sequence[_Pair], note: str) -> Table:
     is_several = len(comparisons) > 1
     rows: list[tuple[str, ...]] = []
     for comparison in comparisons:
@@ -155,7 +224,7 @@ def _table(comparisons: Sequence[_Comparison]) -> Table:
         rows=rows,
         tones={BETTER: "good", WORSE: "bad"},
         left=2 if is_several else 1,
-        note="First and Other are medians, Gain is of their ratio, with the interval of a bootstrap over the launches.",
+        note=note,
     )
 
 
@@ -164,7 +233,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
 
     The point with the most ranks speaks: it is what a scaling study is about.
     """
-    times = [row for row in rows if row.quantity == TIME]
+    times = [row for row in rows if row.quantity in (TIME, STEP)]
     if not times:
         return f"{name} and {first} share no layout with the same rows: nothing to compare."
     last = times[-1]
@@ -173,7 +242,8 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     interval = last.ratio_interval
     span = f" (95 % interval {units.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
-        why = "the interval leaves it open" if interval else f"{FEWEST_LAUNCHES} launches of each are needed to judge"
+        fewest = f"{FEWEST_BLOCKS} blocks" if last.quantity == STEP else f"{FEWEST_LAUNCHES} launches of each"
+        why = "the interval leaves it open" if interval else f"{fewest} are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."
     if last.verdict == ALIKE:
@@ -193,14 +263,11 @@ def side_names(names: Sequence[str], measured: Sequence[Measurement]) -> tuple[s
 
 
 def _differences(first: Measurement, second: Measurement) -> tuple[str, ...]:
-    """Return one line for each thing that differs, and the accuracies, for a faster training may be a worse one."""
+    """Return one line for each recorded thing that differs."""
     differences = list(study_differences(first, second))
     if first.state != second.state:
         differences.append(f"commit: {first.state} against {second.state}")
     differences += [f"{name}: {old} against {new}" for name, old, new in software_changes(first, second)]
     if first.machine.fingerprint != second.machine.fingerprint:
         differences.append(f"machine: {machine_line(first.machine)} against {machine_line(second.machine)}")
-    if not differences:
-        differences.append("same workload, commit, versions and machine: what differs is noise")
-    differences.append(f"test accuracy: {final_accuracy(first)} against {final_accuracy(second)}")
     return tuple(differences)

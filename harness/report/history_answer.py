@@ -1,135 +1,57 @@
-"""The history of a study as a page that stands alone: a figure for each series, and its numbers as files."""
+"""The history of a study as a page that stands alone: a control chart for each quantity, and its numbers as files."""
 
+import math
 import shlex
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.history import CostSeries, History
-from harness.regression.measurement import TIME
+from harness.regression.history import ControlChart, History, HistorySession
+from harness.regression.measurement import EFFICIENCY, STEP, quantity_value, state_names
+from harness.regression.session_model import LevelChange
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
 from harness.report.measurement_words import measurement_warnings
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import days, machine_words
-from harness.report.svg import BLUE, MUTED, draw
+from harness.report.svg import BLUE, MUTED, ORANGE, draw
 
 _MOST_LABELS = 12
-
-
-def _series_name(series: CostSeries) -> str:
-    """Return a series as a reader names it: ``epoch time on 2 ranks``."""
-    where = f"on {units.ranks(series.layout.ranks)}" if series.layout else "of all points"
-    return f"{series.quantity} {where}"
-
-
-def _series_figure(history: History, series: CostSeries, subject: str) -> PageFigure:
-    name = f"{series.quantity}-{series.layout or 'all'}".replace(" ", "-")
-    title = _series_name(series)
-    picture = draw(
-        name,
-        f"{title} of {subject} over commits",
-        lambda axes: _paint(axes, history, series),
-        numbers="; ".join(f"{history.names[state]}: {median}" for state, median in _medians(series).items()),
-    )
-    what = "Every launch"
-    if series.quantity != TIME:
-        what = "Every repeat: its launch over the base's launch beside it, so that drift cancels"
-    caption = f"{what}, and the median of each commit. The vertical axis does not begin at 0."
-    commits = [history.names[state] for state in series.states]
-    column = "seconds" if series.quantity == TIME else "efficiency"
-    table = pd.DataFrame({"commit": commits, column: series.values})
-    return PageFigure(picture=picture, title=title.capitalize(), caption=caption, table=table)
-
-
-def _medians(series: CostSeries, places: int = 0) -> dict[int, str]:
-    """Return the median of each state that has values, in words; an efficiency with `places` decimal places."""
-    states = np.array(series.states)
-    medians = {state: float(np.median(series.values[states == state])) for state in dict.fromkeys(series.states)}
-    as_text = units.seconds if series.quantity == TIME else lambda value: units.percent(value, places)
-    return {state: as_text(value) for state, value in medians.items()}
-
-
-def _paint(axes: Axes, history: History, series: CostSeries) -> None:
-    values = series.values
-    time = series.quantity == TIME
-    factor, unit = time_unit(float(values.max())) if time else (1.0, "")
-    values = values * factor
-    places = np.arange(len(values))
-    axes.plot(places, values, "o", color=MUTED.light, alpha=0.6, markersize=3.2, markeredgewidth=0, label="launch")
-    states = np.array(series.states)
-    for number, state in enumerate(dict.fromkeys(series.states)):
-        launches = places[states == state]
-        label = "median of a commit" if number == 0 else ""
-        left = launches[0] - 0.4
-        right = launches[-1] + 0.4
-        axes.hlines(np.median(values[launches]), left, right, color=BLUE.light, linewidth=2, label=label)
-    _commit_axis(axes, history, series)
-    axes.set_ylabel(f"{series.quantity.capitalize()} ({unit})" if time else series.quantity.capitalize())
-    if not time:
-        axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
-
-
-def _commit_axis(axes: Axes, history: History, series: CostSeries) -> None:
-    states = np.array(series.states)
-    order = list(dict.fromkeys(series.states))[:: -(-len(set(series.states)) // _MOST_LABELS)]
-    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(order) > 4 else {}
-    places = [float(np.flatnonzero(states == state).mean()) for state in order]
-    axes.set_xticks(places, [_short(history.names[state]) for state in order], **turned)
-    if turned:
-        axes.tick_params(axis="x", pad=1)
-    axes.set_xlabel("Commit, in the order of the first launch")
-
-
-def _short(name: str) -> str:
-    """Return what distinguishes a state: its versions, else eight digits of its commit, or after a plus of its code."""
-    return name.partition(" (")[2].rstrip(")") or name.rpartition("+")[2][:8]
+_MOST_CHANGES = 4  # of a stack, in a cell
 
 
 def history_answer(history: History) -> Answer:
-    """Return what a history says: each commit's medians, a figure of every series."""
-    workload = history.states[0].workload
-    machine = machine_words(history.states[-1].machine)
+    """Return what a history says: each session's means, a control chart of every quantity."""
+    last = history.sessions[-1].measurement
+    workload = last.workload
+    machine = machine_words(last.machine)
     subject = sweep_sentences.subject(workload)
-    starts = [launch.started for state in history.states for launch in state.launches]
-    last = history.states[-1]
+    measured = list(dict.fromkeys(session.measurement.label for session in history.sessions))
+    by_label = {session.measurement.label: session.measurement for session in history.sessions}
+    starts = [session.started for session in history.sessions]
     conditions = (
         f"{last.scaling.capitalize()} scaling, preset {workload.preset}, synchronisation {workload.sync}, "
         f"{last.data_kind} data"
     )
-    command = shlex.join(["harness", "history", last.label])
-    medians = [_medians(series, 1) for series in history.series]
-    rows = []
-    for number, state in enumerate(history.states):
-        first = min(launch.started for launch in state.launches)
-        values = (by_state.get(number, units.NONE) for by_state in medians)
-        rows.append((history.names[number], units.moment(first), str(len(state.launches)), *values))
-    series_names = (_series_name(series).capitalize() for series in history.series)
-    commits = Table(
-        title="Commits",
-        headings=("Commit", "First launch (UTC)", "Launches", *series_names),
-        rows=rows,
-        left=2,
-        texts=(),
-        note="Medians over launches. Commits are measured in sessions of their own, between which the machine changes "
-        "too: `harness check` trains two of them in turns and decides. A plus sign marks uncommitted changes.",
-    )
-    figures = [_series_figure(history, series, subject) for series in history.series]
+    table = _session_table(history)
     return Answer(
-        question=f"What was measured of {subject} at each commit?",
+        question=f"How did {subject} change from session to session?",
         sentence=history_sentence(history),
-        table=commits,
-        banners=measurement_warnings(history.names, history.states),
-        data={"states": commits.rows},
+        table=table,
+        banners=measurement_warnings(measured, [by_label[label] for label in measured]),
+        data={"sessions": table.rows, "charts": history.charts},
         facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(
-            Section(title="Figures", name="figures", elements=figures),
-            Section(title="Commits", name="commits", elements=[commits]),
+            Section(
+                title="Control charts",
+                name="figures",
+                elements=[_chart_figure(history, chart, subject) for chart in history.charts],
+            ),
+            Section(title="Sessions", name="sessions", elements=[table]),
         ),
-        command=command,
+        command=shlex.join(["harness", "history", last.label]),
         kind="history",
         place=f"history-{workload.name}-{workload.preset}",
         title=f"History of {subject}",
@@ -139,7 +61,132 @@ def history_answer(history: History) -> Answer:
 
 
 def history_sentence(history: History) -> str:
-    """Return the whole history in a sentence."""
-    launches = sum(len(state.launches) for state in history.states)
-    over = f"{units.plural(len(history.states), 'commit')} in {units.plural(launches, 'launch')}"
-    return f"{over}; `harness check --decide` trains two of them in turns and tells whether it got worse."
+    """Return the whole history in a sentence: where the level changed, and what is beyond the limits."""
+    over = units.plural(len(history.sessions), "session")
+    changed = [chart for chart in history.charts if chart.change]
+    if changed:
+        first = max(changed, key=lambda chart: abs(chart.change.step) if chart.change else 0.0)
+        change = first.change
+        assert change is not None
+        session = history.sessions[first.points[change.first].session]
+        since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
+        more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
+        return f"{over}: {since}{more}{_with_stack(session)}."
+    last = len(history.sessions) - 1
+    outside = [chart for chart in history.charts if chart.is_outside(last)]
+    if outside:
+        names = ", ".join(_chart_name(chart) for chart in outside[:3])
+        return f"{over}: no change of level is sure; the last one is beyond the baseline's limits in {names}."
+    limits = f"the limits of baseline '{history.baseline}'" if history.baseline else ""
+    inside = f", and the last one is within {limits}" if limits else "; a baseline would give limits"
+    return f"{over}: no change of level is sure{inside}."
+
+
+def _with_stack(session: HistorySession) -> str:
+    changes = _stack_words(session)
+    return f"; before that session changed: {changes}" if changes else "; nothing of the stack changed there"
+
+
+def _stack_words(session: HistorySession) -> str:
+    """Return what of the stack changed before a session, an empty text for nothing."""
+    words = [f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes]
+    more = len(words) - _MOST_CHANGES
+    return "; ".join([*words[:_MOST_CHANGES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _step(chart: ControlChart, change: LevelChange) -> str:
+    """Return by how much the level changed, in per cent of time or efficiency; its costs are logarithms."""
+    sign = 1 if chart.quantity == STEP else -1
+    return f"{100 * math.expm1(sign * change.step):+.1f}\u00a0%"
+
+
+def _chart_name(chart: ControlChart) -> str:
+    """Return a chart as a reader names it: ``step time on 2 ranks``."""
+    return f"{chart.quantity} on {units.ranks(chart.layout.ranks)}"
+
+
+def _session_table(history: History) -> Table:
+    names = state_names([session.measurement for session in history.sessions])
+    rows = []
+    for number, session in enumerate(history.sessions):
+        values = []
+        for chart in history.charts:
+            at = [point for point in chart.points if point.session == number]
+            mark = " *" if at and at[0] in chart.outside else ""
+            values.append(f"{quantity_value(chart.quantity, at[0].value)}{mark}" if at else units.NONE)
+        changes = _stack_words(session) or units.NONE
+        rows.append((units.moment(session.started), names[number], str(session.launches), *values, changes))
+    headings = ("Session (UTC)", "Commit", "Launches", *(_chart_name(chart).capitalize() for chart in history.charts))
+    return Table(
+        title="Sessions",
+        headings=(*headings, "Stack changed"),
+        rows=rows,
+        left=2,
+        wide=[number for number, chart in enumerate(history.charts, start=3) if chart.quantity != EFFICIENCY],
+        texts=(),
+        note="Means over the session's blocks. A star marks what is beyond the baseline's limits. A plus sign marks "
+        "uncommitted changes. `harness check` judges a session.",
+    )
+
+
+def _chart_figure(history: History, chart: ControlChart, subject: str) -> PageFigure:
+    name = f"{chart.quantity}-{chart.layout}".replace(" ", "-")
+    title = _chart_name(chart)
+    starts = [units.moment(history.sessions[point.session].started) for point in chart.points]
+    values = [quantity_value(chart.quantity, point.value) for point in chart.points]
+    picture = draw(
+        name,
+        f"{title} of {subject} over sessions",
+        lambda axes: _paint(axes, history, chart),
+        numbers="; ".join(f"{start}: {value}" for start, value in zip(starts, values, strict=True)),
+    )
+    band = f" The band is what a new session is within with 95 %, if it is as baseline '{history.baseline}'."
+    caption = (
+        f"Each session's mean, with its 95 % interval over blocks.{band if chart.limits else ''} Dotted lines: the "
+        "stack changed. The vertical axis does not begin at 0."
+    )
+    table = pd.DataFrame(
+        {
+            "session": starts,
+            "value": [point.value for point in chart.points],
+            "low": [point.interval.low if point.interval else None for point in chart.points],
+            "high": [point.interval.high if point.interval else None for point in chart.points],
+        }
+    )
+    return PageFigure(picture=picture, title=title.capitalize(), caption=caption, table=table)
+
+
+def _paint(axes: Axes, history: History, chart: ControlChart) -> None:
+    time = chart.quantity == STEP
+    factor, unit = time_unit(max(point.value for point in chart.points)) if time else (1.0, "")
+    if chart.limits is not None and chart.level is not None:
+        axes.axhspan(chart.limits.low * factor, chart.limits.high * factor, color=MUTED.light, alpha=0.15)
+        axes.axhline(chart.level * factor, color=MUTED.light, linewidth=1.0, label="baseline")
+    for point in chart.points:
+        colour = (ORANGE if point in chart.outside else BLUE).light
+        if point.interval is not None:
+            ends = [point.interval.low * factor, point.interval.high * factor]
+            axes.plot([point.session, point.session], ends, color=colour, linewidth=1.4)
+        axes.plot([point.session], [point.value * factor], "o", color=colour, markersize=4)
+    for number, session in enumerate(history.sessions):
+        if session.changes:
+            axes.axvline(number - 0.5, color=MUTED.light, linewidth=1.0, linestyle=":")
+    if chart.change is not None:
+        first = chart.points[chart.change.first].session
+        axes.axvline(first - 0.5, color=ORANGE.light, linewidth=1.4, label="the level changed")
+    _session_axis(axes, history)
+    axes.set_ylabel(f"{chart.quantity.capitalize()} ({unit})" if time else chart.quantity.capitalize())
+    if not time:
+        axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
+
+
+def _session_axis(axes: Axes, history: History) -> None:
+    count = len(history.sessions)
+    labelled = range(0, count, -(-count // _MOST_LABELS))
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(labelled) > 4 else {}
+    labels = [f"{history.sessions[place].started:%m-%d %H:%M}" for place in labelled]
+    axes.set_xticks(list(labelled), labels, **turned)
+    if turned:
+        axes.tick_params(axis="x", pad=1)
+    axes.set_xlim(-0.6, count - 0.4)
+    axes.set_xlabel("Session, by its first launch (UTC)")

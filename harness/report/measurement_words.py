@@ -10,6 +10,7 @@ from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.checks import ComparedRow
 from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement, quantity_value
+from harness.regression.session_check import SessionRow
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
@@ -20,7 +21,7 @@ _LONGEST_NAME = 40  # characters, which leave most of the figure to its axes
 
 
 def measurement_warnings(
-    names: Sequence[str], measured: Sequence[Measurement], rows: Sequence[ComparedRow] = ()
+    names: Sequence[str], measured: Sequence[Measurement], rows: Sequence[ComparedRow | SessionRow] = ()
 ) -> tuple[Banner, ...]:
     """Return what a reader must know before the numbers of `measured`, which are called `names`, and of `rows`."""
     texts: list[str] = []

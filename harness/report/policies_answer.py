@@ -38,8 +38,18 @@ class _NamedSweep:
     sides: Sequence[Side]
 
 
-def policies_answer(folders: Sequence[Path], reports: Path, target: float | None = None) -> Answer:
+def policies_answer(
+    folders: Sequence[Path],
+    reports: Path,
+    target: float | None = None,
+    *,
+    titles: Sequence[str] = (),
+    command: str = "",
+) -> Answer:
     """Return which of the sweeps in `folders` learns soonest, for a page in `reports`.
+
+    They are called by `titles` where these are given, else by what differs. `command` is what was given, by default
+    that which sets the sweeps side by side.
 
     The time to the `target` test accuracy (a fraction) is over the first sweep's fewest ranks; by default it is
     that base's final accuracy less one percentage point.
@@ -58,14 +68,15 @@ def policies_answer(folders: Sequence[Path], reports: Path, target: float | None
     sweeps = [
         _NamedSweep(title=title, folder=folder, loaded=sweep, sides=sided.sides)
         for title, folder, sweep, sided in zip(
-            _titles(loaded, folder_names), folder_names, loaded, side_by_side(frames, goal), strict=True
+            titles or _titles(loaded, folder_names), folder_names, loaded, side_by_side(frames, goal), strict=True
         )
     ]
     table = _table(sweeps, goal, scaling.base.ranks, reports)
     subject = sweep_sentences.subject(loaded[0].runs[0].point.workload)
     launched = [run for sweep in loaded for run in sweep.launched]
-    command = shlex.join(["harness", "policies", *folder_names])
-    command += f" --target {target:g}" if target is not None else ""
+    if not command:
+        command = shlex.join(["harness", "policies", *folder_names])
+        command += f" --target {target:g}" if target is not None else ""
     return Answer(
         question=f"Which of these sweeps of {subject} reaches {units.percent(goal, 1)} test accuracy soonest?",
         sentence=_headline(sweeps, goal),
@@ -121,8 +132,8 @@ def _table(sweeps: Sequence[_NamedSweep], goal: float, base_ranks: int, reports:
     )
     rows = []
     for sweep in sweeps:
-        link = relative_link(reports / sweep.folder / PAGE, reports / FOLDER)
-        name = Cell(text=sweep.title, link=link)
+        page = reports / sweep.folder / PAGE
+        name = Cell(text=sweep.title, link=relative_link(page, reports / FOLDER) if page.exists() else "")
         rows += [(name, side) for side in sweep.sides]
     return sides_table("Sweep", rows, goal, note)
 

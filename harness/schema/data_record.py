@@ -20,11 +20,12 @@ class ColumnGaps:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenNumbers:
-    """A column of numbers with thousands marks or a `unit`: a currency, ``%``, or empty."""
+class CentredColumn:
+    """A column of numbers that float32 does not hold: it is stored as (value - `centre`) / `scale`."""
 
     name: str
-    unit: str
+    centre: float
+    scale: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,11 +38,11 @@ class ColumnLeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableColumns:
-    """What was understood of a CSV file's form and columns.
+    """What was understood of a table's form and columns.
 
-    `separator`, `decimal` and `encoding` are those of `harness.datasets.csv_dialect.Dialect`. `numbers` and `texts` are
-    the features; `written` are those of the numbers that a CSV parser does not read by itself. `label_choice`: the
-    label was ``asked`` for, found ``by name``, or is the ``first`` column.
+    `separator`, `decimal` and `encoding` are those of `harness.datasets.csv_rows.CsvForm`; a Parquet file has no
+    separator and no encoding. `numbers` and `texts` are the features. `label_choice`: the label was ``asked`` for,
+    found ``by name``, or is the ``first`` column.
     """
 
     separator: str
@@ -53,7 +54,6 @@ class TableColumns:
     label: str
     label_choice: str
     left_out: tuple[ColumnLeftOut, ...]
-    written: tuple[WrittenNumbers, ...] = ()
     gaps: tuple[ColumnGaps, ...] = ()
 
 
@@ -62,8 +62,9 @@ class OwnFile:
     """What was understood of a file of the user's own.
 
     `rows` are all rows, with those to test on. `class_names` are the labels as they stand in the file, `class_rows` the
-    rows of each. `table` is None where the file has arrays: the features' names are then `arrays`. `shuffled`: rows
-    that were sorted by class are trained on in random order, by the seed that drew the test rows.
+    rows of each. `table` is None where the file has arrays: the features' names are then `arrays`. `centred` are the
+    columns that float32 does not hold. `shuffled`: rows that were sorted by class are trained on in random order, by
+    the seed that drew the test rows.
     """
 
     file: str
@@ -72,6 +73,7 @@ class OwnFile:
     class_rows: tuple[int, ...]
     table: TableColumns | None = None
     arrays: tuple[str, ...] = ()
+    centred: tuple[CentredColumn, ...] = ()
     shuffled: bool = False
 
 

@@ -250,14 +250,14 @@ class Workload:
         "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", listed=False, common=True
     )
     label: str | None = what(
-        "Column of the label in a .csv file of your own, by name or number [default: the one named label, target or "
+        "Column of the label in a table of your own, by name or number [default: the one named label, target or "
         "class, or the first].",
         None,
         values="COLUMN",
         title="Label column",
     )
     drop: str | None = what(
-        "Columns of a .csv file of your own to leave out, by name or number.",
+        "Columns of a table of your own to leave out, by name or number.",
         None,
         values="COLUMN,...",
         title="Columns left out",

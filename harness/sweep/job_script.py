@@ -204,7 +204,7 @@ class _JobFiles:
         if data := self.data_dir or os.environ.get("HARNESS_DATA_DIR"):
             folders.append(Path(data))
         if workload.own_file:
-            folders.append(workload.own_file.parent)
+            folders += [workload.own_file.parent, workload.own_file.resolve().parent]  # it may be a link
         if workload.script:
             folders.append(workload.script.path.parent)
         binds = tuple(dict.fromkeys(str(path.resolve()) for path in folders))
@@ -257,9 +257,11 @@ def _title(plan: JobPlan) -> str:
     return " ".join(title.split())
 
 
-def launch_spec(launch: JobLaunch, point: Point, folder: Path, data_dir: str | None) -> LaunchSpec:
-    """Return how the ranks of a `launch` start that trains `point` in a turn block, and logs below `folder`."""
-    words = (*launch.launcher.words, sys.executable, "-m", "harness", "train")
+def launch_spec(
+    launch: JobLaunch, point: Point, folder: Path, data_dir: str | None, *, python: str = sys.executable
+) -> LaunchSpec:
+    """Return how the ranks of a `launch` start that trains `point` by `python` in a turn block; logs below `folder`."""
+    words = (*launch.launcher.words, python, "-m", "harness", "train")
     if data_dir is not None:
         words += ("--data-dir", data_dir)
     return LaunchSpec(

@@ -7,8 +7,6 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.comm.reduction import Descent
-from harness.comm.synchroniser import Synchroniser
-from harness.comm.turn_pass import pass_turn
 from harness.schema.own_code import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
 
@@ -73,36 +71,7 @@ def build_optimizer(workload: Workload, *, steps_per_epoch: int, ranks: int) -> 
     return optimizer
 
 
-def update(
-    optimizer: keras.optimizers.Optimizer,
-    synchroniser: Synchroniser,
-    gradients: list[tf.Tensor],
-    variables: list[keras.Variable],
-    *,
-    compiled: bool = False,
-) -> None:
-    """Apply what the policy makes of this rank's gradients, in the reduction itself where it can make the step.
-
-    `compiled`: by one operation that XLA has compiled for all variables.
-    """
-    pass_turn(gradients)
-    in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
-    if synchroniser.updater is not None and in_host_memory and _only_steps(optimizer, variables):
-        synchroniser.updater.update(optimizer.descent(variables), variables, gradients, "gradients")
-        optimizer.iterations.assign_add(1)
-        return
-    averages = synchroniser.gradients(gradients)
-
-    def apply() -> None:
-        optimizer.apply(averages, variables)
-
-    if compiled:
-        tf.function(apply, jit_compile=True, autograph=False)()
-    else:
-        apply()
-
-
-def _only_steps(
+def only_steps(
     optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
 ) -> TypeGuard["FusedSGD | FusedMomentum | FusedAdam"]:
     """Return whether Keras's `apply` would only make the steps: no clipping, averaging, constraint or the like."""

@@ -1,10 +1,6 @@
-"""One training step: batch, loss per row, forward, backward, synchronisation, update; and an epoch as one graph.
+"""One training step: forward, backward, sum over the ranks, update."""
 
-Of rows on the device, or of images whose batches are decoded while it runs.
-"""
-
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,208 +12,10 @@ import tensorflow as tf
 from harness.comm.synchroniser import Synchroniser
 from harness.comm.turn_pass import pass_turn
 from harness.models.global_batch_layers import BatchPart
-from harness.train.optimizer import update
-
-# Floating-point operations of a traced computation: those of its matrix products and convolutions.
-#
-# A multiplication and an addition are two operations. What is element by element is left out, as is usual for the
-# utilisation of a device (Chowdhery et al. 2022, "PaLM", appendix B); a convolution's padding counts like values.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlopCount:
-    """The operations that were counted, and the kinds of TensorFlow's operations that could not be."""
-
-    flops: float = 0.0
-    uncounted: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class StepFlops:
-    """What was counted of a step when it was traced: `per_row`, 0 before that, and what could not be counted."""
-
-    per_row: float = 0.0
-    uncounted: tuple[str, ...] = ()
-
-    def note(self, outputs: Sequence[tf.Tensor], rows: int) -> None:
-        """Count a step of `rows` rows that makes `outputs`, its loss and gradients; nothing outside of a graph."""
-        if tf.executing_eagerly():
-            return
-        counted = count_flops(outputs)
-        self.per_row = counted.flops / rows
-        self.uncounted = counted.uncounted
-
-
-def count_flops(outputs: Sequence[tf.Tensor]) -> FlopCount:
-    """Return the floating-point operations that make `outputs`, tensors of one graph, with those of called functions.
-
-    What else the graph has is left out, as it is when the graph is run: the gradient of a convolution always comes
-    with that of its input, which a first layer does not need.
-    """
-    flops = 0.0
-    uncounted: dict[str, None] = {}
-    for operation in _needed(outputs):
-        counted = _count(operation)
-        flops += counted.flops
-        uncounted.update(dict.fromkeys(counted.uncounted))
-    return FlopCount(flops=flops, uncounted=tuple(uncounted))
-
-
-def _needed(outputs: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of the graph on which `outputs` depend."""
-    waiting = [tensor.op for tensor in outputs]
-    needed = set[tf.Operation]()
-    while waiting:
-        operation = waiting.pop()
-        if operation not in needed:
-            needed.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs]
-            waiting += operation.control_inputs
-    return needed
-
-
-def _count(operation: tf.Operation) -> FlopCount:
-    if operation.type in _CALLS:
-        return _functions_of(operation, ["f"])
-    if operation.type in _CONTROL:
-        inside = _functions_of(operation, _CONTROL[operation.type])
-        has_work = bool(inside.flops or inside.uncounted)  # how often it is done is not known before
-        return FlopCount(uncounted=(operation.type,) if has_work else ())
-    if operation.type.startswith("CudnnRNN"):
-        return FlopCount(uncounted=(operation.type,))
-    rule = _RULES.get(operation.type)
-    if rule is None:
-        return FlopCount()
-    flops = rule(operation)
-    return FlopCount(uncounted=(operation.type,)) if flops is None else FlopCount(flops=flops)
-
-
-def _functions_of(operation: tf.Operation, attributes: Sequence[str]) -> FlopCount:
-    """Return what is in the functions that the `attributes` of an operation name."""
-    outputs = []
-    for attribute in attributes:
-        value = operation.get_attr(attribute)
-        for function in value if isinstance(value, list) else [value]:
-            outputs += operation.graph._get_function(function.name).graph.outputs
-    return count_flops(outputs)
-
-
-def _size(shape: Any) -> float:
-    """Return the number of elements of a shape, NaN where it is not known."""
-    count = tf.TensorShape(shape).num_elements()
-    return math.nan if count is None else float(count)
-
-
-def _known(flops: float) -> float | None:
-    return None if math.isnan(flops) else flops
-
-
-def _matrix_product(operation: tf.Operation) -> float | None:
-    is_batched = operation.type != "MatMul"
-    is_transposed = operation.get_attr("adj_x" if is_batched else "transpose_a")
-    left = operation.inputs[0].shape
-    if left.rank is None or left.rank < 2:
-        return None
-    inner = left[-2 if is_transposed else -1]
-    return _known(2 * _size(operation.outputs[0].shape) * _size([inner]))
-
-
-def _convolution(operation: tf.Operation) -> float | None:
-    return _by_filter(operation.outputs[0].shape, operation.inputs[1].shape)
-
-
-def _convolution_to_input(operation: tf.Operation) -> float | None:
-    return _by_filter(operation.inputs[2].shape, operation.inputs[1].shape)
-
-
-def _convolution_to_filter(operation: tf.Operation) -> float | None:
-    return _by_filter(operation.inputs[2].shape, operation.outputs[0].shape)
-
-
-def _by_filter(values: tf.TensorShape, kernel: tf.TensorShape) -> float | None:
-    """Return the operations of a convolution that gives, or takes, `values`: each meets one output's filter."""
-    return None if kernel.rank is None else _known(2 * _size(values) * _size(kernel[:-1]))
-
-
-def _depthwise(operation: tf.Operation) -> float | None:
-    return _by_window(operation.outputs[0].shape, operation.inputs[1].shape)
-
-
-def _depthwise_to_input(operation: tf.Operation) -> float | None:
-    return _by_window(operation.inputs[2].shape, operation.inputs[1].shape)
-
-
-def _depthwise_to_filter(operation: tf.Operation) -> float | None:
-    return _by_window(operation.inputs[2].shape, operation.outputs[0].shape)
-
-
-def _by_window(values: tf.TensorShape, kernel: tf.TensorShape) -> float | None:
-    """Return the operations of a convolution that takes every channel for itself."""
-    return None if kernel.rank is None else _known(2 * _size(values) * _size(kernel[:2]))
-
-
-def _einsum(operation: tf.Operation) -> float | None:
-    """Return two operations for each combination of the indices of two tensors."""
-    equation = operation.get_attr("equation").decode()
-    terms = equation.partition("->")[0].split(",")
-    if len(terms) != 2:
-        return 0.0 if len(terms) == 1 else None
-    sizes: dict[str, float] = {}
-    for term, tensor in zip(terms, operation.inputs, strict=True):
-        if "." in term or tensor.shape.rank != len(term):
-            return None
-        sizes |= {index: _size([length]) for index, length in zip(term, tensor.shape, strict=True)}
-    return _known(2 * math.prod(sizes.values()))
-
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_CONTROL = {
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-    "While": ("body",),
-    "StatelessWhile": ("body",),
-}
-_RULES: dict[str, Callable[[tf.Operation], float | None]] = {
-    "MatMul": _matrix_product,
-    "BatchMatMul": _matrix_product,
-    "BatchMatMulV2": _matrix_product,
-    "BatchMatMulV3": _matrix_product,
-    "Einsum": _einsum,
-    "Conv2D": _convolution,
-    "Conv2DBackpropInput": _convolution_to_input,
-    "Conv2DBackpropFilter": _convolution_to_filter,
-    "Conv3D": _convolution,
-    "Conv3DBackpropInputV2": _convolution_to_input,
-    "Conv3DBackpropFilterV2": _convolution_to_filter,
-    "DepthwiseConv2dNative": _depthwise,
-    "DepthwiseConv2dNativeBackpropInput": _depthwise_to_input,
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise_to_filter,
-}
-
+from harness.train.optimizer import only_steps
+from harness.train.step_flops import StepFlops
 
 Floats = npt.NDArray[np.float32]
-
-
-def row_losses(loss: str, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return float32 [rows]: ``cross-entropy``, or ``squared-error`` of the softmax, summed over classes.
-
-    `labels` int32 [rows], `logits` float32 [rows, classes].
-    """
-    if loss == "cross-entropy":
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    target = tf.one_hot(labels, logits.shape[-1])
-    return tf.reduce_sum(tf.square(tf.nn.softmax(logits) - target), axis=-1)
-
-
-def smooth(rows: tf.Tensor, logits: tf.Tensor, part: float) -> tf.Tensor:
-    """Return cross-entropies `rows` [rows] with `part` of each label spread over all classes.
-
-    As in Szegedy et al. 2016 ("Rethinking the Inception Architecture"), section 7.
-    """
-    spread = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-    return (1 - part) * rows + part * spread
 
 
 _AUXILIARY_WEIGHT = 0.3  # of the auxiliary classifiers' losses (Szegedy et al. 2014, section 5)
@@ -263,57 +61,27 @@ def train_step(state: TrainState, draw: Draw, local: range, global_rows: int) ->
     state.part.first = local.start
     state.part.rows = len(local)
     divisor = float(state.synchroniser.divisor(len(local), global_rows))
-    variables = state.model.trainable_variables
     drawn = None if state.xla_draw and local else draw()
 
-    def differentiate() -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def forward_and_backward() -> tuple[tf.Tensor, list[tf.Tensor]]:
         inputs, labels = drawn or draw()
-        loss, gradients = _differentiate(state, inputs, labels, divisor, len(local) / divisor)
+        loss, gradients = _forward_and_backward(state, inputs, labels, divisor, len(local) / divisor)
         state.flops.note([loss, *gradients], len(local))
         return loss, gradients
 
-    def make_step() -> tf.Tensor:
-        loss, gradients = differentiate()
-        state.optimizer.apply(gradients, variables)
-        return loss
-
     if local and state.xla_update and state.synchroniser.changes_no_gradients:
-        loss = _compiled(make_step)()
-        pass_turn([loss])
-        return loss
-    if local:
-        loss, gradients = _compiled(differentiate)() if state.xla else differentiate()
-    else:
+        return _step_in_one_program(state, forward_and_backward)
+    if not local:
         loss, gradients = _without_rows(state, drawn or draw(), divisor)
-    update(state.optimizer, state.synchroniser, gradients, variables, compiled=state.xla_update)
+    elif state.xla:
+        loss, gradients = _compiled(forward_and_backward)()
+    else:
+        loss, gradients = forward_and_backward()
+    sum_and_update(state.optimizer, state.synchroniser, gradients, state.model.trainable_variables, state.xla_update)
     return loss
 
 
-def _compiled(function: Callable[[], Any]) -> Any:
-    """Return `function` as one that XLA compiles; what it takes of the graph around it becomes its input."""
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
-def _without_rows(
-    state: TrainState, drawn: tuple[tf.Tensor, tf.Tensor], divisor: float
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return loss and gradients of no rows, all zeros, in the shapes and types of those of the rows `drawn`."""
-    inputs, labels = drawn
-    before = [tf.identity(variable.value) for variable in state.statistics]
-    row = tf.zeros([1, *inputs.shape[1:]])
-    loss, gradients = _differentiate(state, row, tf.zeros([1], labels.dtype), divisor, 0.0)
-    gradients = [tf.zeros_like(gradient) for gradient in gradients]
-    for variable, value in zip(state.statistics, before, strict=True):
-        variable.assign(value)
-    return tf.zeros_like(loss), gradients
-
-
-def first_output(outputs: Any) -> tf.Tensor:
-    """Return the network's own logits, float32, whether or not it has auxiliary classifiers."""
-    return tf.cast(outputs[0] if isinstance(outputs, (list, tuple)) else outputs, tf.float32)
-
-
-def _differentiate(
+def _forward_and_backward(
     state: TrainState, inputs: tf.Tensor, labels: tf.Tensor, divisor: float, share: float
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Return the summed row losses and the gradients; `share` is the rank's part of what counts once per batch."""
@@ -335,6 +103,94 @@ def _differentiate(
         objective = state.optimizer.scale_loss(objective)
     gradients = tape.gradient(objective, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def sum_and_update(
+    optimizer: keras.optimizers.Optimizer,
+    synchroniser: Synchroniser,
+    gradients: list[tf.Tensor],
+    variables: list[keras.Variable],
+    xla_update: bool = False,
+) -> None:
+    """Sum the ranks' `gradients` as the sync policy says, and update the weights with the result.
+
+    With one of our own optimizers the reduction itself updates the weights, as it goes through the sums. `xla_update`:
+    by one operation that XLA has compiled for all variables.
+    """
+    pass_turn(gradients)
+    in_host_memory = not tf.config.list_logical_devices("GPU")  # as the reduction's own update needs them
+    if synchroniser.updater is not None and in_host_memory and only_steps(optimizer, variables):
+        synchroniser.updater.update(optimizer.descent(variables), variables, gradients, "gradients")
+        optimizer.iterations.assign_add(1)
+        return
+    averages = synchroniser.gradients(gradients)
+
+    def update() -> None:
+        optimizer.apply(averages, variables)
+
+    if xla_update:
+        _compiled(update)()
+    else:
+        update()
+
+
+def _step_in_one_program(
+    state: TrainState, forward_and_backward: Callable[[], tuple[tf.Tensor, list[tf.Tensor]]]
+) -> tf.Tensor:
+    """Make a step of one rank, the update too, in what XLA compiles; return the loss."""
+
+    def step() -> tf.Tensor:
+        loss, gradients = forward_and_backward()
+        state.optimizer.apply(gradients, state.model.trainable_variables)
+        return loss
+
+    loss: tf.Tensor = _compiled(step)()
+    pass_turn([loss])
+    return loss
+
+
+def _compiled(function: Callable[[], Any]) -> Any:
+    """Return `function` as one that XLA compiles; what it takes of the graph around it becomes its input."""
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _without_rows(
+    state: TrainState, drawn: tuple[tf.Tensor, tf.Tensor], divisor: float
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Return loss and gradients of no rows, all zeros, in the shapes and types of those of the rows `drawn`."""
+    inputs, labels = drawn
+    before = [tf.identity(variable.value) for variable in state.statistics]
+    row = tf.zeros([1, *inputs.shape[1:]])
+    loss, gradients = _forward_and_backward(state, row, tf.zeros([1], labels.dtype), divisor, 0.0)
+    gradients = [tf.zeros_like(gradient) for gradient in gradients]
+    for variable, value in zip(state.statistics, before, strict=True):
+        variable.assign(value)
+    return tf.zeros_like(loss), gradients
+
+
+def row_losses(loss: str, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return float32 [rows]: ``cross-entropy``, or ``squared-error`` of the softmax, summed over classes.
+
+    `labels` int32 [rows], `logits` float32 [rows, classes].
+    """
+    if loss == "cross-entropy":
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    target = tf.one_hot(labels, logits.shape[-1])
+    return tf.reduce_sum(tf.square(tf.nn.softmax(logits) - target), axis=-1)
+
+
+def smooth(rows: tf.Tensor, logits: tf.Tensor, part: float) -> tf.Tensor:
+    """Return cross-entropies `rows` [rows] with `part` of each label spread over all classes.
+
+    As in Szegedy et al. 2016 ("Rethinking the Inception Architecture"), section 7.
+    """
+    spread = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+    return (1 - part) * rows + part * spread
+
+
+def first_output(outputs: Any) -> tf.Tensor:
+    """Return the network's own logits, float32, whether or not it has auxiliary classifiers."""
+    return tf.cast(outputs[0] if isinstance(outputs, (list, tuple)) else outputs, tf.float32)
 
 
 def _losses(state: TrainState, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,9 +11,9 @@ def start() -> None:
     """Be a rank, or the witness of some."""
     _restart_with_fixed_hashes()
     _leave_working_folder()
-    from harness.transparent import file_mechanism
+    from harness.transparent import private_files
 
-    if file_mechanism.WITNESS in os.environ:
+    if private_files.WITNESS in os.environ:
         _testify()
     from harness.transparent.script_process import main
 
@@ -38,10 +38,10 @@ def _restart_with_fixed_hashes() -> None:
 
 def _testify() -> NoReturn:
     """Be a witness with files of its own; rank 0 is told that it has them, and waits for that."""
-    from harness.transparent import file_mechanism
+    from harness.transparent import private_files
 
-    script, logs = map(Path, os.environ.pop(file_mechanism.WITNESS).splitlines())
-    files = file_mechanism.enter(script, logs)
+    script, logs = map(Path, os.environ.pop(private_files.WITNESS).splitlines())
+    files = private_files.enter(script, logs)
     if files.refusal:
         sys.exit(f"no file tree of its own: {files.refusal}")
     Connection(os.dup(0)).send(files.place)

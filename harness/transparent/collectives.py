@@ -11,7 +11,7 @@ from harness.comm.grouped_sums import GroupedSums
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.transparent.batch_rows import Rows
-from harness.transparent.gradient_probe import Trial
+from harness.transparent.probe import Trial
 
 _READS = ("ReadVariableOp", "VarHandleOp", "VariableV2", "Variable")  # stateful operations that only read variables
 

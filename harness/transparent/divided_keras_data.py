@@ -18,7 +18,6 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.batch_rows import BatchShare, divide, in_order, leading, length
-from harness.transparent.fused_arrays import FusedArrays, all_dense, array_sources, row_orders
 from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
 from harness.transparent.runtime import Runtime
@@ -103,22 +102,39 @@ class PartAdapter(DataAdapter):
         self.source.on_epoch_end()
 
 
+def array_sources(adapter: ArrayDataAdapter) -> Any:
+    """Return the adapter's arrays as tensors, in the structure of a batch; a sparse one in Keras's wrapper.
+
+    NumPy's are copied once, for single steps and the compiled loop alike: otherwise each execution would copy them.
+    """
+    sources = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+
+    def as_tensor(source: Any) -> Any:
+        if not isinstance(source, np.ndarray):
+            return source
+        with tf.device("CPU:0"):
+            return tf.convert_to_tensor(source)
+
+    return tree.map_structure(as_tensor, tree.lists_to_tuples(sources))
+
+
 class ArrayPartAdapter(PartAdapter):
     """Hands out one rank's part of `batch` rows of arrays at a time, in Keras's own order.
 
     The row numbers of each batch are divided before any row is copied. A single rank gets all of them.
+    `row_numbers`, if set, are an order in the place of Keras's: a data set of each batch's row numbers, int64 [rows].
     """
 
     def __init__(
         self, source: ArrayDataAdapter, batch: int, rank: int, size: int, *, even: bool, factor: int = 1
     ) -> None:
         super().__init__(source, None, -(-source._num_samples // batch), factor)
-        self._batch = batch
-        self._rank = rank
-        self._size = size
-        self._even = even
-        self._sources = array_sources(source)
-        self.arrays: FusedArrays | None = None
+        self.batch = batch
+        self.rank = rank
+        self.ranks = size
+        self.even = even
+        self.arrays = array_sources(source)
+        self.row_numbers: tf.data.Dataset | None = None
 
     @classmethod
     def alone(cls, source: ArrayDataAdapter) -> "ArrayPartAdapter":
@@ -126,39 +142,22 @@ class ArrayPartAdapter(PartAdapter):
         batch = source._batch_size
         return cls(source, batch, 0, 1, even=source._num_samples % batch == 0)
 
-    def share_order(self) -> bool:
-        """Share the order of an epoch's rows with a compiled loop; tell whether that is possible."""
-        orders = row_orders(self.source._num_samples, self._batch, self.source._shuffle)
-        if orders is None or not all_dense(self._sources):
-            return False
-        self.arrays = FusedArrays(
-            self._sources,
-            orders,
-            self.source._num_samples,
-            self._batch,
-            self._rank,
-            self._size,
-            even=self._even or self._size == 1,
-        )
-        return True
-
     def get_tf_dataset(self) -> tf.data.Dataset:
         """Return the data set of single steps."""
-        if self.arrays is not None:
-            numbers = self.arrays.index_batches()
-        else:
+        numbers = self.row_numbers
+        if numbers is None:
             samples, shuffle = self.source._num_samples, self.source._shuffle
-            numbers = ArrayDataAdapter(np.arange(samples), batch_size=self._batch, shuffle=shuffle).get_tf_dataset()
-        return _picked(self._sources, map_elements(numbers, self._own))
+            numbers = ArrayDataAdapter(np.arange(samples), batch_size=self.batch, shuffle=shuffle).get_tf_dataset()
+        return _picked(self.arrays, map_elements(numbers, self._own))
 
     def _own(self, element: Any) -> Any:
         """Return this rank's part of the row numbers of a batch."""
         indices = tree.flatten(element)[0]
-        if self._even:
-            numbers = tf.ensure_shape(indices, [self._batch])
+        if self.even:
+            numbers = tf.ensure_shape(indices, [self.batch])
         else:
             numbers = tf.compat.v1.placeholder_with_default(indices, [None])  # hides the length from the graph
-        return divide(numbers, self._rank, self._size) if self._size > 1 else numbers
+        return divide(numbers, self.rank, self.ranks) if self.ranks > 1 else numbers
 
 
 def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:

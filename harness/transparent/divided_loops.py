@@ -24,15 +24,14 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent.batch_coupling import MIXED, CouplingTrial
 from harness.transparent.batch_rows import bounds, divide, has_rows, in_order, leading, length, some, together
 from harness.transparent.collectives import Scalars
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
+from harness.transparent.probe import MIXED, CouplingTrial, probe_function, undrawn
 from harness.transparent.replica_variables import initialised
 from harness.transparent.runtime import Runtime
-from harness.transparent.step_probe import probe_function, undrawn
 
 # What is known of a training, and how that changes: a compiled step, or the gradients that a loop takes itself.
 #

@@ -18,9 +18,9 @@ from tensorflow.python.eager import record
 
 from harness.comm.turn_pass import pass_turn
 from harness.transparent.batch_rows import own_variable
-from harness.transparent.gradient_probe import GradientProbe
 from harness.transparent.patch import put, replace, wrapped
 from harness.transparent.preflight import compare, model_facts
+from harness.transparent.probe import GradientProbe
 from harness.transparent.replica_variables import initialised
 from harness.transparent.runtime import Runtime, switched_on
 

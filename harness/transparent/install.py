@@ -14,7 +14,7 @@ from harness.transparent.children import child_seed
 from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
 
 if TYPE_CHECKING:
-    from harness.transparent.fused_fit import Fusion
+    from harness.transparent.fused import Fusion
     from harness.transparent.run_settings import RunSettings
     from harness.transparent.runtime import Runtime
     from harness.transparent.script_record import FitObservations
@@ -179,7 +179,7 @@ def _replace_all(runtime: "Runtime") -> None:
 
 def _fusion(runtime: "Runtime") -> "Fusion | None":
     """Return what fuses steps; None where it is not asked for, and in the witness, which makes few steps."""
-    from harness.transparent.fused_fit import FusingRanks, Fusion
+    from harness.transparent.fused import FusingRanks, Fusion
 
     mode = runtime.settings.fuse
     if mode == "off" or runtime.witness.is_witness:
@@ -203,7 +203,7 @@ def fuse_alone(settings: "RunSettings") -> None:
 
     import keras
 
-    from harness.transparent.fused_fit import FusingRanks, Fusion
+    from harness.transparent.fused import FusingRanks, Fusion
 
     if keras.backend.backend() != "tensorflow":
         return

@@ -17,8 +17,8 @@ from harness.transparent.batch_rows import length
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_layers import is_keras_object, mixes_rows, rows_of_all_ranks
 from harness.transparent.patch import put, replace
+from harness.transparent.probe import handle_of
 from harness.transparent.runtime import Runtime, switched_on
-from harness.transparent.step_probe import handle_of
 
 
 class Metrics:

@@ -19,16 +19,15 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from harness.base.errors import UserError
 from harness.comm.world import abort
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent.batch_coupling import MIXED
 from harness.transparent.batch_rows import BatchShare, divide, leading, length
 from harness.transparent.collectives import Scalars
-from harness.transparent.fused_fit import Fusion
+from harness.transparent.fused import Fusion
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
+from harness.transparent.probe import MIXED, probe_trainer, undrawn
 from harness.transparent.replica_variables import initialised
 from harness.transparent.runtime import Runtime, switched_on
-from harness.transparent.step_probe import probe_trainer, undrawn
 
 
 @dataclass(kw_only=True)

@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,11 +18,18 @@ from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _FOREIGN = ("site-packages", "<frozen", "<string>", "__autograph_generated_file", _PACKAGE)  # TensorFlow makes strings
+_STANDARD = sysconfig.get_path("stdlib")
 
 
 def is_script(file: str) -> bool:
     """Tell whether the code in `file` is the script's own."""
     return not any(part in file for part in _FOREIGN)
+
+
+@functools.cache
+def is_own_code(file: str) -> bool:
+    """Tell whether the code in `file` is the script's, and none of Python's own modules."""
+    return is_script(file) and not file.startswith(_STANDARD)
 
 
 def script_lines(frame: Any) -> tuple[tuple[str, int], ...]:
@@ -124,6 +132,22 @@ class HorovodScript:
     active = False
 
 
+class Refusals:
+    """The first thing that the script was refused: a script that catches it and goes on ends with it all the same."""
+
+    first: UserError | None = None
+
+    @classmethod
+    def check(cls) -> None:
+        """Go on if nothing was refused.
+
+        Raises:
+            UserError: what was refused first.
+        """
+        if cls.first is not None:
+            raise cls.first
+
+
 _originals: list[tuple[object, str, Any]] = []
 
 
@@ -134,7 +158,8 @@ def put(owner: object, name: str, value: Any) -> None:
 
 
 def put_back() -> None:
-    """Undo all replacements: in a child process."""
+    """Undo all replacements, and forget what they have refused: in a child process."""
+    Refusals.first = None
     while _originals:
         setattr(*_originals.pop())
 
@@ -170,7 +195,11 @@ def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays:
     def replaced(*args: Any, **kwargs: Any) -> Any:
         if HorovodScript.active and not stays:
             return original(*args, **kwargs)
-        return wrapper(original, *args, **kwargs)
+        try:
+            return wrapper(original, *args, **kwargs)
+        except UserError as refusal:
+            Refusals.first = Refusals.first or refusal
+            raise
 
     return replaced
 

@@ -18,12 +18,12 @@ from harness.schema.own_code import find_policy
 from harness.schema.record_notes import Note, NoteCode
 from harness.schema.sync_policies import SyncPolicy
 from harness.transparent.batch_rows import Rows
+from harness.transparent.clocks import AgreedSignals
 from harness.transparent.collectives import Collectives
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import OwnRows, script_place
 from harness.transparent.replica_variables import ReplicaVariables
 from harness.transparent.run_settings import RunSettings
-from harness.transparent.surroundings import AgreedSignals
 from harness.transparent.witness import NoWitness
 
 _PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided

@@ -23,12 +23,11 @@ from harness.base.secret_text import refuse_secrets
 from harness.comm.gpus import own_gpu
 from harness.comm.world import World, abort, leave
 from harness.schema.point import Point
-from harness.transparent import file_mechanism
+from harness.transparent import private_files
 from harness.transparent.install import fuse_alone
-from harness.transparent.module_precedence import NAME, has_own
+from harness.transparent.own_modules import separate_own_modules
 from harness.transparent.patch import ImportHook, is_script, offer_old_names, put, script_place, with_script_traceback
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
-from harness.transparent.shadowed_modules import give_way
 
 if TYPE_CHECKING:
     from harness.transparent.session import Session  # it needs NumPy, whose threads come after the rank's own file tree
@@ -144,18 +143,13 @@ def _prepare(point: Point) -> Path:
     script = program.path
     sys.argv = [str(script), *program.arguments]
     sys.path[0] = str(script.parent)
-    if __name__.partition(".")[0] == NAME and has_own(script.parent):
-        raise UserError(f"'{script.parent / NAME}' has the name of this tool: start the script by `harness run`")
-    give_way(script.parent)
+    separate_own_modules(script.parent)
     return script
 
 
 def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
-    try:
-        script = _prepare(point)
-    except UserError as error:
-        return end_together(world, error)
+    script = _prepare(point)
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
@@ -259,9 +253,9 @@ def main(
 
 def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
     """Give a rank above 0 files of its own; where no variable tells the rank, that is done when MPI has."""
-    rank = file_mechanism.rank_by_environment()
-    if rank and mpi_enabled() and script.is_file() and not file_mechanism.sees_ranks(script, arguments):
-        file_mechanism.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
+    rank = private_files.rank_by_environment()
+    if rank and mpi_enabled() and script.is_file() and not private_files.sees_ranks(script, arguments):
+        private_files.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
 def _absolute(options: dict[str, Any]) -> dict[str, Path]:

@@ -24,15 +24,14 @@ from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
-from harness.transparent.clock_line import ClockLine, ClockSource, hear
-from harness.transparent.file_mechanism import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
-from harness.transparent.file_mechanism import leave as leave_own_files
+from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
-from harness.transparent.module_precedence import has_own
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, script_place, wrapped
+from harness.transparent.own_modules import has_own
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, script_place, wrapped
+from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
+from harness.transparent.private_files import leave as leave_own_files
 from harness.transparent.rank_output import OwnRate, rank_output
 from harness.transparent.run_settings import RunSettings
-from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
 from harness.transparent.witness import STEPS, NoWitness, PeerRank, start_witness
 
 if TYPE_CHECKING:
@@ -160,11 +159,13 @@ class Session:
 
         Raises:
             RunError: that is the script's word for a failure.
+            UserError: the script was refused something, and has caught that.
         """
         if isinstance(status, int) and status:
             raise RunError(f"the script ended with exit code {status}")
         if status:
             raise RunError(str(status))
+        Refusals.check()
         if not self.witness.is_witness:
             self._finish()
         self._watch.stop()

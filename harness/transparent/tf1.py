@@ -15,13 +15,13 @@ from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
-from harness.transparent.batch_coupling import MIXED, first_part, is_sum
 from harness.transparent.batch_rows import PLACE, bounds, placeholder
 from harness.transparent.collectives import upstream
 from harness.transparent.divided_random_numbers import DIVIDED
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import HorovodScript, put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
+from harness.transparent.probe import MIXED, first_part, is_sum
 from harness.transparent.runtime import Runtime
 from harness.transparent.witness import DRAWN
 

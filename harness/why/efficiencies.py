@@ -1,11 +1,10 @@
 """The efficiencies of every point of a sweep: how much of the cores' time is useful work, and what lowers it.
 
-Names and definitions are those of the POP Centre of Excellence ("Standard Metrics for Performance Analysis",
-https://co-design.pop-coe.eu/metrics). Useful computation is all that a rank does outside of synchronisation calls.
+Their definitions are in `analysis.useful_time`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,18 @@ from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, per
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import with_launch_parts
+from harness.analysis.useful_time import (
+    COMMUNICATION,
+    COMPUTATION,
+    GLOBAL,
+    LOAD_BALANCE,
+    PARALLEL,
+    SERIALISATION,
+    TRANSFER,
+    USEFUL_COLUMNS,
+    efficiency_factors,
+    useful_times,
+)
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
@@ -26,7 +37,6 @@ from harness.why.overheads import LastRank, last_ranks, skew_shares, typical_lau
 
 # What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting.
 
-USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 CostOf = Callable[[RunRecord], MessageCost | None]
 
 
@@ -72,25 +82,10 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
         row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
         to_turns = row["seconds"] / row["recorded_seconds"]  # 1 but for launches in turns
-        row |= _useful(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
+        row |= useful_times(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
-
-
-def _useful(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> dict[str, float]:
-    """Return the USEFUL_COLUMNS; on an ideal network each call ends when the last rank comes, computation unchanged.
-
-    `to_turns` scales what was recorded to the launch's time in turns.
-    """
-    useful = [calls.between.sum(axis=0) for calls in epochs]
-    values = (
-        [max(record.seconds) for record in run.epochs],
-        [by_rank.mean() for by_rank in useful],
-        [by_rank.max() for by_rank in useful],
-        [calls.between.max(axis=1).sum() for calls in epochs],
-    )
-    return {name: to_turns * float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
 
 
 def _wire(
@@ -147,22 +142,22 @@ class Metric:
 
 
 TREE = (
-    Metric(name="global efficiency", depth=0, meaning="parallel efficiency x computation scaling"),
-    Metric(name="parallel efficiency", depth=1, meaning="mean useful time of the ranks over the epoch's time"),
-    Metric(name="load balance", depth=2, meaning="mean useful time over that of the rank with most"),
-    Metric(name="communication efficiency", depth=2, meaning="useful time of the rank with most over the epoch's time"),
+    Metric(name=GLOBAL, depth=0, meaning="parallel efficiency x computation scaling"),
+    Metric(name=PARALLEL, depth=1, meaning="mean useful time of the ranks over the epoch's time"),
+    Metric(name=LOAD_BALANCE, depth=2, meaning="mean useful time over that of the rank with most"),
+    Metric(name=COMMUNICATION, depth=2, meaning="useful time of the rank with most over the epoch's time"),
     Metric(
-        name="serialisation efficiency",
+        name=SERIALISATION,
         depth=3,
         meaning="useful time of the rank with most over the epoch's time on a network that takes no time",
     ),
     Metric(
-        name="transfer efficiency",
+        name=TRANSFER,
         depth=3,
         meaning="the epoch's time on a network that takes no time over the measured one",
     ),
     Metric(
-        name="computation scaling",
+        name=COMPUTATION,
         depth=1,
         meaning="useful core-seconds of a row on the base over those here: instruction x IPC x frequency scaling, "
         "which records without hardware counters cannot divide",
@@ -175,11 +170,11 @@ NAMES = tuple(metric.name for metric in TREE)
 
 # What TALP of the DLB library (https://pm.bsc.es/dlb) calls them. It has no name for serialisation and transfer.
 TALP_NAMES = {
-    "global efficiency": "globalEfficiency",
-    "parallel efficiency": "parallelEfficiency",
-    "load balance": "mpiLoadBalance",
-    "communication efficiency": "mpiCommunicationEfficiency",
-    "computation scaling": "computationScalability",
+    GLOBAL: "globalEfficiency",
+    PARALLEL: "parallelEfficiency",
+    LOAD_BALANCE: "mpiLoadBalance",
+    COMMUNICATION: "mpiCommunicationEfficiency",
+    COMPUTATION: "computationScalability",
 }
 
 
@@ -220,7 +215,7 @@ def _point_efficiencies(
 ) -> PointEfficiencies:
     compared = point is scaling.base or point.speedup is not None
     base_times = _times(base, np.arange(len(base))[None]) if compared else None
-    values = _metrics(_times(group, np.arange(len(group))[None]), base_times)
+    values = efficiency_factors(_times(group, np.arange(len(group))[None]), base_times)
     if not group["sums_timed"].all():  # sums and waiting are in the useful time: only the whole is known
         values = {name: value for name, value in values.items() if name == _ROOT}
     intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
@@ -242,14 +237,14 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
         return {}
     drawn, _ = resamples(len(group), 1, paired=True)
     times = _times(group, drawn)
-    metrics = _metrics(times, times if same else None)
+    metrics = efficiency_factors(times, times if same else None)
     intervals = {name: percentiles(values, len(group)) for name, values in metrics.items()}
     pair = comparable(base, group) if compared and not same and len(base) >= FEWEST_LAUNCHES else None
     if pair is not None:
         base_drawn, group_drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-        metrics = _metrics(_times(pair.group, group_drawn), _times(pair.base, base_drawn))
+        metrics = efficiency_factors(_times(pair.group, group_drawn), _times(pair.base, base_drawn))
         fewest = min(len(pair.base), len(pair.group))
-        for name in ("global efficiency", "computation scaling"):
+        for name in (GLOBAL, COMPUTATION):
             intervals[name] = percentiles(metrics[name], fewest)
     return intervals
 
@@ -260,18 +255,3 @@ def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
     row_core_seconds = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, row_core_seconds])
     return times
-
-
-def _metrics(times: Array, base: Array | None) -> dict[str, Array]:
-    seconds, useful, longest, ideal, row_core_seconds = times
-    metrics = {
-        "parallel efficiency": useful / seconds,
-        "load balance": useful / longest,
-        "communication efficiency": longest / seconds,
-        "serialisation efficiency": longest / ideal,
-        "transfer efficiency": ideal / seconds,
-    }
-    if base is not None:
-        metrics["computation scaling"] = base[4] / row_core_seconds
-        metrics["global efficiency"] = metrics["parallel efficiency"] * metrics["computation scaling"]
-    return metrics

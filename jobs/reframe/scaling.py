@@ -93,5 +93,41 @@ class Scaling(rfm.RunOnlyRegressionTest):
         return next((dict(point) for point in points if point["ranks"] == self.ranks and point["speedup"]), {})
 
 
+@rfm.simple_test
+class Regression(rfm.RunOnlyRegressionTest):
+    """Did scaling get worse since a baseline? To be run after a maintenance; the study is measured again."""
+
+    baseline = variable(str, value="main")
+    options = variable(typ.List[str], value=[])  # further words of `harness check`, such as --until-sure=30
+    folder = variable(str, value="")  # that of the harness's results, with the baseline
+
+    valid_systems: ClassVar = ["*"]
+    valid_prog_environs: ClassVar = ["*"]
+    executable = "harness"
+    local = True
+
+    @run_before("run")
+    def ask(self) -> None:
+        """Ask for the check, by the scheduler that ReFrame's partition has."""
+        self.skip_if(not self.folder, "name the folder of results: -S Regression.folder=/path/to/results")
+        scheduler = self.current_partition.scheduler.registered_name
+        self.executable_opts = ["check", f"--against={self.baseline}", "--other-machine", "--json"]
+        self.executable_opts += [f"--results={self.folder}", f"--baselines={self.folder}/baselines"]
+        self.executable_opts += [f"--scheduler={_SCHEDULERS.get(scheduler, scheduler)}", *self.options]
+
+    @sanity_function
+    def answered(self) -> bool:
+        """Fail with the harness's sentence on a regression (1) and where nothing is compared (2); 3 is a warning."""
+        said = Path(self.stagedir, self.stderr.evaluate()).read_text().strip().splitlines()
+        if self.job.exitcode not in (0, 1, 3):
+            raise SanityError(f"exit code {self.job.exitcode}: {' '.join(said[-1:])}")
+        answer = json.loads(Path(self.stagedir, self.stdout.evaluate()).read_text())["answer"]
+        if self.job.exitcode == 1:
+            raise SanityError(answer)
+        if self.job.exitcode == 3:
+            getlogger().warning(f"{self.display_name}: {answer}")
+        return True
+
+
 _SCHEDULERS = {"squeue": "slurm", "pbspro": "pbs"}
 """The harness's names of schedulers that ReFrame calls otherwise."""

@@ -76,8 +76,8 @@ def test_unknown_options_and_commands_exit_with_two():
 def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/study/sweep.json").mkdir(parents=True)
-    for command in ("status", "report", "claims", "history", "check"):
-        assert run_command_line([command]) == 2
+    for words in (["status"], ["report"], ["claims"], ["history"], ["check", "study"]):
+        assert run_command_line(words) == 2
         said = capsys.readouterr().err
         assert (said.count("\n"), "results/study/sweep.json" in said) == (1, True), said
 
@@ -87,9 +87,9 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
     [
         (("policies", "a", "b", "--base", "2"), "--base"),
         (("bundle", "redraw", "b.tar.gz", "--style", "paper"), "--style"),
-        (("check", "--budget", "5"), "--budget"),
-        (("check", "--scheduler", "local"), "--scheduler"),
-        (("check", "--data-dir", "."), "--data-dir"),
+        (("check", "study", "--until-sure", "5"), "--until-sure"),
+        (("check", "study", "--scheduler", "local"), "--scheduler"),
+        (("check", "study", "--data-dir", "."), "--data-dir"),
         (("compare", "a", "b", "--budget", "5"), "--budget"),
         (("compare", "a", "b", "--epochs", "5"), "--epochs"),
         (("compare", "a", "b", "--nodes", "2"), "--nodes"),

@@ -117,7 +117,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
         flag = draw(st.sampled_from([*parameter.opts, *parameter.secondary_opts]))
         choices = (parameter.metavar or "").split("|") if "|" in (parameter.metavar or "") else []
         good = st.sampled_from(choices) if choices else value
-        if flag not in ("--decide", "--launches"):
+        if flag != "--launches":
             line += [flag] if getattr(parameter, "is_flag", False) else [flag, draw(good | value)]
     if words == ("sweep",):
         line += ["--dry-run", *draw(st.sampled_from([["--dataset", "adult", "--data-kind", "synthetic"], []]))]

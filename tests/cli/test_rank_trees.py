@@ -12,15 +12,15 @@ from harness.cli.rank_trees import part_files
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import script_workload
-from harness.transparent import file_mechanism
+from harness.transparent import private_files
 from tests.labs.factories import make_point
 
 
 @pytest.fixture
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     calls: list[Path] = []
-    monkeypatch.setattr(file_mechanism, "enter", lambda script, logs: calls.append(script))
-    monkeypatch.setattr(file_mechanism, "rank_by_environment", lambda: 1)
+    monkeypatch.setattr(private_files, "enter", lambda script, logs: calls.append(script))
+    monkeypatch.setattr(private_files, "rank_by_environment", lambda: 1)
     return calls
 
 
@@ -51,7 +51,7 @@ def test_a_rank_of_a_network_and_rank_0_have_none(
     tmp_path: Path, entered: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part_files(command(written(tmp_path, make_point(2))))
-    monkeypatch.setattr(file_mechanism, "rank_by_environment", lambda: 0)
+    monkeypatch.setattr(private_files, "rank_by_environment", lambda: 0)
     part_files(command(tmp_path / "nothing.json"))
     part_files(["report"])
     assert entered == []
@@ -61,7 +61,7 @@ def test_the_process_has_one_thread_until_then() -> None:
     """A process of several gets no user namespace."""
     code = (
         "import os, harness.__main__, harness.cli.launch_rank, harness.schema.record\n"
-        "import harness.transparent.script_process, harness.transparent.file_mechanism\n"
+        "import harness.transparent.script_process, harness.transparent.private_files.file_mechanism\n"
         "assert len(os.listdir('/proc/self/task')) == 1"
     )
     variables = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

@@ -291,7 +291,7 @@ def test_no_message_has_two_sentences_glued(tmp_path):
     path.write_text("\n".join(higgs_lines(5)).replace("e+00", "q"))
     with pytest.raises(UserError) as caught:
         list(higgs.read((path,), "train"))
-    sentence = says(caught.value, "columns of numbers", path.name, 29)
+    sentence = says(caught.value, path.name, "line 1", "q")
     assert len(re.findall(r"line \d+: ", sentence)) == 1
 
 

@@ -78,7 +78,7 @@ def test_blocks_of_a_large_file_share_their_categories(cache: Path, tmp_path: Pa
         (rows(20), "income", "idd", "unknown DROP 'idd'"),
         (rows(20), "income", "id,income", "which is the label"),
         (rows(20), "income", "age,colour,size,id", "leaves no column"),
-        ("1,2\n0,3\n", "income", None, "has no header"),
+        ("5,2\n0,3\n", "income", None, "has no header"),
         ("a,a,b\n0,1,2\n1,2,3\n", "a", None, "is the name of 2 columns"),
         ("a,income\n1,x\n2,\n3,y\n", "income", None, "line 3 has no label"),
         ("a,b,label\n,1,0\n,2,1\n5,3,0\n", None, None, "column 'a' is missing in 2 of 3 rows"),
@@ -101,8 +101,8 @@ def test_what_cannot_be_used_is_refused_by_column(
 
 
 @pytest.mark.parametrize("setting", [{"label": "a"}, {"drop": "a"}])
-def test_columns_are_of_csv_files(cache: Path, tmp_path: Path, setting: dict[str, str]) -> None:
+def test_columns_are_of_tables(cache: Path, tmp_path: Path, setting: dict[str, str]) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((3, 2)), y=np.arange(3))
     for given in ({"dataset": "file", "data_file": str(tmp_path / "own.npz")}, {"dataset": "mnist"}):
-        with refuses("is for a .csv"):
+        with refuses("is for a table", next(iter(setting)).upper()):
             datasets.locate(Workload(model="dnn", batch_per_rank=4, **given, **setting), None)

@@ -45,8 +45,6 @@ INDEXES: dict[str, str] = {
     "shuffled": lines(lambda row: f"{row * 7 % ROWS},{row % 9}.5,{row % 4},{row % 3}", ",a,b,class\n"),
     "two tables in one": lines(lambda row: f"{row % 20},{row % 9}.5,{row % 4},{row % 3}", ",a,b,class\n"),
     "names of rows": lines(lambda row: f"car {row},{row % 9}.5,{row % 4},{row % 3}", ",a,b,class\n"),
-    "R's numbers": lines(lambda row: f'"{row + 1}",{row % 9}.5,{row % 4},{row % 3}', '"a","b","class"\n'),
-    "R's names": lines(lambda row: f'"car {row}" {row % 9}.5 {row % 4} {row % 3}', '"a" "b" "class"\n'),
     "between semicolons": lines(lambda row: f"{row};{row % 9},5;{row % 4};{row % 3}", ";a;b;class\n"),
 }
 
@@ -65,15 +63,8 @@ def test_a_nameless_column_that_numbers_the_rows_is_left_out(cache: Path, tmp_pa
 
 
 HEADERS: dict[str, tuple[str, int]] = {  # the text and its rows
-    "an array": (lines(lambda row: f"{row % 3},{row % 9}.5,0.{row + 1}", "0,1,2\n"), ROWS),
-    "an array, from 1": (lines(lambda row: f"{row % 3},{row % 9}.5,0.{row + 1}", "1,2,3\n"), ROWS),
-    "an array and its index": (lines(lambda row: f"{row},{row % 3},{row % 9},{row % 7}", ",0,1,2\n"), ROWS),
-    "texts in an array": (lines(lambda row: f"{flower(row)},{row % 9},{row % 7}", "0,1,2\n"), ROWS),
-    "semicolons": (lines(lambda row: f"{row % 3};{row % 9},5;0,{row + 1}", "0;1;2\n"), ROWS),
-    "ten columns": (lines(lambda row: f"{row % 3}" + f",{row}.25" * 9, ",".join("0123456789") + "\n"), ROWS),
     "iris.data": (lines(lambda row: f"{row % 2},3.5,1.{row},{flower(row)}"), ROWS),
     "adult.data": (lines(lambda row: f"{row % 2}, {flower(row)}, {row % 9}, {'Male' if row % 3 else 'Female'}"), ROWS),
-    "letters": (lines(lambda row: ",".join(("pe"[row % 2], "xbs"[row % 3], "ynwg"[row % 4], "tf"[row % 2]))), ROWS),
     "no header of fractions": (lines(lambda row: f"{row % 2},{row}.5,{row % 7}.25"), ROWS),
     "names of years": (lines(lambda row: f"{row % 2},{row}.5,{row % 7}", "class,2019,2020\n"), ROWS),
 }
@@ -294,14 +285,11 @@ def test_labels_that_are_no_classes_are_refused(cache: Path, tmp_path: Path, lab
 
 def test_five_lines_say_what_was_understood(cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
-    path.write_text(
-        lines(lambda row: f"{row};{row},5 \u20ac;{'rgb'[row % 3]};{flower(row)}", ";price;colour;species\n")
-    )
+    path.write_text(lines(lambda row: f"{row};{row},5;{'rgb'[row % 3]};{flower(row)}", ";price;colour;species\n"))
     prepared = prepare(path, label="species")
     table = columns(prepared)
     assert (table.separator, table.decimal, table.header) == (";", ",", True)
     assert table.numbers == ("price",) and [(text.name, text.categories) for text in table.texts] == [("colour", 3)]
-    assert [(column.name, column.unit) for column in table.written] == [("price", "\u20ac")]
     assert own(prepared).class_names == KINDS and sum(own(prepared).class_rows) == own(prepared).rows == ROWS
     told = datasets.own_file_lines(prepared.record)
     assert len(told) == 5

@@ -88,18 +88,16 @@ def _disturbance(random: np.random.Generator, machine: MachineNoise, ranks: list
     return found
 
 
-def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0, sync: float = 0.1) -> MeasuredLaunch:
+def make_summary(ranks: int, repeat: int, seconds: float, *, minutes: float = 0) -> MeasuredLaunch:
     """Return one launch of `seconds` an epoch that started `minutes` after the factories' start."""
-    waiting = 0.0 if ranks == 1 else seconds * sync / 2
     return MeasuredLaunch(
         layout=Layout(nodes=ranks),
         repeat=repeat,
         started=START + timedelta(minutes=minutes),
         ended=START + timedelta(minutes=minutes, seconds=50),
         rows=60000,
+        steps=100,
         seconds=seconds,
-        skew_seconds=waiting,
-        wire_seconds=waiting,
         test_accuracy=0.97,
     )
 

@@ -22,7 +22,7 @@ def refused(path: Path, content: str | bytes, **settings: str) -> str:
         prepare(path, **settings)
     sentence = str(caught.value)
     assert "\n" not in sentence
-    assert "own.csv" in sentence or sentence.startswith("unknown ")
+    assert path.name in sentence or sentence.startswith("unknown ")
     return sentence
 
 

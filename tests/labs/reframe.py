@@ -16,8 +16,11 @@ ROOT = Path(__file__).parents[2]
 SMALL = "--data-kind=synthetic,--samples=2000,--epochs=20,--repeats=1"
 
 
-def reframe(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Run the check of adult on 2 ranks, staged in `folder`, with further `words`; return what ReFrame says."""
+ADULT = "Scaling.*workload=adult.*ranks=2"
+
+
+def reframe(folder: Path, *words: str, check: str = ADULT, environment: Mapping[str, str] = os.environ) -> str:
+    """Run the `check` staged in `folder`, with further `words`; return what ReFrame says."""
     program = shutil.which("reframe")
     if program is None:
         pytest.skip("ReFrame is not installed (pip install reframe-hpc, best in an environment of its own)")
@@ -25,7 +28,7 @@ def reframe(folder: Path, *words: str, environment: Mapping[str, str] = os.envir
     harness.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
     harness.chmod(0o755)
     command = [program, "-c", str(ROOT / "jobs/reframe"), "--prefix", str(folder), "-r", "--exec-policy=serial"]
-    command += ["--nocolor", "-n", "Scaling.*workload=adult.*ranks=2", "-S", f"executable={harness}", *words]
+    command += ["--nocolor", "-n", check, "-S", f"executable={harness}", *words]
     searched = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
     made = subprocess.run(
         command,

@@ -13,21 +13,21 @@ from click.testing import CliRunner
 
 from harness.cli import main
 from harness.probe.probe_store import write_probe
-from harness.regression.checks import Check, compare_measurements
 from harness.regression.history import history_of
+from harness.regression.session_check import check_sessions
 from harness.report.answer import Answer
 from harness.report.bench_answer import bench_answer
-from harness.report.check_answer import check_answer
 from harness.report.history_answer import history_answer
 from harness.report.html_pages import write_page
 from harness.report.probe_answer import best_settings, probe_answer
+from harness.report.session_answer import session_answer
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord
 from harness.schema.sweep import Skipped
 from tests.labs.bench_records import make_bench
 from tests.labs.factories import START, make_launch, make_point, make_run, write_failure, write_run, write_study
-from tests.labs.histories import MachineNoise, real_rests, simulate
 from tests.labs.probes import make_probe
+from tests.labs.simulated_sessions import SimulatedMachine, simulate_sessions
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -93,18 +93,15 @@ def probe_of(results: Path) -> Answer:
 
 
 def answers_over_time() -> tuple[Answer, Answer]:
-    """Return the history of four commits, of which the third is slower, and the check of the last against the first."""
+    """Return the history of a study that lost transfer efficiency half-way, and the check of the last sessions."""
     random = np.random.default_rng(0)
-    machine = MachineNoise(rests=real_rests(), drift=0.005, burst=0.0)
-    measurements = []
-    for day, loss in enumerate((0.0, 0.0, 0.15, 0.15)):
-        commit = f"{day:040x}"[::-1]
-        measurements.append(simulate(random, machine, blocks=6, loss=loss, commit=commit, day=day))
-    first = measurements[0]
-    last = measurements[-1]
-    rows = compare_measurements(first, last, practical=0.03)
-    check = Check(reference=first, current=last, practical=0.03, rows=tuple(rows))
-    return history_answer(history_of(measurements)), check_answer(check, "harness check")
+    machine = SimulatedMachine(between=0.01, within=0.01, time_between=0.03)
+    baseline = simulate_sessions(random, machine, 6)
+    slower = simulate_sessions(random, machine, 4, losses={"transfer efficiency": 0.12}, first_day=6)
+    changed = replace(slower, label="now", software=replace(slower.software, mpi_library="Open MPI 5.0.12"))
+    history = history_of([baseline, changed], replace(baseline, label="main"))
+    check = check_sessions(baseline, changed)
+    return history_answer(history), session_answer(check, "harness check")
 
 
 def write_pages(folder: Path) -> dict[str, WrittenPage]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import DataSet, datasets
+from harness.datasets.csv_form import CsvSettings
 from harness.readers import row_sources
 from harness.readers.peers import Peers, find_peers
 from harness.readers.row_sources import TEST, TRAIN, VALIDATION, CsvRows, ImageRows
@@ -110,7 +111,7 @@ def test_a_bad_value_is_named_by_the_line_of_the_file(tmp_path):
     (tmp_path / "data.csv").write_text("".join(f"1,{row}\n" if row != 7 else "1,x\n" for row in range(10)))
     source = CsvRows(tmp_path / "data.csv", None, Peers())
     assert source.read([range(0, 5)])[0][:, 0].tolist() == [0, 1, 2, 3, 4]
-    with refuses("columns of numbers", "8", "x"):
+    with refuses("line 8", "'x'"):
         source.read([range(5, 10)])
 
 
@@ -287,9 +288,11 @@ def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
         source.read([range(0, 2)])
 
 
-def test_csv_names_that_are_numbers_are_no_row(tmp_path):
+def test_csv_names_that_are_numbers_are_told_by_a_setting(tmp_path):
     (tmp_path / "data.csv").write_text("0,1,2\n" + "".join(f"{row % 2},{row}.5,0.{row + 1}\n" for row in range(20)))
-    source = CsvRows(tmp_path / "data.csv", None, Peers())
+    with refuses("HEADER="):
+        CsvRows(tmp_path / "data.csv", None, Peers())
+    source = CsvRows(tmp_path / "data.csv", None, Peers(), CsvSettings(header="yes"))
     assert source.blocks == (20,)
     x, y = source.read([range(20)])
     assert x[:, 0].tolist() == [row + 0.5 for row in range(20)] and y.tolist() == [row % 2 for row in range(20)]
@@ -300,3 +303,27 @@ def test_csv_index_is_no_label(tmp_path):
     with refuses("has a nameless first"):
         CsvRows(tmp_path / "data.csv", None, Peers())
     assert CsvRows(tmp_path / "data.csv", "b", Peers()).read([range(20)])[1].tolist() == [row % 3 for row in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "part"),
+    [
+        ("label;a;b\n0;1,5;2\n1;2,5;3\n", {}, ""),
+        ("label\ta\tb\n0\t1.5\t2\n1\t2.5\t3\n", {}, ""),
+        ("0;1,5;2\n1;2,5;3\n", {"header": "no", "separator": "semicolon", "decimal": "comma"}, ""),
+        ("label,a,b\r0,1.5,2\r1,2.5,3\r", {}, "no training rows"),
+        ("0,1.5,2\r1,2.5,3\n", {}, "newlines"),
+        ("label a b\n0 1.5 2\n1 2.5 3\n", {}, "blanks"),
+        ("label,a,b\n0,1700000001,2\n1,1700000002,3\n", {}, "float32"),
+        ("label,a,b\n0,1.5,2\nlabel,a,b\n1,2.5,3\n", {}, "line 3 is the header again"),
+    ],
+)
+def test_csv_of_scripts_is_read_as_own_tables_are(tmp_path, text, arguments, part):
+    (tmp_path / "data.csv").write_bytes(text.encode())
+    request = DataSetRequest(name="csv", train_file=tmp_path / "data.csv", **arguments)
+    if part:
+        with refuses(part):
+            load_rank_rows(request, Peers())
+        return
+    rows = load_rank_rows(request, Peers())[TRAIN]
+    assert rows.data.tolist() == [[1.5, 2], [2.5, 3]] and rows.labels.argmax(axis=1).tolist() == [0, 1]

@@ -135,7 +135,7 @@ def test_templates_refuse_unknown_names() -> None:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def higgs_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of six launches of a piece of HIGGS at 1 and 2 ranks."""
     folder = tmp_path_factory.mktemp("results") / "study"
     piece = make_data(name="higgs", rows=8000)
@@ -148,20 +148,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(folder, tmp_path_factory.mktemp("reports"))
 
 
-def test_the_index_lists_pages_the_newest_first(page: Path) -> None:
-    results = page.parents[1] / "records"
+def test_the_index_lists_pages_the_newest_first(higgs_page: Path) -> None:
+    results = higgs_page.parents[1] / "records"
     failure = write_failure(results / "drawn", make_point(1), "rank 0: out of memory")
     (path,) = (results / "drawn").rglob("*.json")
     path.write_bytes(encode(replace(failure, ended=failure.ended + timedelta(days=365))))
-    write_report(results / "drawn", page.parents[1])
-    index = page.parents[1] / "index.html"
+    write_report(results / "drawn", higgs_page.parents[1])
+    index = higgs_page.parents[1] / "index.html"
     text = str(Text(index.read_text()))
     assert [link for link in Text(index.read_text()).links if link.endswith("study/index.html")]
     says(text, "failed or damaged, listed", "MNIST-DNN")
     names = [link.split("/")[-2] for link in Text(index.read_text()).links if link.endswith("/index.html")]
     assert names.index("drawn") < names.index("study")  # launched a year before
-    assert json.loads((page.parent / "summary.json").read_text())["kind"] == "sweep"
+    assert json.loads((higgs_page.parent / "summary.json").read_text())["kind"] == "sweep"
     own_page = "my own page"
     index.write_text(own_page)
-    write_report(results / "drawn", page.parents[1])
+    write_report(results / "drawn", higgs_page.parents[1])
     assert index.read_text() == own_page

@@ -9,15 +9,16 @@ from click.testing import CliRunner
 
 from harness.analysis.scaling import scale
 from harness.cli.command_report import report_command
-from harness.regression.checks import Check, compare_measurements
+from harness.regression.checks import compare_measurements
 from harness.regression.history import history_of
 from harness.regression.measurement import measured_in
+from harness.regression.session_check import check_sessions
 from harness.report import sweep_sentences
 from harness.report.answer import plain
-from harness.report.check_answer import check_answer
 from harness.report.compare_answer import comparison_answer
 from harness.report.explain_answer import explain_answer
 from harness.report.history_answer import history_answer
+from harness.report.session_answer import session_answer
 from harness.report.sweep_warnings import doubts, mixtures, sweep_warnings
 from harness.schema.record import RunRecord
 from harness.schema.record_notes import Note, NoteCode
@@ -103,10 +104,10 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
     assert "test accuracy 2 ranks" not in write_report(tmp_path / "limit", tmp_path / "reports").read_text()
     limit = measured_in(tmp_path / "limit", "limit", None)
     rows = compare_measurements(limit, limit, practical=0.03)
-    check = Check(reference=limit, current=limit, practical=0.03, rows=tuple(rows))
+    check = check_sessions(limit, limit)
     for answer in (
         comparison_answer(("limit", "limit"), (limit, limit), [rows], (0,), "harness compare"),
-        check_answer(check, "harness check"),
+        session_answer(check, "harness check"),
         history_answer(history_of([limit])),
     ):
         said = plain(" ".join(banner.text for banner in answer.banners)).replace(limit.state, "limit")

@@ -501,10 +501,10 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
     assert read_running(SweepFolder(folder)) == ()
 
 
-@pytest.mark.parametrize("words", [["check", "--decide"], ["compare", "a.py", "b.py"]])
+@pytest.mark.parametrize("words", [["compare", "here", "env:A=1"], ["policies", "a.py", "b.py"]])
 def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
     error = command(*words).exception
-    assert error and "versions train in turns" in str(error) and "SCHEDULER=pbs" in str(error)
+    assert error and "variants train in turns" in str(error) and "SCHEDULER=pbs" in str(error)
 
 
 def command(*words: str) -> Result:

@@ -38,6 +38,29 @@ def test_reframe_holds_two_ranks_against_its_references(tmp_path: Path) -> None:
         reframe(tmp_path, "-S", f"executable={again}")
 
 
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (0, "[  PASSED  ]"),
+        (1, "sanity error: THE ANSWER"),
+        (2, "sanity error: exit code 2: the reason"),
+        (3, "Regression: THE ANSWER"),
+    ],
+)
+def test_reframe_fails_on_a_regression_since_a_baseline(tmp_path: Path, code: int, outcome: str) -> None:
+    """A program that answers in the place of the harness, whose check would take minutes."""
+    program = tmp_path / "answers"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/words\necho \'{{"answer": "THE ANSWER"}}\'\n'
+        f'echo "the reason" >&2\nexit {code}\n'
+    )
+    program.chmod(0o755)
+    words = ["-S", f"Regression.folder={tmp_path}/results", "-S", f"executable={program}"]
+    said = reframe(tmp_path, *words, check="Regression")
+    assert outcome in said and ("[  PASSED  ]" in said) == (code in (0, 3)), said
+    assert f"--results={tmp_path}/results" in (tmp_path / "words").read_text()
+
+
 EESSI = """from eessi.testsuite.constants import FEATURES, SCALES
 
 site_configuration = {

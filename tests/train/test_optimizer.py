@@ -15,7 +15,8 @@ from harness.comm.synchroniser import Synchroniser
 from harness.schema.message_cost import Algorithm
 from harness.schema.presets import resolve
 from harness.schema.sync_policies import NoSync
-from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, learning_rate, update
+from harness.train.optimizer import FusedAdam, FusedMomentum, FusedSGD, build_optimizer, learning_rate
+from harness.train.step import sum_and_update
 
 STEPS = 30
 
@@ -124,7 +125,7 @@ def test_an_update_in_the_sum_is_that_of_keras_whatever_is_set(alone, rule, chan
         "attributes": {changed: ATTRIBUTES[changed]} if changed in ATTRIBUTES else None,
         "dtype": "bfloat16" if changed == "bfloat16" else "float32",
     }
-    found = weights_after(ours, lambda optimizer, *pair: update(optimizer, alone, *pair), **options)
+    found = weights_after(ours, lambda optimizer, *pair: sum_and_update(optimizer, alone, *pair), **options)
     expected = weights_after(theirs, lambda optimizer, *pair: optimizer.apply(*pair), **options)
     tolerance = 0.02 if changed == "bfloat16" else 2e-6
     assert found == pytest.approx(expected, rel=tolerance, abs=tolerance)
@@ -132,7 +133,7 @@ def test_an_update_in_the_sum_is_that_of_keras_whatever_is_set(alone, rule, chan
 
 def test_a_step_of_the_users_own_is_made(alone):
     climbs, falls = (
-        weights_after(make, lambda optimizer, *pair: update(optimizer, alone, *pair))
+        weights_after(make, lambda optimizer, *pair: sum_and_update(optimizer, alone, *pair))
         for make in (ClimbingSGD, FusedSGD)
     )
     assert (climbs + falls) / 2 == pytest.approx(np.tile(np.linspace(-1, 2, 12), 3), abs=1e-6)
@@ -141,7 +142,10 @@ def test_a_step_of_the_users_own_is_made(alone):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_an_update_of_float64_in_the_sum_has_all_its_digits(alone, rule):
-    steps = (lambda optimizer, *pair: update(optimizer, alone, *pair), lambda optimizer, *pair: optimizer.apply(*pair))
+    steps = (
+        lambda optimizer, *pair: sum_and_update(optimizer, alone, *pair),
+        lambda optimizer, *pair: optimizer.apply(*pair),
+    )
     found, expected = (weights_after(RULES[rule][0], apply, dtype="float64") for apply in steps)
     assert found == pytest.approx(expected, rel=0, abs=1e-14)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.batch_coupling import CouplingTrial, first_part, is_sum, mixes, steady, vector
+from harness.transparent.probe.batch_coupling import CouplingTrial, first_part, is_sum, mixes, steady, vector
 
 ROWS = np.arange(1.0, 10.0, dtype=np.float32)
 

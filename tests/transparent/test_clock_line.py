@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.comm.world import World
-from harness.transparent import clock_line
-from harness.transparent.clock_line import ClockSource, hear
-from harness.transparent.surroundings import AgreedClocks
+from harness.transparent.clocks import AgreedClocks, clock_line
+from harness.transparent.clocks.clock_line import ClockSource, hear
 
 PLACE = ("train.py", 7, "perf_counter")
 

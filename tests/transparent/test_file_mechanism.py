@@ -5,17 +5,16 @@ import os
 
 import pytest
 
-from harness.transparent import file_mechanism
-from harness.transparent.file_mechanism import (
-    CrossingRenames,
+from harness.transparent.private_files import file_mechanism
+from harness.transparent.private_files.crossing_renames import CrossingRenames
+from harness.transparent.private_files.file_mechanism import (
     RankFiles,
     check_trees,
-    imports_horovod,
     rank_by_environment,
     rank_places,
     refused_write,
-    sees_ranks,
 )
+from harness.transparent.private_files.script_imports import imports_horovod, sees_ranks
 from tests.labs.sentences import refuses
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.fused_arrays import FusedArrays, all_dense, gathered, is_repeated, row_orders
+from harness.transparent.fused.fused_arrays import FusedArrays, all_dense, gathered, is_repeated, row_orders
 
 
 @pytest.mark.parametrize(("size", "share"), [(1, None), (2, 2.0)])

@@ -14,8 +14,9 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from harness.schema.record import read_run
-from harness.transparent.fused_arrays import FusedArrays, array_sources, is_repeated, row_orders
-from harness.transparent.fused_fit import (
+from harness.transparent.divided_keras_data import array_sources
+from harness.transparent.fused.fused_arrays import FusedArrays, is_repeated, row_orders
+from harness.transparent.fused.fused_fit import (
     AgreedSteps,
     FusedCount,
     FusedFit,

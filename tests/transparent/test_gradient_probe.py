@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from harness.transparent.gradient_probe import DoubledBatch, GradientProbe, Trial
+from harness.transparent.probe.gradient_probe import DoubledBatch, GradientProbe, Trial
 
 
 @pytest.mark.parametrize(

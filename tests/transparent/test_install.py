@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UserError
-from harness.transparent import fused_fit, install
+from harness.transparent import install
+from harness.transparent.fused import Fusion
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
 from harness.transparent.patch import HorovodScript
 from harness.transparent.run_settings import RunSettings
@@ -85,7 +86,7 @@ def test_what_fuses_steps_follows_from_the_settings(monkeypatch):
 
 def test_a_script_alone_fuses_its_steps(monkeypatch):
     installed = []
-    monkeypatch.setattr(fused_fit.Fusion, "install", lambda fusion: installed.append(fusion._always))
+    monkeypatch.setattr(Fusion, "install", lambda fusion: installed.append(fusion._always))
     fuse_alone(RunSettings(fuse="always"))
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     fuse_alone(RunSettings(fuse="always"))

@@ -1,13 +1,23 @@
 """Where the script is, and which part of a traceback is its own."""
 
+import contextlib
 import runpy
 import sys
 import traceback
+import types
 
 import pytest
 
 from harness.base.errors import UserError
-from harness.transparent.patch import ImportHook, OwnRows, is_script, with_script_traceback
+from harness.transparent.patch import (
+    ImportHook,
+    OwnRows,
+    Refusals,
+    is_script,
+    put_back,
+    replace,
+    with_script_traceback,
+)
 from harness.transparent.run_settings import RunSettings
 
 
@@ -57,3 +67,28 @@ def test_an_import_that_fails_once_and_is_tried_again_is_noticed(tmp_path, monke
 
     assert acted == [True]
     monkeypatch.delitem(sys.modules, "sometimes_there")
+
+
+def test_a_refusal_that_the_script_catches_ends_it_at_the_end():
+    """As in a search whose trials may fail."""
+
+    def train(rows):
+        return rows
+
+    def refuse(original, rows):
+        if rows % 2:
+            raise UserError("an odd number of rows cannot be divided")
+        return original(rows)
+
+    library = types.SimpleNamespace(__name__="library", train=train)
+    put_back()
+    replace(library, "train", ("rows",), refuse)
+    assert library.train(2) == 2
+    Refusals.check()
+    with contextlib.suppress(Exception):
+        library.train(3)
+    assert library.train(4) == 4
+    with pytest.raises(UserError):
+        Refusals.check()
+    put_back()
+    Refusals.check()

@@ -13,16 +13,16 @@ import pytest
 
 from harness.base import mounts
 from harness.base.scratch import RANK_PREFIX
-from harness.transparent import private_tree
-from harness.transparent.file_mechanism import namespace_refusal
-from harness.transparent.private_tree import KEPT_PREFIX, FrozenFolder, TooLargeError, overlaid_folders
+from harness.transparent.private_files import private_tree
+from harness.transparent.private_files.file_mechanism import namespace_refusal
+from harness.transparent.private_files.private_tree import KEPT_PREFIX, FrozenFolder, TooLargeError, overlaid_folders
 
 _NOT_HERE = 77
 PROCESS = """
 import os, sys
 from pathlib import Path
 from harness.base import mounts
-from harness.transparent.private_tree import PrivateTree, TreePlaces
+from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
 top = Path(sys.argv[1])
 exec(sys.argv[3])
 os.chdir(top / "cwd")
@@ -143,7 +143,7 @@ def test_a_folder_of_too_many_entries_to_be_copied_is_seen_within_one_that_is_co
     process = Process(
         top,
         tmp_path / "scratch",
-        first="from harness.transparent import private_tree as t; t._ENTRIES = 9",
+        first="from harness.transparent.private_files import private_tree as t; t._ENTRIES = 9",
         shallow=shallow,
     )
     process.run("assert Path('log.csv').read_text() == 'old\\n'; Path('log.csv').write_text('new')")
@@ -263,7 +263,7 @@ def test_what_no_overlay_can_lie_on_is_read_only(top, tmp_path):
 
 
 VANISHING = """
-from harness.transparent import private_tree
+from harness.transparent.private_files import private_tree
 shared = private_tree.PrivateTree._shared_folders
 private_tree.PrivateTree._shared_folders = lambda tree: [*shared(tree), top / 'gone']
 overlaid = private_tree.overlaid_folders
@@ -342,7 +342,10 @@ def test_a_process_that_leaves_its_tree_writes_the_real_files_again(top, process
     assert (top / "cwd" / "log.csv").read_text() == "old\nreal"
 
 
-RENAMES = "from harness.transparent.file_mechanism import CrossingRenames; CrossingRenames(tree.is_one_place).install()"
+RENAMES = (
+    "from harness.transparent.private_files.crossing_renames import CrossingRenames; "
+    "CrossingRenames(tree.is_one_place).install()"
+)
 
 
 def test_what_one_process_can_rename_it_can_rename_though_it_has_more_mounts(top, process):

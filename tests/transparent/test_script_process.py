@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
-from harness.transparent import file_mechanism, script_process
+from harness.transparent import private_files, script_process
 from harness.transparent.run_settings import INPUT
 from harness.transparent.script_process import _all_fail, _outcome, _prepare, end_together
 from tests.labs.alike_ranks import AlikeComm
@@ -30,16 +30,6 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path, monkeypatch):
     assert _prepare(point) == tmp_path / "train.py"
     assert sys.argv == [str(tmp_path / "train.py"), "--epochs", "3"]
     assert sys.path[0] == str(tmp_path)
-
-
-def test_a_package_of_this_tools_name_beside_the_script_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["start"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "harness").mkdir()
-    (tmp_path / "harness" / "__init__.py").touch()
-    program = SimpleNamespace(path=tmp_path / "train.py", arguments=())
-    with pytest.raises(UserError):
-        _prepare(SimpleNamespace(workload=SimpleNamespace(script=program)))
 
 
 @pytest.mark.parametrize(("error", "code"), [(UserError("a"), 2), (RunError("a"), 1), (ValueError("a"), 1)])
@@ -91,7 +81,7 @@ def test_what_one_rank_meets_ends_all_with_its_own_traceback(world, monkeypatch)
 @pytest.fixture
 def entered(monkeypatch):
     calls = []
-    monkeypatch.setattr(file_mechanism, "enter", lambda script, logs, keep: calls.append(keep))
+    monkeypatch.setattr(private_files, "enter", lambda script, logs, keep: calls.append(keep))
     return calls
 
 
@@ -108,7 +98,7 @@ def entered(monkeypatch):
 def test_a_rank_above_0_has_files_of_its_own(rank, text, keeps, expected, tmp_path, monkeypatch, entered):
     script = tmp_path / "train.py"
     script.write_text(text)
-    monkeypatch.setattr(file_mechanism, "rank_by_environment", lambda: rank)
+    monkeypatch.setattr(private_files, "rank_by_environment", lambda: rank)
     monkeypatch.delenv("TF_MPI_ENABLE", raising=False)
     script_process._part_files(script, [], tmp_path / "logs", keeps=keeps)
     assert entered == expected

@@ -165,7 +165,7 @@ def test_the_corpus_is_large_and_most_of_it_runs():
 
 def test_the_documentation_names_every_refusal_of_the_room():
     """Each sentence in code, its longest part without names and numbers, stands in its table."""
-    for path in sorted(set(ROOM.glob("*.py")) - {ROOM / "run_settings.py"}):  # whose sentences are of switches
+    for path in sorted(set(ROOM.rglob("*.py")) - {ROOM / "run_settings.py"}):  # whose sentences are of switches
         for found in re.findall(r"UserError\(\s*((?:f?\"[^\"]*\"\s*)+)\)", path.read_text()):
             sentence = "".join(re.findall(r"\"([^\"]*)\"", found))
             part = max(re.split(r"\{[^}]*\}", sentence), key=len).strip()

@@ -11,8 +11,8 @@ import pytest
 from harness.base.errors import SharedError, UserError
 from harness.comm.world import World
 from harness.schema.record_notes import NoteCode
-from harness.transparent.file_mechanism import RankFiles
 from harness.transparent.patch import HorovodScript
+from harness.transparent.private_files.file_mechanism import RankFiles
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.session import OwnPorts, Session
 from tests.labs.alike_ranks import AlikeComm

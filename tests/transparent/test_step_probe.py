@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.transparent.gradient_probe import Trial
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.step_probe import probe_function
+from harness.transparent.probe.gradient_probe import Trial
+from harness.transparent.probe.step_probe import probe_function
 
 ROWS, COLUMNS = 12, 3
 X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("float32")

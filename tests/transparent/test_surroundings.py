@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.comm.world import World
-from harness.transparent.surroundings import AgreedClocks, AgreedSignals, RankVariables
+from harness.transparent.clocks import AgreedClocks, AgreedSignals, RankVariables
 from tests.labs.thread_ranks import Gathering
 
 PLACE = ("train.py", 7, "monotonic")

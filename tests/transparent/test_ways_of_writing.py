@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.transparent.file_mechanism import namespace_refusal
+from harness.transparent.private_files.file_mechanism import namespace_refusal
 from tests.mpi.launch import run_ranks, warm_python
 
 pytestmark = pytest.mark.mpi  # the files of a launch are the question

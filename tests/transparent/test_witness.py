@@ -15,18 +15,11 @@ import tensorflow as tf
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent import witness as observed_rank
-from harness.transparent.witness import (
-    NUDGES,
-    Alone,
-    NoWitness,
-    Observation,
-    ObservedRank,
-    PeerRank,
-    WitnessProcess,
-    compared,
-    measures,
-)
+from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank
+from harness.transparent.witness.observation import Observation, compared, measures
+from harness.transparent.witness.observed_rank import ObservedRank
+from harness.transparent.witness.peer_rank import NUDGES
+from harness.transparent.witness.witness_process import WitnessProcess
 from tests.labs.alike_ranks import alike_runtime
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 from tests.scripts.corpus import HEAD, scripts

@@ -30,7 +30,7 @@ PLACES = ("disk", "mount below", "file mount below", "read-only", "tmpfs", "full
 RANK = """
 import os, runpy, sys
 from pathlib import Path
-from harness.transparent.private_tree import PrivateTree, TreePlaces
+from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
 project = Path(sys.argv[4])
 logs = project.parent / "logs"
 who = (os.getuid(), os.getgid(), os.readlink("/proc/self/ns/user"), os.readlink("/proc/self/ns/mnt"))

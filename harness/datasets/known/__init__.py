@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError, unknown
 from harness.datasets.dataset import Dataset
-from harness.datasets.own_file import FILE, OWN_FILE, SUFFIXES
+from harness.datasets.own_file import FILE, OWN_FILE, SUFFIXES, own_suffix
 
 
 def _registered() -> dict[str, Dataset]:
@@ -43,7 +43,7 @@ def choose_dataset(name: str | None, data_file: str | None) -> str:
         raise UserError(f"both DATASET={name} and --data {data_file} are given: give one of them")
     if data_file is not None:
         path = Path(data_file)
-        if path.suffix.lower() not in SUFFIXES:
+        if not own_suffix(path):
             raise UserError(f"--data {path} is of an unknown kind: use {', '.join(SUFFIXES)}")
         if not path.is_file():
             raise UserError(f"--data {path} is not there: check the path")

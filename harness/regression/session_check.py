@@ -1,0 +1,260 @@
+"""Did it get worse? New sessions of a study beside a baseline's, each quantity of each layout judged by itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.analysis.confidence_intervals import LEVEL, Interval
+from harness.analysis.useful_time import COMPUTATION, LOAD_BALANCE, PARALLEL, SERIALISATION, TRANSFER
+from harness.regression.measurement import EFFICIENCY, STEP, Measurement, as_cost, as_slowdown
+from harness.regression.session_model import (
+    Difference,
+    Needed,
+    Scatter,
+    ScatterSource,
+    Sessions,
+    difference,
+    has_enough_blocks,
+    holm,
+    needed,
+    scatter_between,
+)
+from harness.regression.session_samples import SessionSample, session_samples
+from harness.schema.layout import Layout
+
+THRESHOLD = 0.03
+"""The part of the speed or efficiency that is the least change of interest."""
+
+# The standard deviation between sessions, of the logarithm, that stands in where too few sessions were measured.
+#
+# Measured by four sessions of MNIST-DNN on 1 and 2 ranks, on different days, on one shared virtual machine with 2 cores
+# (November 2026): efficiency 80.8, 80.9, 73.4 and 75.1 %, computation scaling 98, 102, 90 and 96 %, parallel efficiency
+# 86.1, 84.5, 83.0 and 84.7 %. The factors of the parallel efficiency were not measured singly and are taken to differ
+# as it does. Times of a step differ between days by 10 to 40 % on such machines: the host's other guests decide.
+DEFAULT_DEVIATION: Mapping[str, float] = {
+    STEP: 0.15,
+    EFFICIENCY: 0.050,
+    PARALLEL: 0.015,
+    LOAD_BALANCE: 0.015,
+    SERIALISATION: 0.015,
+    TRANSFER: 0.015,
+    COMPUTATION: 0.052,
+}
+_DEFAULT_SESSIONS = 4
+
+_MADE_UP = (STEP, EFFICIENCY, PARALLEL)
+"""Quantities that change when a factor does: it is the one to name first."""
+
+
+class Verdict(StrEnum):
+    """What a row, or a whole check, says."""
+
+    PASS = "pass"
+    SMALL = "small change"
+    REGRESSION = "regression"
+    IMPROVEMENT = "improvement"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionRow:
+    """One quantity at one layout, and the verdict on it.
+
+    `values` are the baseline's and the new one, seconds of a step or a fraction. `slowdown` above 0 is worse; a
+    fraction of the speed or efficiency. The `interval` of 95 % is the row's own, None where blocks lack. `sessions` and
+    `blocks` are the baseline's and the new ones. `needed` is what would decide where it cannot tell.
+    """
+
+    quantity: str
+    layout: Layout
+    values: tuple[float, float]
+    slowdown: float
+    interval: Interval | None
+    verdict: Verdict
+    sessions: tuple[int, int]
+    blocks: tuple[int, int]
+    scatter: Scatter
+    needed: Needed | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionCheck:
+    """A baseline, new sessions of its study, and the verdict on every row; below `threshold` is no difference."""
+
+    reference: Measurement
+    current: Measurement
+    threshold: float
+    rows: tuple[SessionRow, ...]
+
+    @property
+    def unmeasured(self) -> tuple[Layout, ...]:
+        """The baseline's layouts that have no launch now."""
+        return tuple(layout for layout in self.reference.layouts if not self.current.of(layout))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the rows: a regression first, then what cannot be told, a small change, an improvement."""
+        verdicts = {row.verdict for row in self.rows}
+        if Verdict.REGRESSION in verdicts:
+            return Verdict.REGRESSION
+        if Verdict.CANNOT_TELL in verdicts or self.unmeasured or not verdicts:
+            return Verdict.CANNOT_TELL
+        return next((verdict for verdict in (Verdict.SMALL, Verdict.IMPROVEMENT) if verdict in verdicts), Verdict.PASS)
+
+    @property
+    def blocks_would_decide(self) -> bool:
+        """Whether a row that cannot be told would be by more blocks of this session."""
+        unsure = self.of(Verdict.CANNOT_TELL)
+        return any(row.needed is not None and row.needed.blocks > 0 for row in unsure)
+
+    def of(self, verdict: Verdict) -> tuple[SessionRow, ...]:
+        """Return the rows of `verdict`, the factors before what they make up, of these the largest slowdown first."""
+        rows = [row for row in self.rows if row.verdict == verdict]
+        return tuple(sorted(rows, key=lambda row: (row.quantity in _MADE_UP, -row.slowdown)))
+
+
+def check_sessions(
+    reference: Measurement,
+    current: Measurement,
+    *,
+    threshold: float = THRESHOLD,
+    machine_sweeps: Sequence[Measurement] = (),
+    looks: int = 1,
+) -> SessionCheck:
+    """Return the verdict on the sessions of `current` beside those of the baseline `reference`, both of one study.
+
+    `machine_sweeps` are measurements of any study on the same machine, one for each study and code: they tell how far
+    sessions differ where `reference` and `current` have too few. So many `looks` at the verdict share its error.
+    """
+    layouts = [layout for layout in reference.layouts if current.of(layout)]
+    pairs: list[_Pair] = []
+    if layouts:
+        of_machine = scatters_of_machine(machine_sweeps)
+        now = {sample.key: sample for sample in session_samples(current, layouts)}
+        for before in session_samples(reference, layouts):
+            if before.key in now:
+                after = now[before.key]
+                scatter = choose_scatter(before.quantity, before.sessions, after.sessions, of_machine)
+                pairs.append(_Pair(before=before, now=after, scatter=scatter))
+    return SessionCheck(reference=reference, current=current, threshold=threshold, rows=_rows(pairs, threshold, looks))
+
+
+def tells_scatter(reference: Measurement, current: Measurement) -> bool:
+    """Say whether the sessions of both tell how far sessions differ."""
+    groups = []
+    for measurement in (reference, current):
+        times = [sample for sample in session_samples(measurement, measurement.layouts) if sample.quantity == STEP]
+        groups.append(times[0].sessions)
+    return scatter_between(groups, ScatterSource.COMPARED) is not None
+
+
+def scatters_of_machine(measured: Iterable[Measurement]) -> dict[str, Scatter]:
+    """Return by quantity how far sessions differ within each of the studies `measured`, where that can be told.
+
+    Launches of one study in several sweeps are to be joined before: sessions of other code differ by more.
+    """
+    groups: dict[str, list[Sessions]] = {}
+    for measurement in measured:
+        # One layout of each, that of most ranks: what a session does to one layout it does to the others too.
+        of_largest = {sample.quantity: sample for sample in session_samples(measurement, measurement.layouts)}
+        for quantity, sample in of_largest.items():
+            groups.setdefault(quantity, []).append(sample.sessions)
+    scatters = {}
+    for quantity, sessions in groups.items():
+        scatter = scatter_between(sessions, ScatterSource.MACHINE)
+        if scatter is not None:
+            scatters[quantity] = scatter
+    return scatters
+
+
+def default_scatter(quantity: str) -> Scatter:
+    """Return how far sessions are taken to differ in `quantity` where no sessions tell it."""
+    return Scatter(
+        source=ScatterSource.DEFAULT,
+        variance=DEFAULT_DEVIATION[quantity] ** 2,
+        freedom=_DEFAULT_SESSIONS - 1,
+        sessions=_DEFAULT_SESSIONS,
+    )
+
+
+def choose_scatter(quantity: str, reference: Sessions, current: Sessions, of_machine: Mapping[str, Scatter]) -> Scatter:
+    """Return how far sessions differ: by those compared, else by the machine's other sweeps, else by default."""
+    compared = scatter_between((reference, current), ScatterSource.COMPARED)
+    return compared or of_machine.get(quantity) or default_scatter(quantity)
+
+
+def judge(changes: Sequence[Difference], limit: float, error: float) -> tuple[Verdict, ...]:
+    """Return what each of `changes`, differences of logarithmic costs, means beside the `limit`.
+
+    A regression needs an estimate above the limit, and to be above 0 with an `error` that all rows share (Holm, "A
+    Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979). An improvement
+    needs the same with the signs turned. A pass needs the upper end of the row's own interval below the limit: a check
+    passes only by all its rows (Berger, "Multiparameter Hypothesis Testing and Acceptance Sampling", Technometrics 24,
+    1982).
+    """
+    worse = holm([change.chance_of_none_above for change in changes], error)
+    better = holm([1 - change.chance_of_none_above for change in changes], error)
+    verdicts = []
+    for change, is_worse, is_better in zip(changes, worse, better, strict=True):
+        verdict = Verdict.CANNOT_TELL
+        if is_worse and change.mean > limit:
+            verdict = Verdict.REGRESSION
+        elif is_better and change.mean < -limit:
+            verdict = Verdict.IMPROVEMENT
+        elif change.interval().high < limit:
+            verdict = Verdict.SMALL if is_worse else Verdict.PASS
+        verdicts.append(verdict)
+    return tuple(verdicts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+    """A quantity of the baseline and of the new sessions, and how far sessions differ in it."""
+
+    before: SessionSample
+    now: SessionSample
+    scatter: Scatter
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there are blocks enough for an interval."""
+        return has_enough_blocks(self.before.sessions, self.now.sessions)
+
+    def change(self) -> Difference:
+        """Return how far the new sessions are above the baseline's."""
+        return difference(self.before.sessions, self.now.sessions, self.scatter)
+
+
+def _rows(pairs: Sequence[_Pair], threshold: float, looks: int) -> tuple[SessionRow, ...]:
+    """Return the row of each of `pairs`; those with an interval share the error."""
+    limit = as_cost(threshold)
+    measured = [pair for pair in pairs if pair.is_measured]
+    changes = [pair.change() for pair in measured]
+    verdicts = judge(changes, limit, (1 - LEVEL) / looks)
+    rows = [_row(*judged, limit) for judged in zip(measured, changes, verdicts, strict=True)]
+    rows += [_row(pair, None, Verdict.CANNOT_TELL, limit) for pair in pairs if not pair.is_measured]
+    return tuple(rows)
+
+
+def _row(pair: _Pair, change: Difference | None, verdict: Verdict, limit: float) -> SessionRow:
+    before = pair.before
+    now = pair.now
+    interval = None
+    missing = None
+    if change is not None:
+        costs = change.interval()
+        interval = Interval(low=as_slowdown(costs.low), high=as_slowdown(costs.high))
+        if verdict == Verdict.CANNOT_TELL:
+            missing = needed(before.sessions, now.sessions, pair.scatter, limit)
+    return SessionRow(
+        quantity=before.quantity,
+        layout=before.layout,
+        values=(before.value, now.value),
+        slowdown=as_slowdown(now.mean_cost - before.mean_cost),
+        interval=interval,
+        verdict=verdict,
+        sessions=(len(before.sessions), len(now.sessions)),
+        blocks=(sum(map(len, before.sessions)), sum(map(len, now.sessions))),
+        scatter=pair.scatter,
+        needed=missing,
+    )

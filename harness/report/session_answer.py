@@ -1,0 +1,233 @@
+"""What new sessions are beside a baseline: the verdict, what decides it and what of the stack changed."""
+
+from collections.abc import Sequence
+
+from harness.analysis import units
+from harness.analysis.confidence_intervals import Interval
+from harness.base.exit_codes import FAILED, UNDECIDED
+from harness.regression.measurement import STEP, StackLine, compare_stacks, quantity_value
+from harness.regression.session_check import SessionCheck, SessionRow, Verdict
+from harness.regression.session_model import Scatter, ScatterSource
+from harness.report import sweep_sentences
+from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, Fact, Section, Table
+from harness.report.measurement_words import (
+    NOT_MEASURED,
+    facts_of_two,
+    final_accuracy,
+    interval_figure,
+    measurement_warnings,
+    signed,
+)
+from harness.report.run_words import machine_words
+
+HEADINGS = ("Quantity", "Ranks", "Baseline", "Now", "Loss", "95 % interval", "Sessions", "Blocks", "Verdict")
+_CODES = {Verdict.REGRESSION: FAILED, Verdict.CANNOT_TELL: UNDECIDED}  # 0 of all others
+_OUTCOMES = {Verdict.REGRESSION: CaseOutcome.FAILED, Verdict.CANNOT_TELL: CaseOutcome.SKIPPED}
+_MOST_NAMED = 3
+_EXPLAINED = (
+    "A loss is of speed or efficiency; below 0 it is a gain. Each interval is the row's own, and holds what differs "
+    "between sessions. A regression and an improvement share an error of 5 % over all rows (Holm)."
+)
+
+
+def session_answer(check: SessionCheck, command: str) -> Answer:
+    """Return what new sessions are beside a baseline. The exit code tells a CI job the verdict."""
+    reference = check.reference
+    workload = reference.workload
+    current = check.current if check.current.launches else reference
+    subject = sweep_sentences.subject(workload)
+    measured = [(f"{row.quantity} {_place(row)}", row.slowdown, row.interval) for row in check.rows]
+    figures = interval_figure("losses", "Loss since the baseline, with 95 % intervals", measured, (0.0, "Loss"))
+    table = Table(
+        title="Verdicts",
+        headings=HEADINGS,
+        rows=[_cells(row) for row in check.rows],
+        note=_EXPLAINED,
+        tones={Verdict.REGRESSION: "bad", Verdict.IMPROVEMENT: "good", Verdict.PASS: "good"},
+        wide=(HEADINGS.index("Sessions"), HEADINGS.index("Blocks")),
+    )
+    stack = compare_stacks(reference, check.current) if check.current.launches else ()
+    return Answer(
+        question=f"Did {subject} get worse since '{reference.label}'?",
+        sentence=_sentence(check),
+        table=table,
+        banners=measurement_warnings((reference.label, "the new sessions"), (reference, check.current), check.rows),
+        data={"verdict": check.verdict, "against": reference.label, "rows": check.rows, "stack": stack},
+        notes=_notes(check, stack),
+        tiles=[
+            Fact(name=name, value=signed(slowdown), detail=f"loss; {_interval(interval)}")
+            for name, slowdown, interval in measured[:5]
+        ],
+        facts=facts_of_two(reference, current),
+        sections=[
+            Section(title="Verdicts", name="verdicts", elements=[table, *figures]),
+            Section(title="What differs", name="stack", elements=[_stack_table(stack)] if stack else []),
+        ],
+        command=command,
+        code=_CODES.get(check.verdict, 0),
+        kind="check",
+        place=f"check-{workload.name}",
+        title=f"{subject} against {reference.label}",
+        when=current.newest,
+        machine=machine_words(current.machine),
+        suite=_suite(check),
+    )
+
+
+def _sentence(check: SessionCheck) -> str:
+    """Return the verdict on the whole, and by which rows."""
+    name = f"{check.current.workload.name} against '{check.reference.label}'"
+    limit = units.percent(check.threshold)
+    if check.verdict == Verdict.REGRESSION:
+        return f"REGRESSION: {name}: {_listed(check.of(Verdict.REGRESSION))}."
+    if check.verdict == Verdict.IMPROVEMENT:
+        return f"IMPROVEMENT: {name}: {_listed(check.of(Verdict.IMPROVEMENT))}, and nothing got worse by {limit}."
+    if check.verdict == Verdict.SMALL:
+        return f"PASS: {name}: {_listed(check.of(Verdict.SMALL))}, less than the {limit} that matter."
+    if check.verdict == Verdict.PASS:
+        worst = max(check.rows, key=lambda row: row.slowdown)
+        return f"PASS: {name}: no loss of {limit}; the largest estimate is {_difference(worst)}."
+    return f"CANNOT TELL: {name}: {_undecided(check, limit)}."
+
+
+def _undecided(check: SessionCheck, limit: str) -> str:
+    """Return what is not known, how much is excluded all the same, and what would decide."""
+    if check.unmeasured:
+        layouts = ", ".join(map(str, check.unmeasured))
+        return f"{layouts} was not measured now"
+    unsure = check.of(Verdict.CANNOT_TELL)
+    passed = len(check.rows) - len(unsure)
+    bounded = [row for row in unsure if row.interval]
+    if not bounded:
+        return "no regression is shown, and there are too few launches for an interval: at least 3 of each layout"
+    widest = max(bounded, key=_upper)
+    return (
+        f"no regression is sure; {passed} of {len(check.rows)} rows pass, and of the others the least is known of "
+        f"{widest.quantity} {_place(widest)}: {_difference(widest)}, which leaves {limit} open; {_needed(unsure)}"
+    )
+
+
+def _upper(row: SessionRow) -> float:
+    return row.interval.high if row.interval else 0.0
+
+
+def _needed(unsure: Sequence[SessionRow]) -> str:
+    """Return in words what would decide the rows that cannot be told, as far as anything would."""
+    needs = [row.needed for row in unsure if row.needed]
+    sessions = max((need.sessions for need in needs), default=0)
+    blocks = max((need.blocks for need in needs), default=0)
+    hopeless = dict.fromkeys(row.quantity for row in unsure if row.needed and not row.needed.is_enough)
+    but = f" all but {', '.join(hopeless)}" if hopeless else ""
+    if sessions:
+        return (
+            f"about {units.plural(sessions, 'more session')} on either side would decide{but}, on other days (`harness "
+            "baseline save` adds one)"
+        )
+    if blocks:
+        return f"about {units.plural(blocks, 'more block')} would decide{but} (--until-sure MINUTES makes them)"
+    return "sessions differ too much here for this limit: raise --threshold, or use a quieter machine"
+
+
+def _listed(rows: Sequence[SessionRow]) -> str:
+    """Return the first of `rows` in words, and how many more there are."""
+    words = "; ".join(_difference(row) for row in rows[:_MOST_NAMED])
+    more = len(rows) - _MOST_NAMED
+    return f"{words}; and {units.plural(more, 'more row')}" if more > 0 else words
+
+
+def _difference(row: SessionRow) -> str:
+    what = "speed" if row.quantity == STEP else row.quantity
+    change = f"{units.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what}"
+    return f"{change} {_place(row)} ({_interval(row.interval)})"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return "no interval"
+    return f"95 % interval of the loss {100 * interval.low:+.1f} to {100 * interval.high:+.1f} %"
+
+
+def _place(row: SessionRow) -> str:
+    return f"on {units.ranks(row.layout.ranks)}"
+
+
+def _cells(row: SessionRow) -> tuple[str, ...]:
+    """Return the row's cells, one for each of `HEADINGS`."""
+    before, now = (quantity_value(row.quantity, value) for value in row.values)
+    ends = row.interval
+    return (
+        row.quantity,
+        str(row.layout.ranks),
+        before,
+        now,
+        signed(row.slowdown),
+        f"{signed(ends.low)} to {signed(ends.high)}" if ends else units.NONE,
+        f"{row.sessions[1]} against {row.sessions[0]}",
+        f"{row.blocks[1]} against {row.blocks[0]}",
+        row.verdict,
+    )
+
+
+def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
+    reference = check.reference
+    current = check.current
+    notes = [f"Baseline: commit {reference.state}, last launch {units.moment(reference.newest)} UTC."]
+    if current.launches:
+        notes.append(f"Now: commit {current.state}, last launch {units.moment(current.newest)} UTC.")
+    notes += [_scatter_line(source, check.rows) for source in ScatterSource if _of_source(source, check.rows)]
+    changed = [line for line in stack if line.changed]
+    notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]
+    if stack and not changed:
+        notes.append(f"Nothing of the stack changed ({len(stack)} parts are compared).")
+    if reference.software.dirty or current.software.dirty:
+        notes.append("The digits after a + are of the code itself: uncommitted changes ran, which no commit names.")
+    before = final_accuracy(reference)
+    after = final_accuracy(current) if current.launches else NOT_MEASURED
+    if NOT_MEASURED not in (before, after):
+        notes.append(f"Test accuracy at the end: {before} then, {after} now.")
+    return tuple(notes)
+
+
+def _of_source(source: ScatterSource, rows: Sequence[SessionRow]) -> list[SessionRow]:
+    return [row for row in rows if row.scatter.source == source]
+
+
+def _scatter_line(source: ScatterSource, rows: Sequence[SessionRow]) -> str:
+    """Return what told how far sessions differ, and by how much they do in the quantities of these `rows`."""
+    quantities: dict[str, Scatter] = {}
+    for row in _of_source(source, rows):
+        quantities.setdefault(row.quantity, row.scatter)
+    deviations = ", ".join(f"{name} {units.percent(one.variance**0.5, 1)}" for name, one in quantities.items())
+    count = max(scatter.sessions for scatter in quantities.values())
+    if source == ScatterSource.DEFAULT:
+        return (
+            f"How far sessions differ was not measured here; a default is taken for the standard deviation "
+            f"({deviations}). Add sessions of other days to the baseline: from 3 on these tell it."
+        )
+    return f"How far sessions differ is told by {count} sessions, {source} (standard deviation: {deviations})."
+
+
+def _stack_table(stack: Sequence[StackLine]) -> Table:
+    """Return the stack of both, what changed first."""
+    rows = [
+        (line.name, line.before or units.NONE, line.now or units.NONE, "changed" if line.changed else "")
+        for line in stack
+    ]
+    return Table(title="What differs", headings=("Part", "Baseline", "Now", ""), rows=rows, left=4, texts=())
+
+
+def _suite(check: SessionCheck) -> CaseSuite:
+    """Return a test for each row: failed is a regression, skipped is what cannot be told."""
+    workload = check.reference.workload.name
+    cases = []
+    for row in check.rows:
+        text = ", ".join(f"{heading}: {cell}" for heading, cell in zip(HEADINGS, _cells(row), strict=True))
+        outcome = _OUTCOMES.get(row.verdict, CaseOutcome.PASSED)
+        reason = "" if outcome == CaseOutcome.PASSED else f"{row.verdict}: {text}"
+        name = f"{row.quantity} {_place(row)}"
+        cases.append(CaseResult(group=workload, name=name, outcome=outcome, reason=reason, output=text))
+    for layout in check.unmeasured:
+        cases.append(
+            CaseResult(group=workload, name=str(layout), outcome=CaseOutcome.SKIPPED, reason="not measured now")
+        )
+    return CaseSuite(name=f"harness check against {check.reference.label}", cases=cases)

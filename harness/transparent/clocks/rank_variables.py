@@ -1,0 +1,51 @@
+"""Which rank a script runs on is hidden from it: every rank sees that it is rank 0 of 1.
+
+A rank that knows that it is rank 1 would leave out what the script does on rank 0 only.
+"""
+
+import os
+from typing import Any
+
+RANKS = "HARNESS_RANKS"
+"""Environment variable: how many ranks there are, for code that must know it (`DataSet`)."""
+
+_RANK_VARIABLES = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMI_RANK"),
+    *("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_RANKID", "PALS_LOCAL_RANKID", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "RANK", "LOCAL_RANK"),
+)
+_SIZE_VARIABLES = (
+    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS"),
+    *("SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+)
+_WORLD = "COMM_WORLD"
+
+
+class RankVariables:
+    """Hides from a script which of several ranks it runs on."""
+
+    def __init__(self) -> None:
+        self._hidden: dict[str, str] = {}
+        self._world: Any = None
+
+    def hide(self, size: int) -> None:
+        """Give the variables of launchers, and mpi4py's world, the values of one process."""
+        from mpi4py import MPI
+
+        for names, value in ((_RANK_VARIABLES, "0"), (_SIZE_VARIABLES, "1")):
+            for name in names:
+                if name in os.environ:
+                    self._hidden[name] = os.environ[name]
+                    os.environ[name] = value
+        os.environ[RANKS] = str(size)
+        self._world = MPI.COMM_WORLD
+        setattr(MPI, _WORLD, MPI.COMM_SELF)
+
+    def show(self) -> None:
+        """Put the variables back, for a script that sees to its ranks itself."""
+        if self._world is None:
+            return
+        from mpi4py import MPI
+
+        os.environ.update(self._hidden)
+        setattr(MPI, _WORLD, self._world)

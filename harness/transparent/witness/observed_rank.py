@@ -1,0 +1,299 @@
+"""Rank 0 while it has a witness: it compares the observations of both, and ends the launch where they differ.
+
+Each gradient is compared with the witness's next one of the same training and names, as TensorFlow may run two
+trainings of one step in any order. Between two trainings the witness goes on at the lowest priority.
+"""
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from harness.base.errors import UserError
+from harness.comm.world import World, abort
+from harness.schema.record_notes import Note, NoteCode
+from harness.transparent.patch import script_place
+from harness.transparent.private_files import WITNESS
+from harness.transparent.witness.observation import Observation, compared
+from harness.transparent.witness.peer_rank import NUDGES, PeerRank
+
+# Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
+_ROUNDING = 3e-3
+_COARSE = 5e-2
+_NUMBERS = 1e-2
+_VANISHED = 1e-3  # of the greatest length that gradients have had: when a loss has gone to 0, rounding is left
+_SECOND_PATIENCE = 1.6  # times the patience with the first witness; the other ranks wait longer for rank 0
+_MAGNIFIED = 10  # times as far as the script alone is from itself with other kernels: up to this it is rounding
+# How long the ranks wait for the witness in trainings after the first: a share of the run, at least some seconds.
+_WAIT_SHARE = 0.25
+_LEAST_WAIT_S = 10.0
+_MOST_UNMATCHED = 512  # observations of the witness without one of rank 0: then it makes other steps
+_MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HARNESS_CHILD_TRAINS")
+
+
+class ObservedRank(PeerRank):
+    """Rank 0: it compares its observations with those of the witness, and ends the launch at a difference.
+
+    `patience_s`: how long it waits for the witness at every step.
+    """
+
+    def __init__(self, world: World, spawn: Callable[..., Connection], steps: float, patience_s: float) -> None:
+        super().__init__(steps=steps, over=False)
+        self._spawn = spawn
+        self._line = spawn("witness")
+        self._world = world
+        self._patience_s = patience_s
+        self._began = time.monotonic()
+        self._waited_s = 0.0  # for the witness, in trainings after the first
+        self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
+        self._heard: dict[Any, deque[Observation]] = {}
+        self._news = threading.Condition()
+        self._unmatched = 0  # of what has been heard
+        self._asked = 0  # times that the witness has asked for what rank 0 shares
+        self._hung_up = False
+        self._rested = False
+        self._has_own_files = False
+        self._agreed = 0  # gradients that were the same
+        self._compared_keys: list[Any] = []
+        self._shared: list[Any] = []
+        self._greatest_gap = 0.0
+        self._longest: dict[tuple[str, ...], float] = {}  # the greatest length of gradients, by their variables
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                message = self._line.recv()
+                with self._news:
+                    if isinstance(message, str):
+                        self._has_own_files = True
+                    elif isinstance(message, int):
+                        self._asked = message
+                    else:
+                        self._heard.setdefault(message.key, deque()).append(message)
+                        self._unmatched += 1
+                    self._news.notify_all()
+        except (EOFError, OSError):
+            with self._news:
+                self._hung_up = True
+                self._news.notify_all()
+
+    def install(self, runtime: Any) -> None:
+        """Take the runtime, which prints what the witness has shown."""
+        self._runtime = runtime
+
+    def await_own_files(self) -> None:
+        """Wait for the witness's word that it has them, or for its end."""
+        with self._news:
+            self._news.wait_for(lambda: self._has_own_files or self._hung_up, timeout=self._patience_s)
+
+    def begins(self) -> None:
+        """Say so where no witness judges a training."""
+        if self._over and self._runtime is not None and self._agreed:
+            place = script_place(_main_frame())
+            self._runtime.note(Note(code=NoteCode.NOT_JUDGED_FROM, values={"place": place}))
+
+    def rest(self) -> None:
+        """Wait for the witness for a share of the run's time at most from now on."""
+        self._rested = True
+
+    def share(self, value: Any) -> Any:
+        """Send `value` to the witness, as long as there is one; return it."""
+        if not self._over:
+            self._shared.append(value)
+            with contextlib.suppress(OSError):
+                self._line.send((value,))
+        return value
+
+    def end(self, why: Note | None = None) -> None:
+        """End the witness; note `why`, or what it has shown."""
+        if self._over:
+            return
+        self._over = True
+        self._shared.clear()
+        with contextlib.suppress(OSError):
+            self._line.send(None)
+        if self._runtime is None:
+            return
+        self._runtime.note(why or self.summary())
+        self._switch_off(list(self._trainings.values()))
+
+    def _end_because(self, reason: Note | None) -> None:
+        """End the witness; note what it has shown, and the `reason` why it shows no more, if there is one."""
+        self.end()
+        if reason is not None and self._runtime is not None:
+            self._runtime.note(reason)
+
+    def _await(self, observation: Observation) -> Observation | None:
+        """Wait for the witness's observation at the same place; None where it sends no more, or makes other steps.
+
+        Raises:
+            queue.Empty: it has not come so far in time.
+        """
+        begun = time.monotonic()
+        is_first_training = not self._rested and self._step <= self._steps
+        patience_s = self._patience_s
+        if not is_first_training and not self._has_doubts():
+            allowed_s = max(_LEAST_WAIT_S, _WAIT_SHARE * (begun - self._began)) - self._waited_s
+            patience_s = min(patience_s, max(0.0, allowed_s))
+
+        def is_settled() -> bool:
+            is_stuck = self._asked > len(self._shared) or self._unmatched > _MOST_UNMATCHED
+            return bool(self._heard.get(observation.key)) or self._hung_up or is_stuck
+
+        with self._news:
+            in_time = self._news.wait_for(is_settled, timeout=patience_s)
+            self._waited_s += 0.0 if is_first_training else time.monotonic() - begun
+            if self._heard.get(observation.key):
+                self._unmatched -= 1
+                return self._heard[observation.key].popleft()
+        if not in_time:
+            raise queue.Empty
+        return None
+
+    def _has_doubts(self) -> bool:
+        """Tell whether something of the script was a sum over rows, or not of single rows."""
+        return self._runtime is not None and (self._runtime.collectives.trial.sums or self._runtime.mixes)
+
+    def take(self, observation: Observation) -> None:
+        """Compare an observation with the witness's; a difference ends all ranks with a sentence."""
+        if self._over:
+            return
+        if self._runtime is not None and self._runtime.own_rows.present:
+            self.end(Note(code=NoteCode.ROWS_OF_EACH_RANK))
+            return
+        try:
+            alone = self._await(observation)
+        except queue.Empty:
+            place = f"step {self._step}" if len(self._trainings) < 2 else script_place(_main_frame())
+            self._end_because(Note(code=NoteCode.WITNESS_BEHIND, values={"place": place}))
+            return
+        if alone is None:
+            self._end_because(None if self._hung_up else Note(code=NoteCode.WITNESS_APART))
+            if observation.training > 0 and self._agreed:
+                self.begins()
+        elif observation.measures.shape != alone.measures.shape:
+            self._end_because(Note(code=NoteCode.WITNESS_APART))
+        else:
+            self._compared_keys.append(observation.key)
+            self._compare(observation, alone)
+
+    def _compare(self, divided: Observation, alone: Observation) -> None:
+        """Compare the observation of the ranks, of a divided batch, with the witness's of the whole batch."""
+        lengths = np.nan_to_num(alone.measures[:, 0], posinf=0.0)
+        longest = max(self._longest.get(divided.names, 0.0), float(np.linalg.norm(lengths)))
+        self._longest[divided.names] = longest
+        least = _VANISHED * longest
+        gap, name = compared(divided, alone, least)
+        if gap > self._allowed_gap(divided):
+            rounding = self._own_rounding(alone, least)
+            if gap > _MAGNIFIED * rounding:
+                what = f"the {divided.kind} '{name}' is {gap:.2g} of its size away from"
+                rounds = f"itself rounded to {rounding:.0e}" if rounding else "how far it rounds was not found in time"
+                self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
+            values: dict[str, str | float] = {"kind": divided.kind, "name": name, "gap": gap, "rounding": rounding}
+            self._end_because(Note(code=NoteCode.ROUNDING_MAGNIFIED, values=values))
+            return
+        if abs(divided.rows - alone.rows) > 0.5:
+            self._end_all(f"the ranks together have {divided.rows:.0f} of the batch's {alone.rows:.0f} rows")
+        self._greatest_gap = max(self._greatest_gap, gap)
+        self._agreed += divided.kind == "gradient"
+
+    def _allowed_gap(self, observation: Observation) -> float:
+        """Return up to which share of its size an observation may differ from the witness's."""
+        if observation.kind == "number":
+            return _NUMBERS
+        return _COARSE if self.coarse else _ROUNDING
+
+    def _own_rounding(self, alone: Observation, least: float) -> float:
+        """Return how far a second witness, which rounds differently, is from the first one's last observation."""
+        deadline = time.monotonic() + _SECOND_PATIENCE * self._patience_s
+        onednn = "TF_ENABLE_ONEDNN_OPTS"
+        switches = {NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
+        left = self._compared_keys.count(alone.key)
+        again = None
+        with self._spawn("witness-again", **switches) as line:
+            try:
+                for value in self._shared:
+                    line.send((value,))
+                while left:
+                    if not line.poll(max(0.0, deadline - time.monotonic())):
+                        return 0.0
+                    message = line.recv()
+                    if isinstance(message, Observation) and message.key == alone.key:
+                        left -= 1
+                        again = message
+            except (EOFError, OSError):  # it has died
+                return 0.0
+        if again is None or again.measures.shape != alone.measures.shape:
+            return float(np.inf)
+        return compared(again, alone, least)[0]
+
+    def _end_all(self, what: str) -> NoReturn:
+        abort(
+            self._world,
+            UserError(
+                f"in step {self._step} {what} ({script_place(_main_frame())}): divided over ranks, the script trains "
+                "otherwise than alone; run it with -n 1, or with --witness off all the same"
+            ),
+        )
+
+    def summary(self) -> Note:
+        """Return what the witness has shown."""
+        if not self._agreed:
+            return Note(code=NoteCode.WITNESS_SAW_NOTHING)
+        values = {"steps": self._agreed, "trainings": len(self._trainings), "gap": self._greatest_gap}
+        return Note(code=NoteCode.WITNESS_AGREED, values=values)
+
+
+def _main_frame() -> Any:
+    """Return where Python's main thread is: gradients are looked at in threads of TensorFlow."""
+    return sys._current_frames()[threading.main_thread().ident or 0]
+
+
+def start_witness(
+    world: World,
+    launch: tuple[Any, ...],
+    script: Path,
+    logs: Path,
+    cores: set[int],
+    *,
+    steps: float,
+    patience_s: float,
+) -> ObservedRank:
+    """Start the witness of the ranks of `world`, on rank 0, on `cores`; return rank 0's side of it.
+
+    It is sent `launch`, the settings and the point of the launch, runs `script` and prints into `logs`.
+    """
+    places = f"{script.absolute()}\n{logs.absolute()}"
+
+    def spawn(name: str, **switches: str) -> Connection:
+        ours, theirs = Pipe()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
+        logs.mkdir(parents=True, exist_ok=True)
+        with (logs / f"{name}.log").open("wb") as output:
+            witness = subprocess.Popen(
+                [sys.executable, str(Path(__file__).parents[1] / "start.py")],
+                env={**environment, WITNESS: places, **switches},
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        os.sched_setaffinity(witness.pid, cores)
+        theirs.close()
+        ours.send((world.size, steps, *launch))
+        return ours
+
+    return ObservedRank(world, spawn, steps, patience_s)

@@ -1,0 +1,99 @@
+"""Checks of new sessions beside a baseline: what is named, what told how far sessions differ, what is missing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.regression.measurement import compare_stacks
+from harness.regression.session_check import Verdict, check_sessions
+from harness.regression.session_model import ScatterSource
+from harness.report.answer import plain
+from harness.report.session_answer import session_answer
+from tests.labs.sentences import says
+from tests.labs.simulated_sessions import FACTORS, SimulatedMachine, simulate_sessions
+
+QUIET = SimulatedMachine(between=0.004, within=0.004, time_between=0.005)
+
+
+def sides(sessions: int = 5, **changes: object):
+    random = np.random.default_rng(5)
+    baseline = replace(simulate_sessions(random, QUIET, sessions), label="main")
+    return baseline, replace(simulate_sessions(random, QUIET, 1, first_day=50, **changes), label="now")  # type: ignore[arg-type]
+
+
+def test_the_same_stack_passes() -> None:
+    check = check_sessions(*sides())
+    assert Verdict.REGRESSION not in {row.verdict for row in check.rows}
+    assert {row.verdict for row in check.rows if row.quantity == "transfer efficiency"} == {Verdict.PASS}
+    assert {row.scatter.source for row in check.rows} == {ScatterSource.COMPARED}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_planted_loss_of_a_factor_is_named(factor: str) -> None:
+    check = check_sessions(*sides(losses={factor: 0.15}))
+    named = {row.quantity for row in check.of(Verdict.REGRESSION)}
+    assert factor in named and not named & set(FACTORS) - {factor}
+    answer = session_answer(check, "harness check")
+    says(answer.sentence, "REGRESSION", factor, "2 ranks", "main")
+    assert answer.code == 1
+    (worst,) = (row for row in check.rows if row.quantity == factor)
+    assert worst.interval is not None and worst.interval.low < 0.15 < worst.interval.high
+
+
+def test_slower_steps_on_all_layouts_are_no_loss_of_efficiency() -> None:
+    check = check_sessions(*sides(slower=0.2))
+    assert {(row.quantity, row.layout.ranks) for row in check.of(Verdict.REGRESSION)} == {
+        ("step time", 1),
+        ("step time", 2),
+    }
+
+
+def test_a_faster_stack_is_an_improvement() -> None:
+    check = check_sessions(*sides(slower=-0.2))
+    assert {row.quantity for row in check.of(Verdict.IMPROVEMENT)} == {"step time"}
+
+
+def test_one_session_says_that_a_default_is_taken_and_what_would_decide() -> None:
+    check = check_sessions(*sides(1))
+    assert check.verdict == Verdict.CANNOT_TELL
+    assert {row.scatter.source for row in check.rows} == {ScatterSource.DEFAULT}
+    answer = session_answer(check, "harness check")
+    assert answer.code == 3 and any("default" in note for note in answer.notes)
+    assert all(row.needed for row in check.of(Verdict.CANNOT_TELL))
+
+
+def test_other_sweeps_of_the_machine_tell_how_far_sessions_differ() -> None:
+    baseline, now = sides(1)
+    others = [simulate_sessions(np.random.default_rng(6), QUIET, 6, first_day=10)]
+    check = check_sessions(baseline, now, machine_sweeps=others)
+    assert {row.scatter.source for row in check.rows} == {ScatterSource.MACHINE}
+    assert {row.scatter.sessions for row in check.rows} == {6}
+
+
+def test_a_layout_that_was_not_measured_now_cannot_pass() -> None:
+    baseline, now = sides()
+    only_one = replace(now, launches=tuple(launch for launch in now.launches if launch.layout.ranks == 1))
+    check = check_sessions(baseline, only_one)
+    assert check.verdict == Verdict.CANNOT_TELL and [layout.ranks for layout in check.unmeasured] == [2]
+
+
+def test_launches_without_times_of_calls_have_no_factors() -> None:
+    baseline, now = sides()
+    bare = replace(now, launches=tuple(replace(launch, useful=None) for launch in now.launches))
+    assert {row.quantity for row in check_sessions(baseline, bare).rows} == {"step time", "efficiency"}
+
+
+def test_what_changed_of_the_stack_comes_first() -> None:
+    baseline, now = sides()
+    changed = replace(
+        now,
+        software=replace(now.software, mpi_library="MPICH 5.0"),
+        conditions={**now.conditions, "TF_ENABLE_ONEDNN_OPTS": "0"},
+    )
+    lines = compare_stacks(baseline, changed)
+    first = {line.name for line in lines[:2]}
+    assert first == {"mpi library", "TF_ENABLE_ONEDNN_OPTS"}
+    assert not any(line.changed for line in lines[2:]) and len(lines) > 5
+    notes = plain(" ".join(session_answer(check_sessions(baseline, changed), "harness check").notes))
+    assert "TF_ENABLE_ONEDNN_OPTS changed: not set to 0" in notes

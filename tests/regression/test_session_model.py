@@ -1,0 +1,131 @@
+"""Sessions simulated with known levels: how often intervals hold them, and verdicts are right."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from harness.regression.session_check import DEFAULT_DEVIATION, Verdict, check_sessions, default_scatter
+from harness.regression.session_model import (
+    ScatterSource,
+    Sessions,
+    difference,
+    holm,
+    needed,
+    scatter_between,
+)
+from tests.labs.simulated_sessions import SimulatedMachine, simulate_sessions
+
+TRANSFER = "transfer efficiency"
+
+
+def drawn(random: np.random.Generator, sessions: int, between: float, within: float, blocks: int = 3) -> Sessions:
+    return [random.normal(random.normal(0, between), within, blocks) for _ in range(sessions)]
+
+
+def coverage(baseline: int, between: float, within: float, *, draws: int, blocks: int = 3) -> float:
+    """Return how often the interval of one new session holds the true difference, none."""
+    random = np.random.default_rng(1)
+    held = 0
+    for _ in range(draws):
+        reference = drawn(random, baseline, between, within)
+        current = drawn(random, 1, between, within, blocks)
+        scatter = scatter_between((reference, current), ScatterSource.COMPARED)
+        if scatter is None:  # one session in the baseline: four of other sweeps of the machine
+            scatter = scatter_between((drawn(random, 4, between, within),), ScatterSource.MACHINE)
+        assert scatter is not None
+        interval = difference(reference, current, scatter).interval()
+        held += interval.low <= 0 <= interval.high
+    return held / draws
+
+
+@pytest.mark.parametrize("baseline", [1, 3, 8])
+@pytest.mark.parametrize(("between", "within"), [(0.0, 0.02), (0.01, 0.06), (0.04, 0.01)])
+def test_intervals_hold_the_true_difference(baseline: int, between: float, within: float) -> None:
+    assert 0.92 <= coverage(baseline, between, within, draws=1000) <= 0.98
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+def test_intervals_hold_the_true_difference_on_all_machines() -> None:
+    for baseline, between, within in itertools.product((1, 3, 8), (0, 0.01, 0.02, 0.04), (0.01, 0.03, 0.06)):
+        assert 0.92 <= coverage(baseline, between, within, draws=4000) <= 0.98
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+def test_more_blocks_than_the_baseline_has_do_not_make_intervals_too_short() -> None:
+    for baseline, between, within in itertools.product((3, 8), (0, 0.01, 0.04), (0.01, 0.06)):
+        assert coverage(baseline, between, within, draws=3000, blocks=12) >= 0.92
+
+
+def test_a_default_holds_where_sessions_differ_by_no_more() -> None:
+    random = np.random.default_rng(2)
+    for quantity in (TRANSFER, "efficiency"):
+        held = 0
+        for _ in range(500):
+            deviation = DEFAULT_DEVIATION[quantity]
+            sides = drawn(random, 1, deviation, 0.02), drawn(random, 1, deviation, 0.02)
+            interval = difference(*sides, default_scatter(quantity)).interval()
+            held += interval.low <= 0 <= interval.high
+        assert held >= 0.95 * 500
+
+
+def verdicts(
+    machine: SimulatedMachine, baseline: int, *, checks: int, losses: dict[str, float] | None = None
+) -> tuple[Counter[Verdict], Counter[str]]:
+    """Return the verdicts of `checks` of one new session, and how often each quantity is a regression."""
+    random = np.random.default_rng(3)
+    counted: Counter[Verdict] = Counter()
+    named: Counter[str] = Counter()
+    for _ in range(checks):
+        reference = simulate_sessions(random, machine, baseline)
+        current = simulate_sessions(random, machine, 1, losses=losses, first_day=100)
+        check = check_sessions(reference, current)
+        counted[check.verdict] += 1
+        named.update({row.quantity for row in check.of(Verdict.REGRESSION)})
+    return counted, named
+
+
+@pytest.mark.parametrize(("baseline", "between"), [(1, 0.0), (1, 0.04), (3, 0.02), (8, 0.04)])
+def test_the_same_stack_is_no_regression(baseline: int, between: float) -> None:
+    counted, _ = verdicts(SimulatedMachine(between=between, within=0.02), baseline, checks=100)
+    assert counted[Verdict.REGRESSION] <= 0.05 * 100 + 4  # two standard deviations of the count
+
+
+def test_a_loss_of_transfer_is_named_where_the_sessions_are_many() -> None:
+    machine = SimulatedMachine(between=0.01, within=0.01)
+    counted, named = verdicts(machine, 8, checks=60, losses={TRANSFER: 0.1})
+    assert counted[Verdict.REGRESSION] >= 0.9 * 60
+    assert named[TRANSFER] >= 0.9 * 60 and named["computation scaling"] <= 6 and named["load balance"] <= 6
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+def test_false_regressions_are_rare_on_all_machines() -> None:
+    """Prints the table of docs/regression.md."""
+    for baseline, between, within in itertools.product((1, 3, 8), (0, 0.01, 0.02, 0.04), (0.01, 0.03, 0.06)):
+        machine = SimulatedMachine(between=between, within=within)
+        false = verdicts(machine, baseline, checks=400)[0][Verdict.REGRESSION] / 400
+        power = [
+            verdicts(machine, baseline, checks=100, losses={TRANSFER: loss})[1][TRANSFER] / 100 for loss in (0.05, 0.1)
+        ]
+        print(f"{baseline} sessions, {between:.0%} between, {within:.0%} within: {false:.1%} false, found {power}")
+        assert false <= 0.07
+
+
+def test_what_is_missing_is_blocks_where_blocks_are_the_noise_and_sessions_where_these_are() -> None:
+    random = np.random.default_rng(4)
+    noisy_blocks = drawn(random, 8, 0.0001, 0.03, blocks=30), drawn(random, 1, 0.0001, 0.03)
+    scatter = scatter_between(noisy_blocks, ScatterSource.COMPARED)
+    assert scatter is not None
+    assert needed(*noisy_blocks, scatter, 0.03).blocks > 0
+    one_each = drawn(random, 1, 0.0, 0.005), drawn(random, 1, 0.0, 0.005)
+    lacking = needed(*one_each, default_scatter("parallel efficiency"), 0.03)
+    assert lacking.blocks == 0 and lacking.sessions > 0
+
+
+def test_the_error_is_shared_by_holms_steps() -> None:
+    assert holm([0.02, 0.001, 0.024, 0.9], 0.05) == (False, True, False, False)
+    assert holm([0.012, 0.001, 0.016, 0.9], 0.05) == (True, True, True, False)

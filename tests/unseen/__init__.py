@@ -1,0 +1,1 @@
+"""Random things that nobody has named: each must be right or refused."""
