@@ -20,7 +20,7 @@ from harness.sweep.submission_settings import Submission
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantLaunch:
-    """The `family` of the MPI library (``openmpi``, ``mpich`` or ``intel``), and for each layout words and changed variables."""
+    """The `family` of the MPI library, and for each layout words and changed variables."""
 
     family: str
     words: tuple[tuple[str, ...], ...]
