@@ -44,7 +44,7 @@ def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: C
 
 def _compare_recorded(names: tuple[str, ...], practical: float, context: Context) -> Answer:
     """Return what sets the recorded measurements called `names` against the first of them."""
-    from harness.regression.checks import compare_measurements
+    from harness.regression.launch_comparison import compare_measurements
     from harness.regression.measurement import without
     from harness.report.compare_answer import comparison_answer
 

@@ -393,14 +393,14 @@ def quantity_value(quantity: str, value: float) -> str:
     return units.seconds(value) if quantity.startswith((TIME, STEP)) else units.percent(value, 1)
 
 
-def as_cost(slowdown: float, relative: bool = True) -> float:
+def as_cost(slowdown: float) -> float:
     """Return the step up in cost that takes `slowdown` (fraction below 1) of the speed or efficiency."""
-    return -math.log(1 - slowdown) if relative else slowdown
+    return -math.log(1 - slowdown)
 
 
-def as_slowdown(distance: float, relative: bool = True) -> float:
+def as_slowdown(distance: float) -> float:
     """Return the part of the speed or efficiency that a step up of `distance` in cost takes."""
-    return 1 - math.exp(-distance) if relative else distance
+    return 1 - math.exp(-distance)
 
 
 def samples(measurement: Measurement, layouts: Sequence[Layout]) -> tuple[CostSample, ...]:

@@ -127,7 +127,7 @@ def check_sessions(
     sessions differ where `reference` and `current` have too few. So many `looks` at the verdict share its error.
     """
     layouts = [layout for layout in reference.layouts if current.of(layout)]
-    pairs: list[_Pair] = []
+    pairs: list[_RowPair] = []
     if layouts:
         of_machine = scatters_of_machine(machine_sweeps)
         now = {sample.key: sample for sample in session_samples(current, layouts)}
@@ -135,7 +135,7 @@ def check_sessions(
             if before.key in now:
                 after = now[before.key]
                 scatter = choose_scatter(before.quantity, before.sessions, after.sessions, of_machine)
-                pairs.append(_Pair(before=before, now=after, scatter=scatter))
+                pairs.append(_RowPair(before=before, now=after, scatter=scatter))
     return SessionCheck(reference=reference, current=current, threshold=threshold, rows=_rows(pairs, threshold, looks))
 
 
@@ -208,7 +208,7 @@ def judge(changes: Sequence[Difference], limit: float, error: float) -> tuple[Ve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _RowPair:
     """A quantity of the baseline and of the new sessions, and how far sessions differ in it."""
 
     before: SessionSample
@@ -225,7 +225,7 @@ class _Pair:
         return difference(self.before.sessions, self.now.sessions, self.scatter)
 
 
-def _rows(pairs: Sequence[_Pair], threshold: float, looks: int) -> tuple[SessionRow, ...]:
+def _rows(pairs: Sequence[_RowPair], threshold: float, looks: int) -> tuple[SessionRow, ...]:
     """Return the row of each of `pairs`; those with an interval share the error."""
     limit = as_cost(threshold)
     measured = [pair for pair in pairs if pair.is_measured]
@@ -236,7 +236,7 @@ def _rows(pairs: Sequence[_Pair], threshold: float, looks: int) -> tuple[Session
     return tuple(rows)
 
 
-def _row(pair: _Pair, change: Difference | None, verdict: Verdict, limit: float) -> SessionRow:
+def _row(pair: _RowPair, change: Difference | None, verdict: Verdict, limit: float) -> SessionRow:
     before = pair.before
     now = pair.now
     interval = None

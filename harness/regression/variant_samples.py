@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
-from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, ComparedRow
 from harness.regression.measurement import EFFICIENCY, STEP, Values, as_cost, as_slowdown
 from harness.schema.layout import Layout
 
@@ -182,8 +182,8 @@ def _row(sample: BlockSample, level: float, practical: float) -> ComparedRow:
     interval = None
     meaning = OPEN
     if mean:
-        interval = Interval(low=as_slowdown(mean.interval.low, True), high=as_slowdown(mean.interval.high, True))
-        limit = as_cost(practical, True)
+        interval = Interval(low=as_slowdown(mean.interval.low), high=as_slowdown(mean.interval.high))
+        limit = as_cost(practical)
         meaning = _meaning(mean.mean, mean.interval, _bounds_of_rounds(sample, level), limit)
     return ComparedRow(
         quantity=sample.quantity,
@@ -191,7 +191,7 @@ def _row(sample: BlockSample, level: float, practical: float) -> ComparedRow:
         decides=sample.decides,
         values=sample.values,
         launches=(len(sample.blocks), len(sample.blocks)),
-        slowdown=as_slowdown(float(sample.blocks.mean()), True),
+        slowdown=as_slowdown(float(sample.blocks.mean())),
         interval=interval,
         verdict=meaning,
     )

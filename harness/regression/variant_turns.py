@@ -28,7 +28,7 @@ from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression import variant_launcher
-from harness.regression.checks import OPEN, PRACTICAL, ComparedRow
+from harness.regression.launch_comparison import OPEN, PRACTICAL, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.regression.baselines import machine_line, study_differences
-from harness.regression.checks import ALIKE, BETTER, OPEN, WORSE, ComparedRow
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, ComparedRow
 from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement
 from harness.regression.variant_turns import Comparison
 from harness.regression.variants import Variant

@@ -8,8 +8,8 @@ import pandas as pd
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.base.own_matplotlib import Axes, ticker
-from harness.regression.checks import ComparedRow
-from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement, quantity_value
+from harness.regression.launch_comparison import ComparedRow
+from harness.regression.measurement import EFFICIENCY, Measurement, quantity_value
 from harness.regression.session_check import SessionRow
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words
@@ -94,12 +94,6 @@ def compared_cells(row: ComparedRow, change: float, ends: tuple[float, float] | 
 def place(row: ComparedRow) -> str:
     """Return where the row was measured: ``on 2 ranks``, or over the whole curve."""
     return f"on {units.ranks(row.layout.ranks)}" if row.layout else "over the curve"
-
-
-def change_words(quantity: str, slowdown: float) -> str:
-    """Return a change in words: ``13.0 % less speed``."""
-    what = "speed" if quantity.startswith((TIME, STEP)) else "efficiency"
-    return f"{units.percent(abs(slowdown), 1)} {'less' if slowdown > 0 else 'more'} {what}"
 
 
 def signed(fraction: float) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from harness.regression.checks import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
 from harness.regression.measurement import EFFICIENCY, STEP
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout

@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.datasets import locate
 from harness.regression import variant_turns
-from harness.regression.checks import WORSE
+from harness.regression.launch_comparison import WORSE
 from harness.regression.variant_turns import Comparison, VariantTurns, run_variants
 from harness.regression.variants import HERE, Variant, checkout
 from harness.regression.version_entry import INTERFACE

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.analysis.confidence_intervals import Interval
-from harness.regression.checks import ALIKE, OPEN, WORSE, ComparedRow
+from harness.regression.launch_comparison import ALIKE, OPEN, WORSE, ComparedRow
 from harness.regression.measurement import STEP, measured_in, state_names
 from harness.regression.variant_turns import Comparison, Spent
 from harness.regression.variants import Variant

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from harness.analysis.scaling import scale
 from harness.cli.command_report import report_command
-from harness.regression.checks import compare_measurements
 from harness.regression.history import history_of
+from harness.regression.launch_comparison import compare_measurements
 from harness.regression.measurement import measured_in
 from harness.regression.session_check import check_sessions
 from harness.report import sweep_sentences

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.regression.checks import WORSE
+from harness.regression.launch_comparison import WORSE
 from tests.truth.turn_simulation import Machine
 from tests.truth.variant_simulation import examine, machines
 

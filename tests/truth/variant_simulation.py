@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.checks import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
 from harness.regression.measurement import STEP
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout

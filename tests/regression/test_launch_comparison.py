@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from harness.regression.checks import ALIKE, OPEN, WORSE, compare_measurements
+from harness.regression.launch_comparison import ALIKE, OPEN, WORSE, compare_measurements
 from harness.regression.measurement import CURVE, EFFICIENCY, TIME, Measurement, samples
 from harness.report.compare_answer import comparison_sentence
 from tests.labs.histories import make_measurement, make_summary

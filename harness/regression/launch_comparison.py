@@ -1,7 +1,6 @@
-"""Did it get worse? A verdict for each point and for the curve, and for all of it together.
+"""Two measurements beside each other, layout by layout: the ratio of their medians, with its interval.
 
-Only versions that trained in turns are judged (`regression.variant_turns`). Launches beside each other are compared by
-the ratio of their medians.
+What trained in turns is compared by `regression.variant_samples`, a baseline's sessions by `regression.session_check`.
 """
 
 import math
@@ -10,17 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.analysis import units
 from harness.analysis.comparison import sessions
 from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, samples
 from harness.schema.layout import Layout
 
-PASS = "pass"
-SMALL = "small slowdown"
-REGRESSION = "regression"
-IMPROVEMENT = "improvement"
-INCONCLUSIVE = "inconclusive"
 BETTER = "better"
 WORSE = "worse"
 ALIKE = "alike"
@@ -58,56 +51,6 @@ class ComparedRow:
     def ratio_interval(self) -> Interval | None:
         """The interval of `ratio`."""
         return Interval(low=1 - self.interval.high, high=1 - self.interval.low) if self.interval else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TurnsSpent:
-    """What a check in turns took. `epochs` are those of its launches where they are more than the study's, else 0."""
-
-    blocks: int
-    rounds: int
-    minutes: float
-    epochs: int = 0
-
-    def __str__(self) -> str:
-        blocks = units.plural(self.blocks, "block")
-        rounds = units.plural(self.rounds, "round")
-        longer = f", launches of {self.epochs} epochs" if self.epochs else ""
-        return f"{blocks}, {rounds}, {self.minutes:.1f} minutes{longer}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """A reference, what is compared with it, and the verdicts; a slowdown below `practical` makes no difference.
-
-    `spent` is None where launches were compared that did not train in turns.
-    """
-
-    reference: Measurement
-    current: Measurement
-    practical: float
-    rows: tuple[ComparedRow, ...]
-    spent: TurnsSpent | None = None
-
-    @property
-    def unmeasured(self) -> tuple[Layout, ...]:
-        """The reference's layouts that have no launch now."""
-        return tuple(layout for layout in self.reference.layouts if not self.current.of(layout))
-
-    @property
-    def deciding(self) -> tuple[ComparedRow, ...]:
-        """The rows that can fail the check."""
-        return tuple(row for row in self.rows if row.decides)
-
-    @property
-    def verdict(self) -> str:
-        """The worst of the deciding rows: a regression first, then what is open, a small slowdown, an improvement."""
-        verdicts = {row.verdict for row in self.deciding}
-        if REGRESSION in verdicts:
-            return REGRESSION
-        if INCONCLUSIVE in verdicts or self.unmeasured or not verdicts:
-            return INCONCLUSIVE
-        return next((verdict for verdict in (SMALL, IMPROVEMENT) if verdict in verdicts), PASS)
 
 
 def compare_measurements(
