@@ -17,6 +17,7 @@ from harness.cli.common_options import (
     context_options,
     defaulted,
     given_command,
+    mpi_option,
     refuse_bad_mpi,
     refuse_given,
     sweep_argument,
@@ -46,6 +47,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def check_command(
     sweep: str | None,
     against: str | None,

@@ -7,7 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import GroupedCommand, context_options, given_command, refuse_given
+from harness.cli.common_options import GroupedCommand, context_options, given_command, mpi_option, refuse_given
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import TRAINING_OPTIONS
 from harness.cli.variant_training import VariantOptions, are_variants, train_variants, variant_options
@@ -20,6 +20,7 @@ from harness.report.answer import Answer
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: Context) -> Answer:
     """Compare B, C, ... with A. What is recorded is read; variants are trained in turns on this machine.
 

@@ -5,7 +5,6 @@ line and nothing else, so that no variable of the environment is taken for a set
 """
 
 import difflib
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from harness.cli import COMMANDS, MAKE, main
 from harness.cli.common_options import split_words
 from harness.cli.terminal import echo
 
-OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
+OF_MAKE = ("PYTHON", "SHELL")  # read by the Makefile itself
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list"}  # what ACTION= is by default
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
@@ -142,8 +141,6 @@ def make_command(target: str, overrides: str) -> object:
             if name not in (*OF_MAKE, *TARGETS[target]):
                 raise unknown_setting(target, name, TARGETS[target])
         return 0
-    if settings.get("MPI"):
-        os.environ["HARNESS_MPI"] = settings["MPI"]
     return main.main(args=command_line(target, settings), prog_name="harness", standalone_mode=False, obj=MAKE)
 
 

@@ -17,6 +17,7 @@ from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
     context_options,
+    mpi_option,
     option_group,
     refuse_bad_mpi,
     spread,
@@ -146,6 +147,7 @@ class SweepOptions:
 @context_options("results", "reports", "data_dir", measures=True)
 @option_group("options", partial(take, SweepOptions))
 @answering
+@mpi_option
 def sweep_command(options: SweepOptions, context: Context) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 

@@ -18,7 +18,7 @@ from harness.base.files import read_bytes, resource
 from harness.base.secret_text import secrets_in_text
 from harness.schema.option import check_options, option
 
-LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
+LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "srun --mpi=cray_shasta", "mpirun")
 MODES = ("turns", "jobs", "array")
 
 
@@ -58,7 +58,7 @@ class JobRequest:
     requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
     signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal", least=0)
     after: str = option("Job that must have succeeded first.", "")
-    launcher: str = option("auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun.", "auto")
+    launcher: str = option("auto, mpirun, or srun with a kind of PMI such as 'srun --mpi=pmix'.", "auto")
     extra: tuple[str, ...] = option("Any other options of a directive, as the scheduler reads them.", ())
     container: str = option("Apptainer or Singularity image in which the ranks run.", "")
     max_jobs: int = option("Jobs submitted at a time [default: 500].", 500, least=1)

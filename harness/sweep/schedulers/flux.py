@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import Family, find_mpi
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand
@@ -79,7 +79,7 @@ class Scheduler(schedulers.Scheduler):
         words.append(f"--cores-per-task={layout.threads}")
         if layout.gpus_per_rank:
             words.append(f"--gpus-per-task={layout.gpus_per_rank}")
-        if mpi_family(find_launcher()) == "openmpi":
+        if find_mpi().family is Family.OPEN_MPI:
             words.append("--setopt=pmi=pmix")
         words.append(f"--setopt=cpu-affinity={'per-task' if self.site.binding == 'cores' else 'off'}")
         # Without it the other ranks wait for a dead one until the time limit.

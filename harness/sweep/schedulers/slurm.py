@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
@@ -403,8 +403,8 @@ class Scheduler(schedulers.Scheduler):
         except UserError:
             return "mpirun"  # no Slurm on this machine: the script is only written
         kinds = (answer.out + answer.err).split()
-        wanted = "pmix" if mpi_family(find_launcher()) == "openmpi" else "pmi2"
-        return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
+        shared = [kind for kind in find_mpi().pmis if kind in kinds]
+        return f"srun --mpi={shared[0]}" if shared else "mpirun"
 
     def node_check(self, layout: Layout) -> tuple[str, ...]:
         """Return srun, beside whatever runs there."""
