@@ -87,7 +87,9 @@ def check_scheduler() -> Iterator[Diagnostic]:
     )
     chosen = [word for word in words if "pmi" in word]
     yield ok("PMI", chosen[0].lstrip("-") if chosen else "the launcher's own")
-    walltime = f", {request.walltime} each" if scheduler.directive else ""
+    walltime = ""
+    if scheduler.directive:
+        walltime = f", {request.walltime} each" if request.walltime else ", a time limit from its last blocks"
     most = f"; at most {limit.nodes} nodes, cores of a node: {limit.cores_per_node}" if limit and limit.nodes else ""
     yield ok(f"{_NODES} nodes", f"{shlex.join(words)}{walltime}{most}")
 

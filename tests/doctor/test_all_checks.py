@@ -176,4 +176,4 @@ def test_it_names_the_scheduler_the_pmi_and_what_would_be_submitted(
     assert found["scheduler"].startswith(f"slurm, found {tmp_path}")
     assert found["PMI"] == "mpi=pmix"
     assert "srun --mpi=pmix --nodes=2 --ntasks=2" in found["2 nodes"]
-    assert "at most 64 nodes, cores of a node: 32" in found["2 nodes"] and "1:00:00 each" in found["2 nodes"]
+    assert "at most 64 nodes, cores of a node: 32" in found["2 nodes"] and "a time limit" in found["2 nodes"]

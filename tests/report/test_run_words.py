@@ -39,7 +39,7 @@ def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
     write_study(tmp_path)
     point = make_point(1)
     write_run(tmp_path, make_run(point, invalid=(BUSY,)))
-    set_aside(SweepFolder(tmp_path), point)
+    set_aside(SweepFolder(tmp_path), point.folder)
     write_run(tmp_path, make_run(point))
     loaded = load_sweep(tmp_path)
     assert len(loaded.runs) == 1
