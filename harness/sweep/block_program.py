@@ -13,8 +13,8 @@ from harness.base.exit_codes import BAD_INPUT, SIGNALLED
 from harness.base.files import write_atomic
 from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.sweep_files import set_aside
 from harness.sweep.turn_block import BlockSeries, LaunchSpec, SeriesEnd, TurnBlock, WhyEnded
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.

@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -10,13 +10,10 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
 from harness.base.removal import remove_left
-from harness.datasets import locate, own_file_lines, prepare
-from harness.models import check_model
-from harness.schema.option import is_own_code
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
-from harness.schema.workload import SCRIPT
+from harness.sweep.finished_launches import Survey, other_code, set_aside
 from harness.sweep.job_cost import NodeHours, ask_accounts
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
@@ -26,16 +23,8 @@ from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan,
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import (
-    Running,
-    Survey,
-    count_asked,
-    other_code,
-    read_running,
-    read_study,
-    set_aside,
-    write_running,
-)
+from harness.sweep.sweep_data import announce_data, prepare_data
+from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
@@ -84,59 +73,6 @@ def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
             launch.forget_checkpoints()
     for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
         remove_left(place, keep=at_work)
-
-
-# The data of a sweep before its launches: announced, and brought into the cache.
-
-
-def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
-    """Bring the data into the cache before the first launch, not inside it, and try the network.
-
-    With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
-    others takes long, and is no reason to refuse.
-
-    Raises:
-        UserError: the data or the network is wrong.
-    """
-    lines: set[str] = set()
-    tried = bool(plan.survey.records) or not plan.jobs
-    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.wanted.points[:1])
-    for workload, data_id in asked:
-        if own_only and workload.has_known_data and not is_own_code(workload.model):
-            continue
-        source = locate(workload, data_dir, data_id)
-        if source.kind == SCRIPT:
-            continue
-        data = prepare(source).record
-        texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
-        for text in texts:
-            if text and text not in lines:
-                say(text)
-                lines.add(text)
-        if not tried:
-            notice = check_model(workload, data)
-            if notice:
-                say(notice)
-            tried = True
-
-
-# What a sweep says of its data before it begins: which rows, and whether synthetic ones stand in for real ones.
-
-
-def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
-    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
-    lines: dict[str, None] = {}
-    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
-        source = locate(workload, data_dir)
-        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
-        if unasked:
-            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
-            line = f"SYNTHETIC DATA: {source.note}. {ways}."
-        else:
-            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
-        lines[line] = None
-    for line in lines:
-        say(line)
 
 
 _LOCAL = Submission()

@@ -17,6 +17,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import check_record, set_aside
 from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
 from harness.sweep.job_script import write_job
@@ -27,7 +28,7 @@ from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, SubmissionRefused, UnreadableAnswer
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_files import Running, check_record, file_failure, set_aside, write_failure, write_running
+from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
 from harness.sweep.turn_block import SeriesEnd
 
 # What became of a launch: only a whole record makes it a success, whatever the scheduler says.

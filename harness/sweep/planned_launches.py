@@ -14,6 +14,7 @@ from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import Survey, survey
 from harness.sweep.job_cost import NodeHours, estimate, longest_block_s, remarks
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
@@ -21,7 +22,7 @@ from harness.sweep.plan import launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
-from harness.sweep.sweep_files import Running, Survey, count_asked, survey, write_study
+from harness.sweep.sweep_files import Running, count_asked, write_study
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows

@@ -9,12 +9,13 @@ from harness.base.errors import UserError
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_submission import identify
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import next_command, read_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, read_running, read_study, survey
+from harness.sweep.sweep_files import Running, read_running, read_study
 from harness.sweep.sweep_lock import is_locked
 
 

@@ -31,7 +31,7 @@ from harness.datasets import locate
 from harness.prediction.extrapolation import NETWORK, extrapolate, measured_base
 from harness.prediction.network_cost import Uncertain, calls, probe_links
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
-from harness.probe.probe_runner import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting

@@ -11,7 +11,7 @@ from harness.report.sweep_facts import run_facts
 from harness.schema.layout import Layout
 from harness.schema.record import Failure
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_files import set_aside
+from harness.sweep.finished_launches import set_aside
 from tests.labs.factories import (
     make_point,
     make_run,

@@ -27,7 +27,7 @@ from harness.schema.presets import resolve
 from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
-from harness.sweep.sweep_files import survey
+from harness.sweep.finished_launches import survey
 from tests.labs.factories import make_launch, make_point, make_run, make_workload, write_run
 from tests.labs.sentences import refuses
 
