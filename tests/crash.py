@@ -35,7 +35,7 @@ from harness.base.files import cache_folder
 from harness.base.removal import MARK
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
-from harness.sweep import job_loop, sweep_files
+from harness.sweep import finished_launches, job_loop, sweep_files
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
 from tests.labs.doubles import install
@@ -136,7 +136,7 @@ class Study:
             return
         for point in sweep_files.read_study(SweepFolder(self.sweep)).sweep.points():
             if (self.sweep / point.folder).exists():
-                record = sweep_files.check_record(SweepFolder(self.sweep), point)
+                record = finished_launches.check_record(SweepFolder(self.sweep), point)
                 if isinstance(record, RunRecord):
                     pq.read_table(self.sweep / point.folder / STEPS_FILE)
                 else:
