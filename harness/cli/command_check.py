@@ -39,7 +39,9 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 
 @click.command(name="check", cls=GroupedCommand)
 @sweep_argument
-@click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
+@click.option(
+    "--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline, with SWEEP that of its study]."
+)
 @defaulted("--threshold", type=click.FloatRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
 @click.option("--until-sure", type=click.FloatRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
