@@ -179,7 +179,7 @@ def _identify(launcher: Path) -> MpiInstallation:
         raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
     family = family_in(answer.out + answer.err)
     if family is None:
-        raise UserError(f"launcher '{launcher}' is neither Open MPI nor MPICH: put one of them first on PATH")
+        raise UserError(f"launcher '{launcher}' is none of Open MPI, MPICH and Intel MPI: put one first on PATH")
     hydra = launcher.with_name("mpiexec.hydra")
     if family is Family.INTEL and hydra.exists():
         launcher = hydra

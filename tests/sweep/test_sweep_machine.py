@@ -131,7 +131,7 @@ def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypa
         mpi_library.find_mpi()
     monkeypatch.setenv("HARNESS_MPI", "system")
     program(tmp_path / "mpirun", "LAM 7.0")
-    with refuses("is neither Open MPI"):
+    with refuses("is none of Open MPI"):
         mpi_library.find_mpi()
 
 
