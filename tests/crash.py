@@ -35,7 +35,7 @@ from harness.base.files import cache_folder
 from harness.base.removal import MARK
 from harness.schema.record import RunRecord
 from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
-from harness.sweep import job_loop, sweep_files
+from harness.sweep import finished_launches, job_loop, sweep_files
 from harness.sweep.schedulers import scheduler_class
 from harness.sweep.status import Status, read_status
 from tests.labs.doubles import install
@@ -45,7 +45,7 @@ HERE = Path(__file__).parent
 ANY = "any"
 # What the command is about to do, or has just done, when it dies.
 MOMENTS = (ANY, ANY, "before the intent", "between intent and submission", "after the submission", "collecting")
-SHAPES = {"slurm": ((), ("--array",), ("--nested",))}
+MODES = {"slurm": ("jobs", "array", "turns")}
 # Two launches at once have measured each other, and a launch that has a record is not to run again.
 LAUNCHER = """\
 #!{python}
@@ -136,7 +136,7 @@ class Study:
             return
         for point in sweep_files.read_study(SweepFolder(self.sweep)).sweep.points():
             if (self.sweep / point.folder).exists():
-                record = sweep_files.check_record(SweepFolder(self.sweep), point)
+                record = finished_launches.check_record(SweepFolder(self.sweep), point)
                 if isinstance(record, RunRecord):
                     pq.read_table(self.sweep / point.folder / STEPS_FILE)
                 else:
@@ -178,9 +178,7 @@ class Study:
         return found
 
 
-def build(
-    folder: Path, scheduler: str, chance: random.Random, *, real: bool, shape: tuple[str, ...], repeats: int
-) -> Study:
+def build(folder: Path, scheduler: str, chance: random.Random, *, real: bool, mode: str, repeats: int) -> Study:
     """Make a launcher, a data file, a PBS server, and the study that uses them: `repeats` launches on 1 and 2 ranks."""
     tools, double, python = folder / "bin", folder / "double", Path(sys.executable)
     for path in (tools, double, folder / "pbs", folder / "locks", folder / "cache"):
@@ -202,7 +200,7 @@ def build(
         (folder / "cache/native").symlink_to(cache_folder() / "native")
     np.savez(folder / "own.npz", x=np.ones((20, 3), np.float32), y=np.arange(20) % 2)
     words = ["sweep", "--data", str(folder / "own.npz"), "--nodes", "1,2", "--repeats", str(repeats), "--epochs", "1"]
-    words += ["--scheduler", scheduler, *shape, *(["--launcher", "mpirun"] if scheduler == "slurm" else [])]
+    words += ["--scheduler", scheduler, "--mode", mode, *(["--launcher", "mpirun"] if scheduler == "slurm" else [])]
     words += ["--oversubscribe"] if scheduler == "local" else []  # this machine may be busy: times are not asked for
     words += ["--results", str(folder / "results"), "--reports", str(folder / "reports")]
     environment = os.environ | {
@@ -286,7 +284,7 @@ def jobs_of(scheduler: str) -> Iterator[Callable[[Study], list[str]]]:
 
 
 def _count(jobs: int, study: Study) -> list[str]:
-    wanted = 1 if "--nested" in study.words else study.launches
+    wanted = 1 if "turns" in study.words else study.launches
     return [f"{jobs} jobs for {study.launches} launches"] if jobs != wanted else []
 
 
@@ -324,11 +322,11 @@ def run(
     deadline = time.monotonic() + seconds
     with jobs_of(scheduler) as judge:
         while moments.total() < kills and time.monotonic() < deadline:
-            shapes = SHAPES.get(scheduler, ((),))
+            modes = MODES.get(scheduler, ("jobs",))
             with tempfile.TemporaryDirectory(prefix="harness-crash-") as name:
                 chance = random.Random(f"{seed}/{studies}")
-                shape = shapes[studies % len(shapes)]
-                study = build(Path(name), scheduler, chance, real=real, shape=shape, repeats=2 if real else repeats)
+                mode = modes[studies % len(modes)]
+                study = build(Path(name), scheduler, chance, real=real, mode=mode, repeats=2 if real else repeats)
                 most = kills - moments.total()
                 while study.moments.total() < most and time.monotonic() < deadline and (moment := study.kill()):
                     print(f"study {studies + 1}, kill {study.moments.total()}: {moment}", flush=True)

@@ -85,7 +85,7 @@ def short_modules() -> Iterator[str]:
         lines = text.count("\n")
         is_named = any(fnmatch(name, pattern) for pattern in reasons)
         if lines < SHORT_MODULE_LINES and not name.endswith("/__init__.py") and not is_named:
-            yield f"{name} has {lines} lines: join it to the module that asks its question, or name the reason"
+            yield f"{name} has {lines} lines: join it to the module of its question, or say why in pyproject.toml"
     for pattern in reasons:
         if not any(fnmatch(name, pattern) for name in texts):
             yield f"[tool.house.short_modules] names {pattern}, which is no module: take it out"

@@ -21,7 +21,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import LOST
-from harness.comm.mpi_library import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_mpi
 from harness.schema.record import RunRecord, read_run
 
 LIMIT_S = 300.0
@@ -47,7 +47,7 @@ def words(ranks: int, epochs: int, patience: float, record: Path) -> list[str]:
     """Return the command of a launch."""
     options = ["--on-failure", "shrink", "--hang-timeout", str(patience)]
     return [
-        str(find_launcher()),
+        str(find_mpi().mpirun),
         "--with-ft",
         "ulfm",
         "-n",

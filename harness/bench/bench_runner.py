@@ -29,7 +29,7 @@ from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
-from harness.comm.mpi_library import AS_ROOT, mpi_version
+from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi_version
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity
 from harness.schema.layout import Layout
@@ -98,10 +98,9 @@ class SetMaker:
         changes = dict(scheduler.environment(layout))
         if contender.helpers:  # more processes than cores: they place themselves
             program = Path(launcher[0])
-            family = "mpich" if "-bind-to" in launcher else "openmpi"
-            launcher = mpirun_words(program, family, contender.ranks + contender.helpers, oversubscribe=True)
+            launcher = mpirun_words(program, find_mpi().family, contender.ranks + contender.helpers, oversubscribe=True)
         elif contender.own_mpi:
-            launcher = mpirun_words(Path(contender.python).parent / "mpirun", "openmpi", contender.ranks)
+            launcher = mpirun_words(Path(contender.python).parent / "mpirun", Family.OPEN_MPI, contender.ranks)
             changes |= AS_ROOT
         return LaunchSpec(
             name=contender.name,

@@ -9,7 +9,7 @@ from harness.base.command_context import Context
 from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import context_options, names_in
+from harness.cli.common_options import context_options, mpi_option, names_in
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, document
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @format_options
 @context_options("reports")
 @answering
+@mpi_option
 def bench_command(
     workloads: str,
     contenders: str,

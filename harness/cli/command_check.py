@@ -18,6 +18,7 @@ from harness.cli.common_options import (
     context_options,
     defaulted,
     given_command,
+    mpi_option,
     refuse_bad_mpi,
     refuse_given,
     sweep_argument,
@@ -39,7 +40,9 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 
 @click.command(name="check", cls=GroupedCommand)
 @sweep_argument
-@click.option("--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline of the same study].")
+@click.option(
+    "--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline, with SWEEP that of its study]."
+)
 @defaulted("--threshold", type=NumberRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
 @click.option("--until-sure", type=NumberRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
@@ -47,6 +50,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def check_command(
     sweep: str | None,
     against: str | None,
@@ -58,10 +62,10 @@ def check_command(
 ) -> Answer:
     """Judge every layout's step time, efficiency and its factors against a baseline.
 
-    The launches of SWEEP are judged that the baseline does not have. Without SWEEP these are of a sweep of the
-    baseline's study that ended within the last hour; without one, the study is measured again as it was recorded, as a
-    new session in results/checks. Exit code 0: nothing got worse, or by less than --threshold; 1: a regression; 3:
-    cannot tell; 2: cannot compare (another machine, another workload, no baseline).
+    With SWEEP, those of its launches are judged that the baseline does not have. Without SWEEP, the baseline's study is
+    measured again as it was recorded, as a new session in results/checks; if a sweep of the study ended within the last
+    hour, that is judged and nothing is measured. Exit code 0: nothing got worse, or by less than --threshold; 1: a
+    regression; 2: cannot compare (another machine, another workload, no baseline); 3: cannot tell.
     """
     from harness.report.session_answer import session_answer
 
@@ -205,9 +209,8 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     from harness import datasets
     from harness.schema.sweep import Sweep
 
-    in_turns = submission.request.shape == "block"
-    if reference.in_turns != in_turns:
-        way = "in turns: say TURNS=1, on a cluster NESTED=1" if reference.in_turns else "one by one: say TURNS=0"
+    if reference.in_turns != submission.in_turns:
+        way = "in turns: say MODE=turns" if reference.in_turns else "one by one: say MODE=jobs"
         raise UserError(f"the launches of '{reference.label}' trained {way}")
     data_id = datasets.locate(reference.workload, data_dir).data_id
     if data_id != reference.data_id:

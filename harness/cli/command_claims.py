@@ -12,7 +12,14 @@ from harness.base.cores import usable_cores
 from harness.base.errors import RunError, UserError
 from harness.base.files import resource
 from harness.cli.answer_output import answering
-from harness.cli.common_options import budget_option, context_options, defaulted, given_command, refuse_given
+from harness.cli.common_options import (
+    budget_option,
+    context_options,
+    defaulted,
+    given_command,
+    mpi_option,
+    refuse_given,
+)
 from harness.cli.first_use import fetch_small_set
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.terminal import echo
@@ -95,6 +102,7 @@ def judged_answer(
 @budget_option
 @context_options("data_dir", "results", "reports", measures=True)
 @answering
+@mpi_option
 def claims_command(run: bool, scheduler: str, budget: float, context: Context) -> Answer:
     """Judge every claim of the papers by the sweeps in the results that ask its question.
 
@@ -149,7 +157,7 @@ def _run_study(study: "ClaimStudy", context: Context) -> str:
             settings = BenchSettings(workloads=BENCHED, contenders=("gradients", SERVERS), blocks=3)
             write_bench(settings, context, CLAIMS_BENCH)
             return "done"
-        submission = Submission(request=JobRequest(shape="block"))
+        submission = Submission(request=JobRequest(mode="turns"))
         missing = run_together(study.sweeps, context, submission)
     except (RunError, UserError) as error:  # the others go on
         return str(error)

@@ -7,7 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.cli.answer_output import answering, format_options
-from harness.cli.common_options import GroupedCommand, context_options, given_command, refuse_given
+from harness.cli.common_options import GroupedCommand, context_options, given_command, mpi_option, refuse_given
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.training_options import TRAINING_OPTIONS
 from harness.cli.variant_training import VariantOptions, are_variants, train_variants, variant_options
@@ -20,6 +20,7 @@ from harness.report.answer import Answer
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
 @answering
+@mpi_option
 def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: Context) -> Answer:
     """Compare B, C, ... with A. What is recorded is read; variants are trained in turns on this machine.
 
@@ -30,7 +31,7 @@ def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: C
     (package.module:function) of yours, a setting (sync=weights:epoch), env:NAME=VALUE (nothing behind = unsets),
     python:PATH (of another environment, with its own TensorFlow and MPI), run:COMMAND (put before each rank's Python).
     Several settings or variables have commas. Workload and layouts are given as for `harness sweep`. They train in
-    turns until it is sure what differs by --practical or more. The last line is the page's path.
+    turns until it is sure what differs by --threshold or more. The last line is the page's path.
     """
     if are_variants(sweep):
         from harness.report.compare_answer import variants_answer
@@ -38,7 +39,7 @@ def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: C
         return variants_answer(train_variants(sweep, context, training), given_command())
     reason = "sweeps, baselines and launches are compared as they are recorded, and nothing is trained"
     refuse_given(reason, "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
-    return _compare_recorded(sweep, training.practical / 100, context)
+    return _compare_recorded(sweep, training.threshold / 100, context)
 
 
 def _compare_recorded(names: tuple[str, ...], practical: float, context: Context) -> Answer:

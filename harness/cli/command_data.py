@@ -37,7 +37,8 @@ of_set = with_options(click.argument("dataset", metavar="NAME"), context_options
 def data_command() -> None:
     """List, fetch, verify, prepare and describe data sets, and clean their cache.
 
-    NAME is a data set's name, or for `verify`, `prepare` and `info` also a .csv, .npz or .h5 file of your own.
+    NAME is a data set's name, or for `verify`, `prepare` and `info` also a file of your own: .csv, .tsv, .parquet, .npz
+    or .h5.
     """
 
 

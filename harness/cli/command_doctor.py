@@ -6,7 +6,7 @@ from harness.base.command_context import Context
 from harness.base.exit_codes import FAILED
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering
-from harness.cli.common_options import context_options
+from harness.cli.common_options import context_options, mpi_option
 from harness.cli.terminal import echo
 from harness.report.answer import Answer
 
@@ -16,6 +16,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.command(name="doctor")
 @context_options("data_dir")
 @answering
+@mpi_option
 def doctor_command(context: Context) -> Answer:
     """Show which MPI, TensorFlow, cores, memory, compiler and GPUs are in use, and what is wrong with them.
 

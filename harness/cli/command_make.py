@@ -5,7 +5,6 @@ line and nothing else, so that no variable of the environment is taken for a set
 """
 
 import difflib
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from harness.cli import COMMANDS, MAKE, main
 from harness.cli.common_options import split_words
 from harness.cli.terminal import echo
 
-OF_MAKE = ("PYTHON", "SHELL", "MPI")  # read by the Makefile itself, or by every command
+OF_MAKE = ("PYTHON", "SHELL")  # read by the Makefile itself
 ACTIONS = {"baseline": "save", "bundle": "write", "data": "list"}  # what ACTION= is by default
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
@@ -72,7 +71,8 @@ def command_line(target: str, overrides: Mapping[str, str]) -> list[str]:
     settings = settings_of(command)
     for name in values:
         if name not in settings:
-            raise unknown_setting(target, name, [*settings, *(["ACTION"] if target in ACTIONS else [])])
+            names = [name for name, parameter in settings.items() if not getattr(parameter, "hidden", False)]
+            raise unknown_setting(target, name, [*names, *(["ACTION"] if target in ACTIONS else [])])
     arguments: list[str] = []
     for name, parameter in settings.items():
         value = values.get(name, "")
@@ -141,8 +141,6 @@ def make_command(target: str, overrides: str) -> object:
             if name not in (*OF_MAKE, *TARGETS[target]):
                 raise unknown_setting(target, name, TARGETS[target])
         return 0
-    if settings.get("MPI"):
-        os.environ["HARNESS_MPI"] = settings["MPI"]
     return main.main(args=command_line(target, settings), prog_name="harness", standalone_mode=False, obj=MAKE)
 
 
@@ -175,6 +173,7 @@ def _commands_of(target: str) -> Iterator[tuple[str, click.Command]]:
 
 def _paragraph(title: str, settings: Settings, first: str = "") -> list[str]:
     # Of a parameter with two names the first is told: --exclusive, not --share-nodes.
+    settings = {name: parameter for name, parameter in settings.items() if not getattr(parameter, "hidden", False)}
     first_names = {id(parameter): name for name, parameter in reversed(settings.items())}
     words = [first, *(_hint(name, settings[name]) for name in settings if first_names[id(settings[name])] == name)]
     text = " ".join(filter(None, words)) or "no settings"

@@ -19,6 +19,7 @@ from harness.cli.common_options import (
     GroupedCommand,
     context_options,
     given_command,
+    mpi_option,
     names_in,
     option_group,
     take,
@@ -73,6 +74,7 @@ class PaperOptions:
 @context_options("data_dir", "results", "reports", measures=True)
 @option_group("options", partial(take, PaperOptions))
 @answering
+@mpi_option
 def paper_command(options: PaperOptions, context: Context) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 

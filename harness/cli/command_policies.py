@@ -30,5 +30,5 @@ def policies_command(
         comparison = train_variants(sweep, context, training)
         return policies_answer(comparison.folders, context.reports, target, titles=sweep, command=given_command())
     reason = "sweeps are set side by side as they are recorded, and nothing is trained"
-    refuse_given(reason, "practical", "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
+    refuse_given(reason, "threshold", "budget", "scheduler", "data_dir", *TRAINING_OPTIONS)
     return policies_answer([find_sweep(name, context.results) for name in sweep], context.reports, target)

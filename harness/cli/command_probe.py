@@ -9,7 +9,7 @@ from harness.base.command_context import Context
 from harness.base.errors import unknown
 from harness.base.processes import interruptible
 from harness.cli.answer_output import answering, print_table
-from harness.cli.common_options import context_options, defaulted, option_group, refuse_given, take
+from harness.cli.common_options import context_options, defaulted, mpi_option, option_group, refuse_given, take
 from harness.report.answer import Answer
 from harness.schema.claim import EXPERIMENTS
 
@@ -46,6 +46,7 @@ class ProbeOptions:
 @context_options("results", "reports", measures=True)
 @option_group("options", partial(take, ProbeOptions))
 @answering
+@mpi_option
 def probe_command(options: ProbeOptions, context: Context) -> Answer:
     """Measure what messages between ranks cost: latency, bandwidth, and the allreduce of the papers' networks.
 

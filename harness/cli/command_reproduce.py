@@ -7,7 +7,7 @@ import click
 from harness.base.command_context import Context
 from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.cli.answer_output import answering
-from harness.cli.common_options import GroupedCommand, context_options
+from harness.cli.common_options import GroupedCommand, context_options, mpi_option
 from harness.cli.launch_options import BatchOptions, batch_options, build_submission
 from harness.cli.sweep_argument import find_recorded
 from harness.cli.terminal import echo
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @context_options("results", "data_dir", measures=True)
 @batch_options
 @answering
+@mpi_option
 def reproduce_command(name: str, same_layout: bool, trust: bool, batch: BatchOptions, context: Context) -> Answer:
     """Repeat LAUNCH from its record, of a SWEEP one launch of each layout, and compare.
 

@@ -28,7 +28,7 @@ from harness.base.removal import check_new_folder
 from harness.base.scratch import SCRATCH, Scratch
 from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
-from harness.cli.common_options import defaulted, option_group, refuse_bad_mpi, take
+from harness.cli.common_options import defaulted, mpi_option, option_group, refuse_bad_mpi, take
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import EXIT_CODE_FILE
 from harness.report.answer import Answer, Banner, Table
@@ -129,6 +129,7 @@ class RunOptions:
 @option_group("settings", partial(take, RunSettings))
 @option_group("options", partial(take, RunOptions))
 @answering
+@mpi_option
 def run_command(options: RunOptions) -> Answer:
     """Run SCRIPT, which is not edited and imports nothing of ours, on several ranks that train one model.
 

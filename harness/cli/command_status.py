@@ -61,8 +61,10 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
     counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
-    left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
     at_work = status.active or status.count("queued", "running")
+    if status.blocks and at_work:
+        counts += f"; turn blocks made: {status.blocks}"
+    left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
     echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
     if not in_full and not at_work and status.count("done") == len(status.entries) and not status.skipped:
         return

@@ -17,6 +17,7 @@ from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
     context_options,
+    mpi_option,
     option_group,
     refuse_bad_mpi,
     spread,
@@ -62,19 +63,7 @@ def until_narrow() -> Callable[[Path], int]:
     begun = monotonic()
 
     def wanted_repeats(folder: Path) -> int:
-        from harness.analysis.launch_frames import launch_frame
-        from harness.analysis.read_results import load_sweep
-        from harness.analysis.scaling import scale
-
-        loaded = load_sweep(folder)
-        launches = launch_frame(loaded.runs, loaded.epochs)
-        repeats = int(launches["repeat"].max()) + 1
-        scaling = scale(launches)
-        widest = 0.0  # half the width of an interval, of the logarithm
-        for point in scaling.others if scaling else ():
-            interval = point.speedup_interval
-            if point.blocks:
-                widest = max(widest, math.log(interval.high / interval.low) / 2 if interval else math.inf)
+        widest, repeats = widest_interval(folder)
         wanted = next_repeats(widest, repeats, monotonic() - begun)
         if wanted > repeats:
             certainty = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
@@ -82,6 +71,24 @@ def until_narrow() -> Callable[[Path], int]:
         return wanted
 
     return wanted_repeats
+
+
+def widest_interval(folder: Path) -> tuple[float, int]:
+    """Return half the width of the widest interval of the sweep's speedups, of its logarithm, and how many repeats."""
+    from harness.analysis.launch_frames import launch_frame
+    from harness.analysis.read_results import load_sweep
+    from harness.analysis.scaling import scale
+
+    loaded = load_sweep(folder)
+    launches = launch_frame(loaded.runs, loaded.epochs)
+    repeats = int(launches["repeat"].max()) + 1
+    scaling = scale(launches)
+    widest = 0.0
+    for point in scaling.others if scaling else ():
+        interval = point.speedup_interval
+        if point.blocks:
+            widest = max(widest, math.log(interval.high / interval.low) / 2 if interval else math.inf)
+    return widest, repeats
 
 
 def next_repeats(reach: float, repeats: int, seconds: float) -> int:
@@ -124,8 +131,8 @@ class SweepOptions:
     "--repeats",
     common=True,
     type=int,
-    help="Launches of each layout; fewer than 6 give no interval [default: 6, and in turns on this machine up to 24, "
-    "until the speedup's interval is within 2 % or 6 minutes are over].",
+    help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
+    "6 minutes are over, or on a cluster the time limit; else 6, and fewer give no interval].",
 )
 @spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
@@ -140,10 +147,11 @@ class SweepOptions:
 @context_options("results", "reports", "data_dir", measures=True)
 @option_group("options", partial(take, SweepOptions))
 @answering
+@mpi_option
 def sweep_command(options: SweepOptions, context: Context) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
-    On one machine a core stands for a node; where Slurm or PBS is, every launch is a job of its own. The same
+    On one machine a core stands for a node; where Slurm, PBS or Flux is, all node counts train in one job. The same
     command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
     input; 3: launches ran, and the times of none are valid.
     """
@@ -152,10 +160,11 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
 
     workload = build_workload(options.workload)
     submission, reason = build_submission(options.batch)
+    if submission.in_turns and options.repeats is None and submission.request.allocations == 1:
+        submission = replace(submission, most_blocks=_MOST)
     sweep, refused = _build(workload, submission, context, options)
     network = read_links(options.network) if options.network else None
-    if submission.scheduler != "local" or options.batch.scheduler != "auto":
-        echo(reason)
+    echo(reason)
     for sentence in refused:
         echo(f"not run: {sentence}")
     if options.dry_run:
@@ -176,7 +185,9 @@ def _build(
     fetch_for(workload, context.data_dir)
     repeats = options.repeats
     if repeats is None:
-        repeats = FEWEST_BLOCKS if _in_turns_here(submission) else FEWEST_LAUNCHES
+        repeats = FEWEST_LAUNCHES
+        if submission.in_turns:
+            repeats = FEWEST_BLOCKS * submission.request.allocations
     settings: tuple[tuple[str, str], ...] = ()
     if options.tuned:
         from harness.probe.tuning import tuned_settings
@@ -196,11 +207,6 @@ def _build(
     return sweep, refused
 
 
-def _in_turns_here(submission: "Submission") -> bool:
-    """Say whether all layouts of a repeat train in turns on this machine."""
-    return submission.scheduler == "local" and submission.request.shape == "block"
-
-
 def _run(
     sweep: "Sweep",
     submission: "Submission",
@@ -216,7 +222,8 @@ def _run(
     from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
-    enough = until_narrow() if _in_turns_here(submission) and options.repeats is None else None
+    is_here = submission.scheduler == "local"  # else the job itself looks at its speedups between blocks
+    enough = until_narrow() if is_here and submission.in_turns and options.repeats is None else None
     folder = context.results / sweep.name
     problem = ""
     try:
@@ -236,7 +243,7 @@ def _planned(plan: "SweepPlan") -> Answer:
     name = Pace(plan.wanted.points).name
     launches: list[tuple[Point, ...]] = []
     for job in plan.jobs:
-        launches += [job.points] if job.shape == "block" else [(point,) for point in job.points]
+        launches += job.needed_blocks if job.shape == "block" else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")

@@ -15,7 +15,15 @@ from harness.base.current_user import UserPath
 from harness.base.errors import SharedError
 from harness.base.exit_codes import AGAIN
 from harness.base.removal import check_new_folder
-from harness.cli.common_options import GroupedCommand, NumberRange, context_options, defaulted, option_group, take
+from harness.cli.common_options import (
+    GroupedCommand,
+    NumberRange,
+    context_options,
+    defaulted,
+    mpi_option,
+    option_group,
+    take,
+)
 from harness.cli.launch_rank import LaunchRank, rank_logs
 from harness.cli.terminal import echo
 from harness.cli.training_options import WorkloadOptions, build_workload, workload_options
@@ -53,6 +61,7 @@ class TrainOptions:
     help="Seconds to wait for a rank before the run ends with a report; 0 for no limit.",
 )
 @option_group("options", partial(take, TrainOptions))
+@mpi_option
 def train_command(options: TrainOptions, context: Context) -> None:
     """Train one workload on the ranks of this MPI world.
 

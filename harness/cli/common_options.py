@@ -19,6 +19,7 @@ from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.removal import check_place
 from harness.cli.terminal import echo
+from harness.comm.harness_variables import MPI_CHOICES
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.sweep_folder import holds_reports, holds_results
 
@@ -137,6 +138,23 @@ class NumberRange(click.FloatRange):
 
 budget_option = defaulted("--budget", type=NumberRange(min=0), default=30.0, help="Minutes to measure.")
 sweep_argument = click.argument("sweep", required=False)
+
+
+def mpi_option(command: Command) -> Command:
+    """Add ``--mpi`` to a command that starts ranks: all that it starts finds the choice in HARNESS_MPI."""
+
+    @functools.wraps(command)
+    def with_mpi(*arguments: Any, mpi: str | None, **options: Any) -> Any:
+        if mpi is not None:
+            os.environ["HARNESS_MPI"] = mpi
+        return command(*arguments, **options)
+
+    return where(  # type: ignore[no-any-return]
+        "--mpi",
+        type=click.Choice(MPI_CHOICES),
+        metavar="|".join(MPI_CHOICES),
+        help="MPI library: of the Python environment, or the site's, which is first on PATH [default: wheel].",
+    )(with_mpi)
 
 
 _OF_THE_ANSWER = ("as_json", "quiet", "formats", "outputs")  # parameters that decide how an answer is shown

@@ -10,7 +10,7 @@ import click
 
 from harness.base.current_user import expanded
 from harness.base.errors import UserError
-from harness.cli.common_options import field_options, option_group, take, where
+from harness.cli.common_options import Option, field_options, option_group, take, where
 from harness.schema.option import WHERE
 from harness.schema.option import options as schema_options
 from harness.sweep.schedulers import known_schedulers
@@ -30,17 +30,35 @@ class BatchOptions:
 
     scheduler: str
     site: str | None
-    nested: bool
-    turns: bool | None
-    array: bool
     request: Mapping[str, Any]
     template: str | None
     max_node_hours: float
     yes: bool
 
 
+_REPLACED = {
+    "nested": "MODE=turns (--mode turns), which is the default",
+    "turns": "MODE=turns or MODE=jobs (--mode turns|jobs)",
+    "array": "MODE=array (--mode array)",
+}
+
+
+def _refuse_replaced(context: click.Context, option: click.Parameter, value: bool | None) -> None:
+    """Refuse an option that was replaced, naming what is written now."""
+    if value is not None and option.name is not None:
+        raise UserError(f"{option.name.upper()}= is now {_REPLACED[option.name]}")
+
+
+def replaced_options() -> "list[Option]":
+    """Return the hidden options that say what has taken their place."""
+    facts: dict[str, Any] = {"hidden": True, "default": None, "callback": _refuse_replaced}
+    return [where(f"--{name}/--no-{name}", name, **facts) for name in _REPLACED]
+
+
 def take_batch(values: dict[str, Any]) -> BatchOptions:
     """Take the options of the batch system out of the `values` of a command's parameters."""
+    for old_name in _REPLACED:
+        values.pop(old_name)
     values["request"] = {field.name: values.pop(field.name) for field, _ in schema_options(JobRequest)}
     return take(BatchOptions, values)
 
@@ -58,19 +76,7 @@ batch_options = option_group(
     where(
         "--site", common=True, help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here."
     ),
-    where(
-        "--nested",
-        is_flag=True,
-        help="One allocation of the largest size for each repeat; the smaller points run inside.",
-    ),
-    where(
-        "--turns/--no-turns",
-        common=True,
-        default=None,
-        help="Train all layouts of a repeat in turns of 50 ms, so that they see the same machine [default: turns on "
-        "this machine and with NESTED=1].",
-    ),
-    where("--array", is_flag=True, help="One job array for each layout, not a job for each launch."),
+    *replaced_options(),
     *field_options(JobRequest, WHERE),
     where("--template", help="Your own job script template, instead of jobs/templates."),
     where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
@@ -92,15 +98,17 @@ def build_submission(options: BatchOptions) -> "tuple[Submission, str]":
     template = _path(options.template)
     site = find_site(site_name)
     scheduler, reason = choose_scheduler(options.scheduler, site)
-    if options.nested and options.array:
-        raise UserError("NESTED=1 and ARRAY=1 exclude each other: choose one")
     request = _build_request(options, scheduler_class(scheduler).suitable(site.request))
     refuse_recorded_secrets(site, request)
-    no_turns = _why_no_turns(scheduler, request, template)
-    if options.turns and no_turns:
-        raise UserError(f"TURNS=1 cannot be: {no_turns}")
-    if options.turns is not False and not no_turns:
-        request = replace(request, shape="block")
+    no_turns = _why_no_turns(request, template)
+    if request.mode == "turns" and no_turns:
+        raise UserError(f"MODE=turns cannot be: {no_turns}; say MODE=jobs")
+    if not request.mode:
+        request = replace(request, mode="jobs" if no_turns else "turns")
+    if request.allocations > 1 and request.mode != "turns":
+        raise UserError(
+            f"ALLOCATIONS={request.allocations} is for MODE=turns, this is MODE={request.mode}: leave it out"
+        )
     if template is not None and not Path(template).is_file():
         raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
     submission = Submission(
@@ -121,26 +129,15 @@ def _build_request(options: BatchOptions, usual: JobRequest) -> JobRequest:
         if not Path(image).is_file():
             raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
         changes["container"] = str(Path(image).resolve())
-    if options.nested:
-        changes["shape"] = "nested"
-    elif options.array:
-        changes["shape"] = "array"
     return replace(usual, **changes)
 
 
-def _why_no_turns(scheduler: str, request: JobRequest, template: str | None) -> str:
-    """Return why the launches of a repeat cannot take turns, empty if they can."""
-    from harness.sweep.schedulers import scheduler_class
-
-    if "block" not in scheduler_class(scheduler).shapes:
-        return f"SCHEDULER={scheduler} has none"
+def _why_no_turns(request: JobRequest, template: str | None) -> str:
+    """Return why launches cannot share an allocation, empty if they can."""
     if template:
         return "a TEMPLATE of yours starts launches one by one"
     if request.requeue or request.signal_s:
         return "REQUEUE and SIGNAL are for launches that follow each other"
-    shapes = ("jobs", "block") if scheduler == "local" else ("nested", "block")
-    if request.shape not in shapes:
-        return "launches of jobs of their own follow each other, ask for NESTED=1"
     return ""
 
 

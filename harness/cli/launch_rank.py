@@ -109,7 +109,7 @@ class LaunchRank:
         def write() -> None:
             assert collected is not None
             run, steps = collected
-            from harness.comm.placement import describe_ranks
+            from harness.comm.placement_check import describe_ranks
 
             for reason in run.invalid:
                 echo(f"times are not valid: {reason}")

@@ -132,7 +132,7 @@ class LayoutOptions:
     cores: str | None = None
     gpus: str | None = None
     ranks_per_node: str | None = None
-    threads: str = "1"
+    threads: str | None = None
     zipped: bool = False
 
 
@@ -144,9 +144,11 @@ layout_options = option_group(
     spread("--cores", help="Cores over all nodes, instead of nodes."),
     spread("--gpus", help="GPUs over all nodes, one for each rank."),
     spread(
-        "--ranks-per-node", common=True, help="MPI ranks on a node, one count or several [default: 1, or a full node]."
+        "--ranks-per-node",
+        common=True,
+        help="MPI ranks on a node, one count or several [default: on a cluster one for each NUMA domain, else 1].",
     ),
-    spread("--threads", common=True, default="1", show_default=True, help="Cores, and TensorFlow threads, of a rank."),
+    spread("--threads", common=True, help="Cores, and TensorFlow threads, of a rank [default: 1, or a full node]."),
     spread("--zip", "zipped", is_flag=True, help="Take the lists one by one, not every combination."),
 )
 
@@ -164,7 +166,7 @@ def build_layouts(
     Raises:
         UserError: a count is wrong, or no combination can be.
     """
-    from harness.sweep.plan import Axes, combine
+    from harness.sweep.plan import Axes, combine, fill_nodes
 
     counts = {
         name: parse_counts(name.upper(), text) if text else ()
@@ -182,14 +184,16 @@ def build_layouts(
             f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say ZIP=1"
         )
     limit = None
-    if not counts["nodes"]:
+    on_cluster = submission.scheduler != "local"
+    if on_cluster or not counts["nodes"]:
         limit = submission.open(oversubscribe=oversubscribe).limit()
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
         if limit is None:
             submission.open(oversubscribe=oversubscribe).check()  # perhaps there is none
             raise UserError("NODES= is needed: how many nodes there are is not known here")
         most = limit.nodes or 1
-        if submission.scheduler == "local":  # on one machine its cores stand for nodes
-            most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"])))
+        if not on_cluster:  # on one machine its cores stand for nodes
+            most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"] or (1,))))
         counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
-    return combine(Axes(**counts, zipped=options.zipped), limit)
+    axes = Axes(**counts, zipped=options.zipped)
+    return combine(fill_nodes(axes, limit if on_cluster else None), limit)

@@ -38,7 +38,7 @@ class VariantOptions:
 
     workload: WorkloadOptions
     layouts: LayoutOptions
-    practical: float
+    threshold: float
     scheduler: str
     budget: float
 
@@ -48,7 +48,7 @@ def variant_options(command: Command) -> Command:
     grouped = option_group(
         "training",
         partial(take, VariantOptions),
-        defaulted("--practical", type=NumberRange(0, 50), default=3.0, help="Least difference that matters, %."),
+        defaulted("--threshold", type=NumberRange(0, 50), default=3.0, help="Least difference of interest, in %."),
         defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster."),
         budget_option,
     )(command)
@@ -105,7 +105,7 @@ def train_variants(names: Sequence[str], context: Context, options: VariantOptio
             f"{', '.join(names)} train in turns, at most {minutes:g} minutes; a line follows each block of launches, "
             "which takes a minute or more"
         )
-        return variant_turns.run_variants(turns, practical=options.practical / 100, say=context.say)
+        return variant_turns.run_variants(turns, practical=options.threshold / 100, say=context.say)
 
 
 def _variant(

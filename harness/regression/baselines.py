@@ -309,7 +309,7 @@ def check_comparable(reference: Measurement, current: Measurement, *, other_mach
         ways = ["in turns" if measurement.in_turns else "one after the other" for measurement in (reference, current)]
         raise UserError(
             f"cannot compare: launches of '{reference.label}' trained {ways[0]}, of '{current.label}' {ways[1]}: "
-            "measure both in the same way (TURNS=1 or TURNS=0)"
+            "measure both in the same way (MODE=turns or MODE=jobs)"
         )
     if not other_machine:
         check_machine(reference, current.machine)

@@ -31,7 +31,7 @@ THRESHOLD = 0.03
 # Measured by four sessions of MNIST-DNN on 1 and 2 ranks, on different days, on one shared virtual machine with 2 cores
 # (November 2026): efficiency 80.8, 80.9, 73.4 and 75.1 %, computation scaling 98, 102, 90 and 96 %, parallel efficiency
 # 86.1, 84.5, 83.0 and 84.7 %. The factors of the parallel efficiency were not measured singly and are taken to differ
-# as it does. Times of a step differ between days by 10 to 40 % on such machines: the host's other guests decide.
+# as it does. That of a step's time was not measured: 15 % is assumed.
 DEFAULT_DEVIATION: Mapping[str, float] = {
     STEP: 0.15,
     EFFICIENCY: 0.050,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import find_mpi
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
 from harness.sweep.submission_settings import Submission
@@ -20,7 +20,7 @@ from harness.sweep.submission_settings import Submission
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantLaunch:
-    """The `family` of the MPI library (``openmpi`` or ``mpich``), and for each layout words and changed variables."""
+    """The `family` of the MPI library, and for each layout words and changed variables."""
 
     family: str
     words: tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ def find_launch(sweep: Sweep) -> VariantLaunch:
         if reason:
             raise UserError(f"{layout} cannot run here: it {reason}")
     return VariantLaunch(
-        family=mpi_family(find_launcher()),
+        family=find_mpi().family,
         words=tuple(scheduler.launcher(layout).words for layout in sweep.layouts),
         environments=tuple(dict(scheduler.environment(layout)) for layout in sweep.layouts),
     )

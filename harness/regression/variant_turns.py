@@ -152,7 +152,7 @@ class VariantTurns:
         for variant in self.variants:
             variant.entry()
         with tempfile.TemporaryDirectory() as name:
-            sweep_file = Path(name) / "sweep.json"
+            sweep_file = Path(name) / "variant.json"
             for variant in self.variants:
                 write_atomic(sweep_file, encode(variant.sweep))
                 words = [variant.python, "-m", variant_launcher.__name__, str(sweep_file)]

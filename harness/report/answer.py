@@ -87,6 +87,10 @@ class Table:
     tones: Mapping[str, str] = field(default_factory=dict)
     wide: Sequence[int] = ()
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.headings) for row in self.rows):
+            raise ValueError(f"table '{self.title}' has a row with more or fewer cells than headings")
+
     def is_text(self, column: int) -> bool:
         """Return whether `column` is set as text."""
         return column < self.left or column in self.texts or column - len(self.headings) in self.texts

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from harness.analysis import units
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.history import ControlChart, History, HistorySession
-from harness.regression.measurement import EFFICIENCY, STEP, quantity_value, state_names
+from harness.regression.measurement import STEP, quantity_value, state_names
 from harness.regression.session_model import LevelChange
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
@@ -49,6 +50,7 @@ def history_answer(history: History) -> Answer:
                 name="figures",
                 elements=[_chart_figure(history, chart, subject) for chart in history.charts],
             ),
+            Section(title="Levels", name="levels", elements=[_level_table(history)]),
             Section(title="Sessions", name="sessions", elements=[table]),
         ),
         command=shlex.join(["harness", "history", last.label]),
@@ -89,9 +91,7 @@ def _with_stack(session: HistorySession) -> str:
 
 def _stack_words(session: HistorySession) -> str:
     """Return what of the stack changed before a session, an empty text for nothing."""
-    words = [f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes]
-    more = len(words) - _MOST_CHANGES
-    return "; ".join([*words[:_MOST_CHANGES], *([f"{more} more"] if more > 0 else [])])
+    return _listed([f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes])
 
 
 def _step(chart: ControlChart, change: LevelChange) -> str:
@@ -109,23 +109,53 @@ def _session_table(history: History) -> Table:
     names = state_names([session.measurement for session in history.sessions])
     rows = []
     for number, session in enumerate(history.sessions):
-        values = []
-        for chart in history.charts:
-            at = [point for point in chart.points if point.session == number]
-            mark = " *" if at and at[0] in chart.outside else ""
-            values.append(f"{quantity_value(chart.quantity, at[0].value)}{mark}" if at else units.NONE)
-        changes = _stack_words(session) or units.NONE
-        rows.append((units.moment(session.started), names[number], str(session.launches), *values, changes))
-    headings = ("Session (UTC)", "Commit", "Launches", *(_chart_name(chart).capitalize() for chart in history.charts))
+        outside = [_chart_name(chart) for chart in history.charts if chart.is_outside(number)]
+        rows.append(
+            (
+                units.moment(session.started),
+                names[number],
+                str(session.launches),
+                _listed(outside) or units.NONE,
+                _stack_words(session) or units.NONE,
+            )
+        )
     return Table(
         title="Sessions",
-        headings=(*headings, "Stack changed"),
+        headings=("Session (UTC)", "Commit", "Launches", "Beyond the limits", "Stack changed"),
         rows=rows,
         left=2,
-        wide=[number for number, chart in enumerate(history.charts, start=3) if chart.quantity != EFFICIENCY],
-        texts=(),
-        note="Means over the session's blocks. A star marks what is beyond the baseline's limits. A plus sign marks "
-        "uncommitted changes. `harness check` judges a session.",
+        texts=(3, 4),
+        note="A plus sign marks uncommitted changes. `harness check` judges a session.",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _MOST_CHANGES
+    return "; ".join([*names[:_MOST_CHANGES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _level_table(history: History) -> Table:
+    rows = []
+    for chart in history.charts:
+        limits = units.NONE
+        if chart.limits is not None:
+            ends = (chart.limits.low, chart.limits.high)
+            limits = " to ".join(quantity_value(chart.quantity, end) for end in ends)
+        change = units.NONE
+        if chart.change is not None:
+            since = history.sessions[chart.points[chart.change.first].session].started
+            change = f"{_step(chart, chart.change)} from {units.moment(since)}"
+        level = units.NONE if chart.level is None else quantity_value(chart.quantity, chart.level)
+        last = quantity_value(chart.quantity, chart.points[-1].value)
+        rows.append((_chart_name(chart).capitalize(), level, limits, last, change))
+    return Table(
+        title="Levels",
+        headings=("Quantity", "Baseline", "Limits", "Last session", "Level changed"),
+        rows=rows,
+        left=1,
+        texts=(4,),
+        note="The last session's mean over its blocks. The numbers of every session are in the files of the figures.",
     )
 
 

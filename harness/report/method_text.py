@@ -37,6 +37,14 @@ BLOCK_NUMBER = (
 OVER_BLOCKS = (
     "Times are geometric means over blocks, speedups the ratios of the times, 95 % intervals Student's t over blocks."
 )
+ONE_ALLOCATION = (
+    "All blocks are of one allocation: the intervals hold what varies from start to start on these nodes, not between "
+    "nodes or days."
+)
+ALLOCATIONS = (
+    "The blocks are of {count} allocations and count as one sample: where allocations differ more than the blocks of "
+    "one, the intervals are too narrow for another allocation."
+)
 LAUNCH_TIME = (
     "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. A point's "
     "time is the median over its launches."
@@ -73,6 +81,15 @@ def method(scaling: Scaling) -> str:
     work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
     ratio = f"Speedup is the base's median over the point's median of {work}; ratios are never averaged."
     return f"{LAUNCH_TIME} {ratio} {LAUNCH_INTERVALS} {VARIATION}"
+
+
+def allocations(loaded: Loaded, scaling: Scaling) -> str:
+    """Return which variance the intervals of a batch system's blocks hold; nothing on one machine."""
+    of_blocks = {run.point.folder for run in loaded.runs if run.block}
+    jobs = {account.job for account in loaded.accounts if account.launch in of_blocks}
+    if not jobs or not scaling.is_over_blocks:
+        return ""
+    return ONE_ALLOCATION if len(jobs) == 1 else ALLOCATIONS.format(count=len(jobs))
 
 
 def methods(loaded: Loaded, scaling: Scaling) -> str:

@@ -215,10 +215,10 @@ def _scatter_line(source: ScatterSource, rows: Sequence[SessionRow]) -> str:
 def _stack_table(stack: Sequence[StackLine]) -> Table:
     """Return the stack of both, what changed first."""
     rows = [
-        (line.name, line.before or units.NONE, line.now or units.NONE, "changed" if line.changed else "")
+        (line.name, line.before or units.NONE, line.now or units.NONE, "yes" if line.changed else "no")
         for line in stack
     ]
-    return Table(title="What differs", headings=("Part", "Baseline", "Now", ""), rows=rows, left=4, texts=())
+    return Table(title="What differs", headings=("Part", "Baseline", "Now", "Changed"), rows=rows, left=4, texts=())
 
 
 def _suite(check: SessionCheck) -> CaseSuite:

@@ -212,7 +212,7 @@ _LAUNCH_PARTS = (
 def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     """Return what was measured: scaling, prediction, time, learning."""
     figures = draw_figures(view)
-    scaling = [_scaling_table(view), *figures["scaling"]]
+    scaling = [_scaling_table(loaded, view), *figures["scaling"]]
     predicted = [sweep_tables.extrapolation_table(series, view.names) for series in view.extrapolations]
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
     if view.runs[0].point.workload.script:
@@ -231,9 +231,15 @@ def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
     ]
 
 
-def _scaling_table(view: SweepView) -> Element:
+def _scaling_table(loaded: Loaded, view: SweepView) -> Element:
     scaling = view.scaling
-    note = f"{scaling.scaling.capitalize()} scaling. {captions.repeats(scaling)} {method_text.method(scaling)}"
+    sentences = (
+        f"{scaling.scaling.capitalize()} scaling.",
+        captions.repeats(scaling),
+        method_text.method(scaling),
+        method_text.allocations(loaded, scaling),
+    )
+    note = " ".join(filter(None, sentences))
     return sweep_tables.scaling_table(scaling, view.names, note, view.extrapolations)
 
 

@@ -161,6 +161,14 @@ class SweepFolder:
         """Return the words that start the ranks of a launch, which its job writes down when it knows its nodes."""
         return below(self.jobs, f"{launch}.words")
 
+    def lost_nodes(self, launch: str) -> Path:
+        """Return why the job of a launch has too few nodes for it, where that is so."""
+        return below(self.jobs, f"{launch}.lost")
+
+    def series_end(self, job: str) -> Path:
+        """Return what came of the blocks of a job, by its name in the queue."""
+        return below(self.jobs, f"{job}.end")
+
     def records(self) -> Iterator[Path]:
         """Yield the launches' folders that have a record, whole or not, in no order."""
         return (file.parent for file in self.path.glob(f"*/{RUN_FILE}"))

@@ -247,7 +247,12 @@ class Workload:
     )
     data: str = what("Real rows, or a synthetic stand-in.", "auto", name="data-kind", choices=DATA_KINDS, listed=False)
     data_file: str | None = what(
-        "Train on a file of your own: .csv, .npz or .h5.", None, name="data", values="FILE", listed=False, common=True
+        "Train on a file of your own: .csv, .tsv, .parquet, .npz or .h5.",
+        None,
+        name="data",
+        values="FILE",
+        listed=False,
+        common=True,
     )
     label: str | None = what(
         "Column of the label in a table of your own, by name or number [default: the one named label, target or "

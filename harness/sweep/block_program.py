@@ -1,47 +1,132 @@
-"""The program of a job whose launches train in turns: ``python -m harness.sweep.block_program BLOCK [NODE]``."""
+"""The program of a job in turns: on one machine ``python -m harness.sweep.block_program SERIES``."""
 
 import signal
 import socket
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import BAD_INPUT, SIGNALLED
 from harness.base.files import write_atomic
-from harness.schema.record import decode
+from harness.schema.record import decode, encode
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.turn_block import BlockSeries, LaunchSpec, SeriesEnd, TurnBlock, WhyEnded
+
+# Times the last block: what another one is given, so that it is whole when the job is ended.
+_LONGER = 1.2
+_NOT_BEGUN = 1  # exit code of a launch for which there was no time
+
+Enough = Callable[[Path], bool]
 
 
-def main(path: Path, node: str = "localhost") -> int:
-    """Run the block in the file at `path`, write its turns and exit codes, and return the first code that is not 0.
+def main(path: Path, node: str = "localhost", enough: Enough | None = None) -> int:
+    """Run the blocks in the file at `path`, write their turns and exit codes, and return the first code that is not 0.
 
-    `node` is one of its nodes, not this one where there are several.
+    `node` is one of its nodes, not this one where there are several. `enough` says of a sweep's folder whether its
+    speedups are known well enough.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))  # so that what was started is ended
     try:
-        block = decode(path.read_bytes(), TurnBlock, path)
-        block = replace(block, launches=tuple(map(_with_words, block.launches)))
-        end = run_block(block, host=_address(node))
-        write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
-        for launch in block.launches:
-            if launch.exit_file:
-                write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
+        series = decode(path.read_bytes(), BlockSeries, path)
+        return run_series(series, _address(node), enough)
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
         return BAD_INPUT
+
+
+def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
+    """Run the blocks of `series` while they are wanted; return the first exit code of a launch that is not 0."""
+    begun = time.monotonic()
+    seconds: list[float] = []
+    failed = 0
+    why = WhyEnded.ALL
+    for block in series.blocks:
+        block_begun = time.monotonic()
+        if series.limit_s and seconds and block_begun - begun + _LONGER * seconds[-1] > series.limit_s:
+            why = WhyEnded.LIMIT
+            break
+        if len(seconds) >= series.least and (len(seconds) - series.least) % series.of_repeat == 0:
+            if failed:
+                why = WhyEnded.FAILED
+                break
+            if enough is None or enough(Path(series.folder)):
+                why = WhyEnded.ENOUGH
+                break
+        _set_aside_records(series, block)
+        remaining = _without_lost(block)
+        if remaining != block:
+            failed = failed or _NOT_BEGUN
+        failed = (_run_one(remaining, host) if remaining.launches else 0) or failed
+        seconds.append(time.monotonic() - block_begun)
+    for block in series.blocks[len(seconds) : series.least]:
+        _note_not_begun(block, seconds[-1])
+        failed = failed or _NOT_BEGUN
+    if series.end_file:
+        end = SeriesEnd(
+            blocks=len(seconds),
+            nodes=series.nodes,
+            seconds=time.monotonic() - begun,
+            longest_s=max(seconds[1:] or seconds),
+            why=why,
+        )
+        write_atomic(Path(series.end_file), encode(end))
+    return failed
+
+
+def _set_aside_records(series: BlockSeries, block: TurnBlock) -> None:
+    """Make room for launches that another block has made too: what the others of both are compared with."""
+    if series.folder:
+        for launch in block.launches:
+            set_aside(SweepFolder(Path(series.folder)), launch.name)
+
+
+def _without_lost(block: TurnBlock) -> TurnBlock:
+    """Return `block` with the launches for which the job has nodes; of the others it is written down why not."""
+    remaining: list[LaunchSpec] = []
+    for launch in block.launches:
+        reason = Path(launch.words_file).with_suffix(".lost") if launch.words_file else None
+        if reason is None or not reason.exists():
+            remaining.append(launch)
+            continue
+        write_atomic(Path(launch.log), reason.read_text())
+        if launch.exit_file:
+            write_atomic(Path(launch.exit_file), f"{_NOT_BEGUN}\n")
+    return replace(block, launches=tuple(remaining))
+
+
+def _run_one(block: TurnBlock, host: str) -> int:
+    """Run one block, write its turns and exit codes, and return the first of these that is not 0."""
+    block = replace(block, launches=tuple(map(_with_words, block.launches)))
+    end = run_block(block, host=host)
+    write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
+    for launch in block.launches:
+        if launch.exit_file:
+            write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
     return next((code for code in end.codes.values() if code), 0)
+
+
+def _note_not_begun(block: TurnBlock, block_s: float) -> None:
+    """Write down for the launches of `block` that there was no time for it."""
+    for launch in block.launches:
+        text = f"harness: no time was left for its block (the last took {block_s:.0f} s): ask for more WALLTIME"
+        write_atomic(Path(launch.log), f"{text}\n")
+        if launch.exit_file:
+            write_atomic(Path(launch.exit_file), f"{_NOT_BEGUN}\n")
 
 
 _LOOPBACK = "127.0.0.1"
 
 
 def _with_words(launch: LaunchSpec) -> LaunchSpec:
-    """Return `launch` with the words that its job has written down."""
+    """Return `launch` with the words that its job has written down before its own."""
     if launch.words_file is None:
         return launch
-    words = tuple(Path(launch.words_file).read_text().split("\0")[:-1])
+    words = (*Path(launch.words_file).read_text().split("\0")[:-1], *launch.words)
     launcher = " ".join(words).partition(" -m harness ")[0]
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
 
@@ -70,4 +155,4 @@ def _address(node: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))
+    sys.exit(main(Path(sys.argv[1])))

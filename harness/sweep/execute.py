@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -10,13 +10,10 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
 from harness.base.removal import remove_left
-from harness.datasets import locate, own_file_lines, prepare
-from harness.models import check_model
-from harness.schema.option import is_own_code
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
-from harness.schema.workload import SCRIPT
+from harness.sweep.finished_launches import Survey, other_code, set_aside
 from harness.sweep.job_cost import NodeHours, ask_accounts
 from harness.sweep.job_loop import Launches
 from harness.sweep.job_script import write_job
@@ -26,7 +23,8 @@ from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan,
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, read_running, read_study, set_aside, write_running
+from harness.sweep.sweep_data import announce_data, prepare_data
+from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
@@ -75,59 +73,6 @@ def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
             launch.forget_checkpoints()
     for place in (files.path, files.jobs, files.logs, files.failures, *unfinished):
         remove_left(place, keep=at_work)
-
-
-# The data of a sweep before its launches: announced, and brought into the cache.
-
-
-def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
-    """Bring the data into the cache before the first launch, not inside it, and try the network.
-
-    With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
-    others takes long, and is no reason to refuse.
-
-    Raises:
-        UserError: the data or the network is wrong.
-    """
-    lines: set[str] = set()
-    tried = bool(plan.survey.records) or not plan.jobs
-    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.wanted.points[:1])
-    for workload, data_id in asked:
-        if own_only and workload.has_known_data and not is_own_code(workload.model):
-            continue
-        source = locate(workload, data_dir, data_id)
-        if source.kind == SCRIPT:
-            continue
-        data = prepare(source).record
-        texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
-        for text in texts:
-            if text and text not in lines:
-                say(text)
-                lines.add(text)
-        if not tried:
-            notice = check_model(workload, data)
-            if notice:
-                say(notice)
-            tried = True
-
-
-# What a sweep says of its data before it begins: which rows, and whether synthetic ones stand in for real ones.
-
-
-def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
-    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
-    lines: dict[str, None] = {}
-    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
-        source = locate(workload, data_dir)
-        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
-        if unasked:
-            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
-            line = f"SYNTHETIC DATA: {source.note}. {ways}."
-        else:
-            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
-        lines[line] = None
-    for line in lines:
-        say(line)
 
 
 _LOCAL = Submission()
@@ -204,7 +149,9 @@ def run_sweep(
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
         tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
-        ask_accounts(files, scheduler)
+        if scheduler.survives_client:
+            command.take_extra_blocks()
+            ask_accounts(files, scheduler)
     if tally.failed or tally.busy:
         raise _unfinished(tally, plan, context.results)
     return files.path
@@ -285,10 +232,10 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
     scheduler.cancel(own_jobs(scheduler, launches))
     if is_locked(files):
-        return len(left), True
+        return count_asked(left), True
     with hold_sweep(files), interruptible():
         carried = identify(scheduler, files, read_running(files), say=say)
-        with display(len(carried)) as progress:
+        with display(count_asked(carried)) as progress:
             Launches(
                 scheduler=scheduler,
                 submission=submission,
@@ -298,7 +245,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 carried=carried,
             ).run()
         ask_accounts(files, scheduler)
-    return len(carried), False
+    return count_asked(carried), False
 
 
 # Several sweeps launched as one: each repeat of all of them in one turn block.
@@ -385,7 +332,7 @@ class JoinedSweeps:
         home = command.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
-            set_aside(home, point)
+            set_aside(home, point.folder)
             removal.remove_empty_folder(home.launch(point.folder).path)
             removal.move(launch.path, home.launch(point.folder).path)
         for source, target in (

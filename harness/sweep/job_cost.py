@@ -12,26 +12,53 @@ from harness.base.files import write_atomic
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import mpi_version
 from harness.schema.layout import Layout
-from harness.schema.record import Account, encode, read_accounts
+from harness.schema.record import Account, decode_file, encode, read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import JobPlan
-from harness.sweep.plan import time_left
+from harness.sweep.plan import format_seconds, time_left
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Partition, Site, walltime, walltime_seconds
 from harness.sweep.sweep_files import Running
+from harness.sweep.turn_block import SeriesEnd
+
+FIRST_LIMIT_S = 1800.0
+"""Seconds of a job in turns before anything was measured."""
+_BLOCKS = 3  # that the time limit of a job in turns is for
+_RESERVE = 1.5  # times what they took
+_START_S = 120.0  # of a job, before its first block and after its last
 
 
-def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None) -> str:
-    """Return the time limit of a job: its launches one after the other, within what the partition allows.
+def longest_block_s(files: SweepFolder) -> float | None:
+    """Return the seconds of the longest block that jobs of the sweep of `files` have made, None before the first."""
+    ends = [decode_file(path, SeriesEnd) for path in files.jobs.glob("*.end")]
+    return max((end.longest_s for end in ends if end is not None and end.blocks), default=None)
 
-    Where that is not enough, the rest is missing and runs with the next command.
+
+def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None, block_s: float | None = None) -> float:
+    """Return the seconds of a job's time limit, within what the partition allows.
+
+    Where none is asked for, a job in turns has time for three blocks of `block_s` seconds, half as much again, and its
+    start. Launches that follow each other in one job have the sum of theirs. Where that is not enough, the rest is
+    missing and runs with the next command.
     """
-    total = sum(request.limit_s(point.layout.nodes) for point in plan.points)
-    if plan.shape not in ("nested", "block"):
-        return walltime(total / len(plan.points))  # an array's launches are the same
+    if plan.shape == "block":
+        total = _blocks_limit_s(plan, request, block_s)
+    elif plan.shape == "nested":
+        total = sum(request.limit_s(point.layout.nodes) for point in plan.points)
+    else:
+        return request.limit_s(plan.layout.nodes)
     if limit is not None and limit.walltime:
         total = min(total, walltime_seconds(limit.walltime))
-    return walltime(total)
+    return total
+
+
+def _blocks_limit_s(plan: JobPlan, request: JobRequest, block_s: float | None) -> float:
+    if request.walltime:
+        return request.limit_s(plan.layout.nodes)
+    if block_s is None:
+        return FIRST_LIMIT_S
+    estimated_s = _RESERVE * max(_BLOCKS, len(plan.needed_blocks)) * block_s + _START_S
+    return 60.0 * math.ceil(estimated_s / 60)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +66,7 @@ class NodeHours:
     """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
 
     `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
+    `why_limit` says where the time limit of jobs in turns is from.
     """
 
     expected: float | None
@@ -46,10 +74,11 @@ class NodeHours:
     jobs: int
     finished: int
     enough: str = ""
+    why_limit: str = ""
 
     def __str__(self) -> str:
         plural = "" if self.jobs == 1 else "s"
-        limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
+        limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}{self.why_limit}"
         if self.expected is None:
             return f"cost: {limit}"
         limit += f"; judging by these, WALLTIME={self.enough} is enough, and starts sooner" if self.enough else ""
@@ -66,25 +95,44 @@ def estimate(
     request: JobRequest,
     partition: Partition | None,
     durations: Mapping[Layout, Sequence[float]],
+    block_s: float | None = None,
 ) -> NodeHours:
-    """Return the cost of `plans`; `durations` holds the seconds of finished launches by layout."""
+    """Return the cost of `plans`.
+
+    `durations` holds the seconds of finished launches by layout, `block_s` those of the longest block.
+    """
     limit = 0.0
     expected = 0.0
     for plan in plans:
-        limit += plan.layout.nodes * walltime_seconds(time_limit(plan, request, partition)) * plan.jobs / 3600
+        limit += plan.layout.nodes * time_limit(plan, request, partition, block_s) * plan.jobs / 3600
+        if plan.shape == "block":
+            expected += plan.layout.nodes * (block_s or 0.0) * len(plan.needed_blocks) / 3600
+            continue
         for point in plan.points:
-            layout = plan.layout if plan.shape in ("nested", "block") else point.layout
+            layout = plan.layout if plan.shape == "nested" else point.layout
             expected += layout.nodes * (time_left([point], durations) or 0.0) / 3600
     finished = sum(len(values) for values in durations.values())
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
-    shorter = finished and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
+    one_by_one = all(plan.shape != "block" for plan in plans)
+    shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
     return NodeHours(
         expected=expected if finished else None,
         limit=limit,
         jobs=sum(plan.jobs for plan in plans),
         finished=finished,
         enough=walltime(enough_s) if shorter else "",
+        why_limit="" if one_by_one or request.walltime else _why_limit(plans, request, partition, block_s),
     )
+
+
+def _why_limit(
+    plans: Sequence[JobPlan], request: JobRequest, partition: Partition | None, block_s: float | None
+) -> str:
+    """Return where the time limit of jobs in turns is from, in brackets."""
+    longest = max(time_limit(plan, request, partition, block_s) for plan in plans)
+    if block_s is None:
+        return f" ({walltime(longest)}, as no block of this sweep was made yet: WALLTIME= says otherwise)"
+    return f" ({walltime(longest)}, as a block took {format_seconds(block_s)}: WALLTIME= says otherwise)"
 
 
 def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
@@ -95,14 +143,21 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     if modules and mpi_choice() == "wheel" and not request.container:
         library += f", and not that of the site's module {modules[0]}: MPI=system takes it"
     cores = limit.cores_per_node if limit else None
-    used = max(layout.ranks_per_node * layout.threads for layout in layouts)
-    if not (request.exclusive and cores and used < cores):
+    if limit is None or not cores:
         return (library,)
-    return (
-        library,
-        f"nodes of {cores} cores for this sweep alone, of which it uses {used}: RANKS_PER_NODE= or THREADS= use "
-        "more, SHARE_NODES=1 leaves them to others, whose work then disturbs the times",
-    )
+    fullest = max(layouts, key=lambda layout: layout.ranks_per_node * layout.threads)
+    ranks = "1 rank" if fullest.ranks_per_node == 1 else f"{fullest.ranks_per_node} ranks"
+    threads = "1 thread" if fullest.threads == 1 else f"{fullest.threads} threads"
+    of_cores = "1 core" if cores == 1 else f"{cores} cores"
+    node = f"a node: {ranks} x {threads} of {of_cores}"
+    if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
+        node += (
+            "; the others are idle: RANKS_PER_NODE= or THREADS= use more, SHARE_NODES=1 leaves them to others, whose "
+            "work then disturbs the times"
+        )
+    elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
+        node += "; its NUMA domains are not known here: numa_domains in a site file, or RANKS_PER_NODE=, says them"
+    return (library, node)
 
 
 # What the jobs of a sweep have used, asked of its scheduler and kept in its folder.

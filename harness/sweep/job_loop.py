@@ -15,8 +15,9 @@ from harness.base.errors import UserError
 from harness.base.exit_codes import AGAIN
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.record import Failure, RunRecord
+from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import check_record, set_aside
 from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
 from harness.sweep.job_script import write_job
@@ -27,7 +28,8 @@ from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, SubmissionRefused, UnreadableAnswer
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_files import Running, check_record, file_failure, set_aside, write_failure, write_running
+from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
+from harness.sweep.turn_block import SeriesEnd
 
 # What became of a launch: only a whole record makes it a success, whatever the scheduler says.
 
@@ -42,13 +44,17 @@ _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)"
 class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
-    `again` says that it was stopped with a checkpoint: submitted again it goes on from there.
+    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `unneeded`
+    was an extra launch that its job has not made. Without `end_known` the scheduler no longer lists its job, and
+    nothing says that it has ended: it is not submitted again by itself.
     """
 
     record: RunRecord | None = None
     doubts: str = ""
     reason: str = ""
     again: bool = False
+    unneeded: bool = False
+    end_known: bool = True
 
     @property
     def text(self) -> str:
@@ -91,6 +97,8 @@ def settle(
         return LaunchOutcome(record=record, doubts=_doubts(record))
     if not over:
         return None
+    if running.extra and not exited:
+        return LaunchOutcome(unneeded=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
         if _lasts_less(_GRACE_S, seen.requeued, running.job):
@@ -100,7 +108,7 @@ def settle(
         return None
     reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
-    return LaunchOutcome(reason=reason, again=again)
+    return LaunchOutcome(reason=reason, again=again, end_known=state.phase == "ended" or exited)
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
@@ -314,8 +322,9 @@ class Launches:
 
     def _prepare(self, plan: JobPlan) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
-        for index, point in enumerate(plan.points):
-            set_aside(self._files, point)
+        extra = set(plan.extra)
+        for index, point in enumerate(plan.launches):
+            set_aside(self._files, point.folder)
             self._begun[point.folder] = time.monotonic()
             self._running[point.folder] = Running(
                 point=point,
@@ -324,7 +333,8 @@ class Launches:
                 scheduler=self.scheduler.name,
                 name=queue_name(self.folder, plan),
                 task=index if plan.shape == "array" else -1,
-                together=len(plan.points) if plan.shape == "block" else 1,
+                together=len({peer.layout for peer in plan.points}) if plan.shape == "block" else 1,
+                extra=point in extra,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
         template = self.submission.template
@@ -334,8 +344,8 @@ class Launches:
         """Submit one job that waits; return False when nothing more is to be submitted for now."""
         if not self.scheduler.survives_client:
             self.progress.started(self.pace.name(*plan.points))
-        launches = [self._running[point.folder] for point in plan.points]
-        folders = {point.folder for point in plan.points}
+        launches = [self._running[point.folder] for point in plan.launches]
+        folders = {launch.point.folder for launch in launches}
         self._open |= folders
         try:
             identifiers = submit_job(self.scheduler, self._files, job, launches, self.progress.say)
@@ -425,16 +435,24 @@ class Launches:
         if not self.scheduler.survives_client:
             return
         if state.phase == "running" and (old is None or old.phase != "running"):
-            self.progress.started(self.pace.name(running.point))
+            if running.together > 1:
+                self._say(f"job {running.job} has started{f' on {state.nodes}' if state.nodes else ''}")
+            else:
+                self.progress.started(self.pace.name(running.point))
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
     def _settled(self, running: Running, outcome: LaunchOutcome) -> None:
         del self._running[running.point.folder]
-        if self.scheduler.survives_client:
+        if self.scheduler.survives_client and not outcome.unneeded:
             self._over.append(running)
         if not any(sibling.job == running.job for sibling in self._running.values()):
             self._states.pop(running.job, None)
+            self._tell_series_end(running)
+        if outcome.unneeded:
+            return
+        if running.extra:
+            self.progress.added(1)
         point = running.point
         text = outcome.text
         if outcome.record is None and self._goes_on(point, outcome):
@@ -447,6 +465,18 @@ class Launches:
         waiting = [member for plan in self._waiting for member in plan.points]
         left = self.pace.left([*waiting, *(launch.point for launch in self._running.values())])
         self.progress.ended(self.pace.name(point), text, None if self.scheduler.survives_client else left)
+
+    def _tell_series_end(self, running: Running) -> None:
+        """Say how many blocks a job has made, and what they cost."""
+        path = self._files.series_end(running.name)
+        end = decode_file(path, SeriesEnd) if self.scheduler.survives_client and running.name else None
+        if end is None:
+            return
+        blocks = "1 block" if end.blocks == 1 else f"{end.blocks} blocks"
+        hours = end.nodes * end.seconds / 3600
+        self.progress.say(
+            f"job {running.job}: {blocks} in {format_seconds(end.seconds)}, {hours:.2f} node-hours; {end.why.value}"
+        )
 
     def _finished(self, running: Running, record: RunRecord, doubts: str) -> str:
         """Count a launch that left its record, and return how fast it was with its `doubts`."""
@@ -465,7 +495,7 @@ class Launches:
         if not self.resubmits:
             return False
         if not outcome.again:
-            if self._tried[point.folder] >= self.scheduler.request.retries:
+            if not outcome.end_known or self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
         self._waiting.append(JobPlan(shape="jobs", points=(point,)))

@@ -1,8 +1,8 @@
 """Which launches share a job: one each, an array, an allocation in which they follow each other, or a turn block."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.schema.layout import Layout, layout_order
@@ -12,10 +12,17 @@ from harness.schema.workload import IMAGENET, survives
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
-    """The launches of one job, in launch order. `shape` is one of `site.SHAPES`."""
+    """The launches of one job, in launch order.
+
+    `shape`: ``jobs`` (one launch), ``array`` (a task for each launch), ``nested`` (an allocation of the largest size,
+    in which all follow each other) or ``block`` (in turns, block after block). A job of blocks goes on with the `extra`
+    launches while the speedups are not known well enough. Where memory does not hold all launches of a repeat, the one
+    that the others are compared with is in each of its blocks.
+    """
 
     shape: str
     points: tuple[Point, ...]
+    extra: tuple[Point, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -26,6 +33,31 @@ class JobPlan:
     def jobs(self) -> int:
         """How many jobs it is in a queue: an array has one for each launch."""
         return len(self.points) if self.shape == "array" else 1
+
+    @property
+    def needed_blocks(self) -> tuple[tuple[Point, ...], ...]:
+        """The blocks of the launches that are asked for, in the order in which they train."""
+        return _split_into_blocks(self.points)
+
+    @property
+    def extra_blocks(self) -> tuple[tuple[Point, ...], ...]:
+        """The blocks of the extra launches."""
+        return _split_into_blocks(self.extra)
+
+    @property
+    def launches(self) -> tuple[Point, ...]:
+        """Every launch once, the extra ones too."""
+        return tuple(dict.fromkeys((*self.points, *self.extra)))
+
+
+def _split_into_blocks(points: Iterable[Point]) -> tuple[tuple[Point, ...], ...]:
+    """Return the blocks of `points`: a new one begins with a new repeat, or with a launch that the last one has."""
+    blocks: list[list[Point]] = []
+    for point in points:
+        if not blocks or point in blocks[-1] or point.repeat != blocks[-1][0].repeat:
+            blocks.append([])
+        blocks[-1].append(point)
+    return tuple(map(tuple, blocks))
 
 
 def plan_jobs(points: Iterable[Point], shape: str) -> tuple[JobPlan, ...]:
@@ -91,49 +123,112 @@ class TurnMemory:
 def plan_turn_blocks(
     points: Sequence[Point], all_points: Sequence[Point], memory: TurnMemory
 ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
-    """Return the jobs for the missing `points`: a turn block for each repeat, and what to say of them.
+    """Return the jobs of one machine for the missing `points`: a turn block for each repeat, and what to say of them.
 
     `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
     even where that launch is not missing. Where all of a repeat do not fit into memory, it has several blocks, each
     with the base. What cannot wait for a turn is launched alone: ranks that outlive others, images that are decoded
     ahead of the steps, more ranks than cores.
-
-    On the `nodes` of a batch system a block is a job, whose launches share its first node. All launches of a block have
-    the same ranks per node, threads and GPUs. Launches that cannot wait for a turn follow each other in an allocation
-    of their own.
     """
-    waiting = [point for point in points if takes_turns(point)]
-    unfit = [point for point in points if not takes_turns(point)]
-    plans = list(plan_jobs(unfit, "nested")) if memory.nodes else []
+    plans: list[JobPlan] = []
     notes: dict[str, None] = {}
-    for kind in dict.fromkeys(_block_kind(point, nodes=memory.nodes) for point in points):
-        if not memory.nodes:
-            plans += plan_jobs(_of_kind(kind, unfit, memory), "jobs")
-        launches = _of_kind(kind, waiting, memory)
-        turning = filter(takes_turns, _of_kind(kind, all_points, memory))
+    for repeat in dict.fromkeys(point.repeat for point in points):
+        missing = [point for point in points if point.repeat == repeat]
+        plans += plan_jobs((point for point in missing if not takes_turns(point)), "jobs")
+        launches = [point for point in missing if takes_turns(point)]
+        turning = [point for point in all_points if point.repeat == repeat and takes_turns(point)]
         base = min(turning, key=lambda point: layout_order(point.layout), default=None)
         others = [point for point in launches if point != base]
         if base is None or not others:
             plans += [JobPlan(shape="jobs", points=(point,)) for point in launches]
             continue
-        while others:
-            fitting, others = memory.split(base, others)
-            block = (base, *fitting)
-            need = sum(map(memory.need, block))
-            if need > memory.free or others:
-                text = f"{len(block)} layouts at a time, which need about {need / 2**30:.1f} GB of memory"
-                notes[f"in turns: {text}"] = None
-            plans.append(JobPlan(shape="block", points=block))
+        for fitting, note in _in_memory(base, others, memory):
+            notes |= dict.fromkeys(note)
+            plans.append(JobPlan(shape="block", points=(base, *fitting)))
     return tuple(plans), tuple(notes)
 
 
-def _block_kind(point: Point, *, nodes: bool) -> tuple[object, ...]:
-    """Return what launches have in common that may be in one turn block."""
-    return (point.repeat, _shared(point, "nested")) if nodes else (point.repeat,)
+def _in_memory(
+    base: Point, others: Sequence[Point], memory: TurnMemory
+) -> Iterator[tuple[Sequence[Point], tuple[str, ...]]]:
+    """Yield those of `others` that are in memory at a time beside `base`, and what is to be said of that."""
+    while others:
+        fitting, others = memory.split(base, others)
+        block = (base, *fitting)
+        need = sum(map(memory.need, block))
+        note: tuple[str, ...] = ()
+        if need > memory.free or others:
+            text = f"{len(block)} layouts at a time, which need about {need / 2**30:.1f} GB of memory"
+            note = (f"in turns: {text}",)
+        yield fitting, note
 
 
-def _of_kind(kind: tuple[object, ...], points: Iterable[Point], memory: TurnMemory) -> list[Point]:
-    return [point for point in points if _block_kind(point, nodes=memory.nodes) == kind]
+def plan_allocations(
+    points: Sequence[Point],
+    all_points: Sequence[Point],
+    memory: TurnMemory,
+    *,
+    allocations: int = 1,
+    most_blocks: int = 0,
+) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+    """Return the jobs of a batch system for the missing `points`: one for each allocation, and what to say of them.
+
+    An allocation has a turn block for each of its repeats, one after the other; of several allocations each has every
+    so many-th repeat. All launches of a job have the same ranks per node, threads and GPUs. A single job of which no
+    launch has been made goes on to `most_blocks` blocks. Launches that cannot wait for a turn, and those of a single
+    layout, follow each other in an allocation of their own.
+    """
+    plans = list(plan_jobs((point for point in points if not takes_turns(point)), "nested"))
+    waiting = [point for point in points if takes_turns(point)]
+    notes: dict[str, None] = {}
+
+    def kind_of(point: Point) -> tuple[object, ...]:
+        return (_shared(point, "nested"), point.repeat % allocations)
+
+    for kind in dict.fromkeys(map(kind_of, waiting)):
+        missing = [point for point in waiting if kind_of(point) == kind]
+        turning = [point for point in all_points if takes_turns(point) and kind_of(point) == kind]
+        bases = _bases(turning)
+        base = next(iter(bases.values()))
+        one_of_each = {point.layout: point for point in missing if point.layout != base.layout}
+        at_a_time: list[set[Layout]] = []
+        for fitting, note in _in_memory(base, list(one_of_each.values()), memory):
+            notes |= dict.fromkeys(note)
+            at_a_time.append({point.layout for point in fitting})
+        in_blocks = _with_bases(bases, missing, at_a_time)
+        if in_blocks:
+            extra = _extra(in_blocks, most_blocks) if allocations == 1 and len(missing) == len(turning) else ()
+            plans.append(JobPlan(shape="block", points=in_blocks, extra=extra))
+        rest = tuple(point for point in missing if point not in in_blocks)
+        if rest:
+            plans.append(JobPlan(shape="nested", points=rest))
+    return tuple(plans), tuple(notes)
+
+
+def _bases(points: Sequence[Point]) -> dict[int, Point]:
+    """Return the launch of each repeat that the others are compared with: that of the fewest ranks."""
+    least = min((point.layout for point in points), key=layout_order)
+    return {point.repeat: point for point in points if point.layout == least}
+
+
+def _with_bases(
+    bases: Mapping[int, Point], points: Sequence[Point], at_a_time: Sequence[set[Layout]]
+) -> tuple[Point, ...]:
+    """Return the `points` of the layouts of each block, repeat by repeat, each block with its base first."""
+    launches: list[Point] = []
+    for repeat in sorted({point.repeat for point in points}):
+        for layouts in at_a_time:
+            others = [point for point in points if point.repeat == repeat and point.layout in layouts]
+            if others:
+                launches += [bases[repeat], *others]
+    return tuple(launches)
+
+
+def _extra(points: Sequence[Point], most_blocks: int) -> tuple[Point, ...]:
+    """Return the launches of further repeats, up to `most_blocks`: those of the last repeat again."""
+    last = max(point.repeat for point in points)
+    again = [point for point in points if point.repeat == last]
+    return tuple(replace(point, repeat=repeat) for repeat in range(last + 1, most_blocks) for point in again)
 
 
 def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tuple[list[JobPlan], list[Point]]:
@@ -142,12 +237,22 @@ def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tu
     taken: list[Point] = []
     for plan in plans:
         rest = tuple(point for point in plan.points if point.layout not in layouts)
-        taken += [point for point in plan.points if point.layout in layouts]
+        taken += dict.fromkeys(point for point in plan.points if point.layout in layouts)
         if len(rest) == len(plan.points):
             remaining.append(plan)
         elif rest:
-            remaining.append(JobPlan(shape=plan.shape if len(rest) > 1 else "jobs", points=rest))
+            extra = tuple(point for point in plan.extra if point.layout not in layouts)
+            remaining.append(_smaller(plan.shape, rest, extra))
     return remaining, taken
+
+
+def _smaller(shape: str, points: tuple[Point, ...], extra: tuple[Point, ...]) -> JobPlan:
+    """Return the job of the launches that are left of one of `shape`: a single layout takes no turns."""
+    if len(points) == 1:
+        return JobPlan(shape="jobs", points=points)
+    if shape == "block" and len({point.layout for point in points}) == 1:
+        return JobPlan(shape="nested", points=points)
+    return JobPlan(shape=shape, points=points, extra=extra)
 
 
 QUEUE_NAME = re.compile(r"[a-z0-9]{1,5}-[0-9a-f]{8}")

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +17,17 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import time_limit
+from harness.sweep.job_cost import longest_block_s, time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.schedulers import Job, Scheduler
-from harness.sweep.site import JobRequest, Site
-from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.site import JobRequest, Site, walltime
+from harness.sweep.turn_block import BlockSeries, LaunchSpec, TurnBlock
 
 # A job script from its template: what templates may use, and directives that a scheduler would misread.
 
 TEMPLATES = "jobs/templates"
+_ENDING_S = 30.0  # of a job's time limit: what its start and its last block's end take beside the blocks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +45,10 @@ class JobLaunch:
 class JobScript:
     """Everything a template may use, users' own ones too.
 
-    `name` is the job's name in the queue. `layout` is that of the largest launch. `request` and `site` hold the
-    directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
-    None is unset; `binds` are the folders that a container needs. Paths are absolute.
+    `name` is the job's name in the queue. `launches` are those of one job, of blocks one of each layout. `layout` is
+    that of the largest launch. `node_check` are the words that try a node, for at most `node_check_s` seconds.
+    `request` and `site` hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is
+    exported, a value of None is unset; `binds` are the folders that a container needs. Paths are absolute.
     """
 
     name: str
@@ -63,6 +65,8 @@ class JobScript:
     data_dir: str | None
     binds: tuple[str, ...] = ()
     shape: str = "jobs"
+    node_check: tuple[str, ...] = ()
+    node_check_s: int = 120
     walltime: str = ""
     request: JobRequest = field(default_factory=JobRequest)
     site: Site = field(default_factory=Site)
@@ -151,33 +155,46 @@ def write_job(
     name = queue_name(files.path, plan)
     first = plan.points[0].folder
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
-    launches = tuple(
-        JobLaunch(
-            name=point.folder,
-            layout=point.layout,
-            launcher=surviving(scheduler.launcher(point.layout), point),
-            point_file=str(files.point(point.folder)),
-            record=str(files.launch(point.folder).path),
-        )
-        for point in plan.points
-    )
+    launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(plan, scheduler))
     data_folder = str(data_dir.resolve()) if data_dir is not None else None
     job = _JobFiles(plan=plan, scheduler=scheduler, files=files, path=path, launches=launches, data_dir=data_folder)
     text = render_script(template or scheduler.template, job.script(), scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
-    for point in plan.points:
+    for point in plan.launches:
         write_atomic(files.point(point.folder), encode(point))
         write_atomic(files.log(point.folder), "")
-        remove_file(files.exit_code(point.folder))
+        for left in (files.exit_code(point.folder), files.words(point.folder), files.lost_nodes(point.folder)):
+            remove_file(left)
     for helper in scheduler.helpers(plan.layout):
         program = files.jobs / helper
         write_atomic(program, (resource(TEMPLATES) / helper).read_text())
         program.chmod(0o755)
     write_atomic(path, text)
     if plan.shape == "block":
-        write_atomic(path.with_suffix(".json"), encode(job.turn_block()))
+        write_atomic(path.with_suffix(".json"), encode(job.series()))
+        remove_file(files.series_end(name))
         return Job(name=name, script=path, log=files.log(name))
     return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
+
+
+def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
+    """Return the launches that a job's script names: of the blocks of a batch system the first of each layout."""
+    if plan.shape != "block" or not scheduler.survives_client:
+        return plan.points
+    first_of: dict[Layout, Point] = {}
+    for point in plan.points:
+        first_of.setdefault(point.layout, point)
+    return tuple(first_of.values())
+
+
+def _job_launch(point: Point, scheduler: Scheduler, files: SweepFolder) -> JobLaunch:
+    return JobLaunch(
+        name=point.folder,
+        layout=point.layout,
+        launcher=surviving(scheduler.launcher(point.layout), point),
+        point_file=str(files.point(point.folder)),
+        record=str(files.launch(point.folder).path),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,28 +240,57 @@ class _JobFiles:
             data_dir=self.data_dir,
             binds=binds,
             shape=self.plan.shape,
-            walltime=time_limit(self.plan, self.scheduler.request, self.scheduler.limit()),
+            node_check=self.scheduler.node_check(self.plan.layout),
+            walltime=walltime(self._limit_s()),
             request=self.scheduler.request,
             site=self.scheduler.site,
         )
 
-    def turn_block(self) -> TurnBlock:
-        """Return the block of the job's launches."""
-        name = f"{self.path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not that of the same launches at another time
+    def _limit_s(self) -> float:
+        block_s = longest_block_s(self.files)
+        return time_limit(self.plan, self.scheduler.request, self.scheduler.limit(), block_s)
+
+    def series(self) -> BlockSeries:
+        """Return the blocks of the job's launches."""
+        begun = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not the name of the same launches at another time
+        blocks: list[TurnBlock] = []
+        for number, points in enumerate((*self.plan.needed_blocks, *self.plan.extra_blocks)):
+            name = f"{self.path.stem}-{begun}" + (f"-{number + 1}" if number else "")
+            blocks.append(self._turn_block(name, points))
+        return BlockSeries(
+            blocks=tuple(blocks),
+            least=len(self.plan.needed_blocks),
+            of_repeat=self._blocks_of_last_repeat(),
+            folder=str(self.files.path),
+            limit_s=self._limit_s() - _ENDING_S if self.scheduler.survives_client else 0.0,
+            nodes=self.plan.layout.nodes,
+            end_file=str(self.files.series_end(queue_name(self.files.path, self.plan))),
+        )
+
+    def _blocks_of_last_repeat(self) -> int:
+        """Return how many blocks a repeat has; extra launches repeat the last one."""
+        last = self.plan.needed_blocks[-1][0].repeat
+        return sum(block[0].repeat == last for block in self.plan.needed_blocks)
+
+    def _turn_block(self, name: str, points: Sequence[Point]) -> TurnBlock:
+        """Return the block called `name` of the launches of `points`."""
+        by_layout = {launch.layout: launch for launch in self.launches}
+        batch = self.scheduler.survives_client
         specs: list[LaunchSpec] = []
-        for point, launch in zip(self.plan.points, self.launches, strict=True):
+        for point in points:
+            launch = _job_launch(point, self.scheduler, self.files)
             spec = launch_spec(launch, point, self.files.path, self.data_dir)
             spec = replace(spec, exit_file=str(self.files.exit_code(launch.name)))
-            if self.scheduler.survives_client:  # a job learns of its nodes when it has them
-                spec = replace(spec, words=(), words_file=str(self.files.words(launch.name)))
+            if batch:  # a job learns of its nodes when it has them
+                words_file = str(self.files.words(by_layout[point.layout].name))
+                spec = replace(spec, words=_own_words(launch), words_file=words_file)
             specs.append(spec)
-        limit_s = self.scheduler.request.limit_s(self.plan.layout.nodes) if self.scheduler.survives_client else 0.0
         return TurnBlock(
             name=name,
             launches=tuple(specs),
             rounds=str(self.files.block_turns(name)),
-            limit_s=limit_s,
-            on_gpus=any(point.layout.gpus_per_rank for point in self.plan.points),
+            limit_s=self._limit_s() if batch else 0.0,
+            on_gpus=any(point.layout.gpus_per_rank for point in points),
         )
 
 
@@ -257,6 +303,11 @@ def _title(plan: JobPlan) -> str:
     return " ".join(title.split())
 
 
+def _own_words(launch: JobLaunch) -> tuple[str, ...]:
+    """Return the words of a launch that no other has."""
+    return ("--point", launch.point_file, "--record", launch.record)
+
+
 def launch_spec(
     launch: JobLaunch, point: Point, folder: Path, data_dir: str | None, *, python: str = sys.executable
 ) -> LaunchSpec:
@@ -266,7 +317,7 @@ def launch_spec(
         words += ("--data-dir", data_dir)
     return LaunchSpec(
         name=launch.name,
-        words=(*words, "--point", launch.point_file, "--record", launch.record),
+        words=(*words, *_own_words(launch)),
         log=str(SweepFolder(folder).log(point.folder)),
         changes={
             "HARNESS_LAUNCHER": " ".join(launch.launcher.words),

@@ -173,7 +173,7 @@ def own_jobs(scheduler: Scheduler, launches: Sequence[Running]) -> list[str]:
             others[launch.job] = launch.name
     states = scheduler.poll(sorted(others)) if others else {}
     for job, state in states.items():
-        if state.phase in ("queued", "running"):
+        if state.phase in ("queued", "running", "present"):
             raise UserError(
                 f"job {job} is not called '{others[job]}', so that no command of this sweep submitted it: end it with "
                 f"{shell_line(scheduler.canceller)} if it is yours, and remove it from running.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.comm.harness_variables import mpi_choice
-from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi4py_variables
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.workload import survives
@@ -16,6 +16,7 @@ from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
 _OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_OVERLAP", "HARNESS_REDUCTION")
+_OF_INTEL = ("I_MPI_PMI", "I_MPI_PMI_LIBRARY")  # how Intel's library finds its ranks under srun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,7 @@ def srun(layout: Layout, kind: str, site: Site) -> LaunchCommand:
 
 def mpirun_words(
     program: Path,
-    family: str,
+    family: Family,
     ranks: int,
     *,
     per_node: int | None = None,
@@ -62,7 +63,7 @@ def mpirun_words(
     words = [str(program), "-n", str(ranks)]
     if oversubscribe:
         threads = None
-    if family == "mpich":
+    if family is not Family.OPEN_MPI:  # by Hydra
         words += ["-ppn", str(per_node)] if per_node else []
         return (*words, "-bind-to", f"core:{threads}" if threads else "none")
     place = ""
@@ -78,12 +79,11 @@ def mpirun_words(
 
 
 def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchCommand:
-    """Return mpirun of Open MPI or MPICH for `layout`; `agent` starts Open MPI's daemons on other nodes."""
-    path = find_launcher()
-    family = mpi_family(path)
+    """Return mpirun of Open MPI, MPICH or Intel for `layout`; `agent` starts Open MPI's daemons on other nodes."""
+    mpi = find_mpi()
     threads = layout.threads if site.binding == "cores" else None
-    words = mpirun_words(path, family, layout.ranks, per_node=layout.ranks_per_node, threads=threads)
-    if family == "mpich":
+    words = mpirun_words(mpi.mpirun, mpi.family, layout.ranks, per_node=layout.ranks_per_node, threads=threads)
+    if mpi.family is not Family.OPEN_MPI:
         return LaunchCommand(words=(*words, *site.launcher_options), node_option="-hosts")
     if agent:
         # Open MPI's daemons must keep the session: pbs_tmrsh ends what has detached itself.
@@ -102,7 +102,7 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     if not survives(workload):
         return command
     program, *words = command.words
-    if Path(program).name != "mpirun" or mpi_family(Path(program)) != "openmpi":
+    if Path(program).name != "mpirun" or find_mpi().family is not Family.OPEN_MPI:
         raise UserError(
             f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
             "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
@@ -112,12 +112,11 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
 
 def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
     """Return what the ranks of a batch job need exported, None for unset."""
-    path = find_launcher()
-    family = mpi_family(path)
+    mpi = find_mpi()
     variables: dict[str, str | None] = {name: os.environ[name] for name in _OURS if os.environ.get(name)}
     variables |= {"HARNESS_MPI": mpi_choice(), "HARNESS_SCHEDULER": scheduler}
-    variables |= mpi4py_variables(path, family)
-    if family == "openmpi":
+    variables |= mpi4py_variables(mpi)
+    if mpi.family is Family.OPEN_MPI:
         if os.geteuid() == 0:
             variables |= AS_ROOT
         if site.network:
@@ -127,6 +126,9 @@ def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
             variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif site.network:
         variables["FI_TCP_IFACE"] = site.network
+    if mpi.family is Family.INTEL and scheduler == "slurm":
+        variables["I_MPI_HYDRA_BOOTSTRAP"] = "slurm"  # as Intel's mpirun sets it for mpiexec.hydra
+        variables |= {name: os.environ[name] for name in _OF_INTEL if os.environ.get(name)}
     if site.scratch:
         variables["TMPDIR"] = site.scratch
     return variables | site.environment

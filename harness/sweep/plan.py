@@ -6,7 +6,7 @@ Pure: no function here reads, asks, prints or writes anything.
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from harness.base.errors import UserError
@@ -51,6 +51,28 @@ class Axes:
             return
         longest = max(len(counts) for counts in lists)
         yield from zip(*(counts if len(counts) > 1 else counts * longest for counts in lists), strict=True)
+
+
+def fill_nodes(axes: Axes, limit: Partition | None) -> Axes:
+    """Return `axes` with the ranks of a node and their threads filled in where they are left open.
+
+    They fill the nodes of the partition `limit`: a rank for each NUMA domain, or for each GPU, with as many threads as
+    it has cores. Where nothing is known of the nodes, or lists leave several ways, a rank has one thread.
+    """
+    cores = limit.cores_per_node if limit else None
+    if limit is None or not cores or axes.cores:
+        return replace(axes, threads=axes.threads or (1,))
+    if axes.threads:
+        is_open = not (axes.ranks_per_node or axes.gpus) and len(axes.threads) == 1
+        return replace(axes, ranks_per_node=(max(1, cores // axes.threads[0]),)) if is_open else axes
+    if len(axes.ranks_per_node) > 1:
+        return replace(axes, threads=(1,))
+    if axes.ranks_per_node:
+        return replace(axes, threads=(max(1, cores // axes.ranks_per_node[0]),))
+    if axes.gpus:
+        return replace(axes, threads=(max(1, cores // (limit.gpus_per_node or 1)),))
+    ranks = limit.numa_domains or 1
+    return replace(axes, ranks_per_node=(ranks,), threads=(max(1, cores // ranks),))
 
 
 def combine(axes: Axes, limit: Partition | None) -> tuple[tuple[Layout, ...], tuple[str, ...]]:

@@ -14,14 +14,15 @@ from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import NodeHours, estimate, remarks
+from harness.sweep.finished_launches import Survey, survey
+from harness.sweep.job_cost import NodeHours, estimate, longest_block_s, remarks
 from harness.sweep.job_loop import Launches
-from harness.sweep.job_plan import JobPlan, TurnMemory, plan_jobs, plan_turn_blocks
+from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
-from harness.sweep.sweep_files import Running, Survey, survey, write_study
+from harness.sweep.sweep_files import Running, count_asked, write_study
 
 _SIGNAL = 128  # and its number: the exit code of what a signal has ended
 _RANK_BYTES = 2**30  # of a rank that was never seen: TensorFlow, a small network, its rows
@@ -54,21 +55,31 @@ class WantedLaunches:
         self, missing: Sequence[Point], surveyed: Survey, free_bytes: float
     ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks. Pure as `plan`."""
-        shape = self.submission.request.shape
-        if shape != "block":
-            return plan_jobs(missing, shape), ()
+        mode = self.submission.request.mode
+        if mode != "turns":
+            return plan_jobs(missing, mode or "jobs"), ()
+        if not self.scheduler.interleaves:
+            return plan_jobs(missing, "nested"), ()
         peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
         )
-        return plan_turn_blocks(missing, self.points, memory)
+        if not self.scheduler.survives_client:
+            return plan_turn_blocks(missing, self.points, memory)
+        return plan_allocations(
+            missing,
+            self.points,
+            memory,
+            allocations=self.submission.request.allocations,
+            most_blocks=self.submission.most_blocks,
+        )
 
     def free_bytes(self) -> float:
         """Read the memory for the launches of a turn block: of this machine, or of a node where that is surveyed.
 
         It is infinite where no launches take turns.
         """
-        if self.submission.request.shape != "block":
+        if self.submission.request.mode != "turns":
             return math.inf
         if not self.scheduler.survives_client:
             return memory_limit()
@@ -106,7 +117,7 @@ class SweepPlan:
                 "not count"
             )
         if self.carried:
-            sentences.append(f"{len(self.carried)} of them are in the queue already")
+            sentences.append(f"{count_asked(self.carried)} of them are in the queue already")
         sentences += [f"not run: {skipped.layout}: {skipped.reason}" for skipped in wanted.skipped]
         if wanted.skipped:
             sentences.append("the report predicts what is not run, or says why it cannot")
@@ -153,8 +164,8 @@ class LaunchTally:
 
 def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
     """Run the jobs of `plan`, and return what became of them."""
-    total = sum(len(job.points) for job in plan.jobs) + len(plan.carried)
-    if not total:
+    total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
+    if not plan.jobs and not plan.carried:
         return LaunchTally()
     wanted = plan.wanted
     with display(total) as progress:
@@ -174,7 +185,8 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
         except KeyboardInterrupt:
             if wanted.scheduler.survives_client and launches.going:
                 progress.say(
-                    f"{len(launches.going)} launches stay in the queue: the same command waits for them again, "
+                    f"{count_asked(launches.going)} launches stay in the queue: the same command waits for them "
+                    "again, "
                     f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
                 )
             raise
@@ -232,7 +244,7 @@ class SweepCommand:
 
     def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
         """Settle those launches in the queue that have ended, and return the others."""
-        with display(len(carried)) as progress:
+        with display(count_asked(carried)) as progress:
             launches = Launches(
                 scheduler=self.wanted.scheduler,
                 submission=self.wanted.submission,
@@ -250,9 +262,21 @@ class SweepCommand:
         limit = self.wanted.scheduler.limit()
         for remark in remarks(self.runnable, request, limit, self.wanted.submission.site):
             say(remark)
-        cost = estimate(plan.jobs, request, limit, plan.survey.durations())
+        cost = estimate(plan.jobs, request, limit, plan.survey.durations(), longest_block_s(self.files))
         say(str(cost))
         return cost
+
+    def take_extra_blocks(self) -> None:
+        """Count the whole blocks that a job has made beyond those that it was asked for: the sweep has so many."""
+        most = max(self.sweep.repeats, self.wanted.submission.most_blocks)
+        points = launch_order(replace(self.sweep, repeats=most), self.runnable)
+        records = survey(self.files, points).records
+        missing = {point.repeat for point in points if point.folder not in records}
+        whole_blocks = min(missing, default=most)
+        if whole_blocks > self.sweep.repeats:
+            self.sweep = replace(self.sweep, repeats=whole_blocks)
+            self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
+            self.note()
 
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""

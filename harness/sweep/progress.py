@@ -102,6 +102,10 @@ class Display:
         self._total -= launches
         self.bar.update(self._task, total=self._total)
 
+    def added(self, launches: int) -> None:
+        """So many launches were made beyond those that were planned."""
+        self.dropped(-launches)
+
     def say(self, text: str) -> None:
         """Something the user should know of."""
         say(text, self._console)

@@ -12,17 +12,23 @@ from harness.base.processes import Reply, run_program
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``ended`` or ``unknown``.
+    """What the scheduler knows of a job. `phase` is ``queued``, ``running``, ``present``, ``ended`` or ``unknown``.
 
-    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs. `exit_code` is
-    None before the end, and where the scheduler does not say. `forced` says that not the script itself came to
-    an end: a limit, a lost node, somebody's hand. `timed_out` says that it was the time limit.
+    ``present`` is a job that the scheduler lists in a state that is not known here: it may still be running. ``ended``
+    is a final state that is known. ``unknown`` is a job that the scheduler does not list.
+
+
+    `word` is the scheduler's own name for the state, `reason` its reason, `nodes` where it runs, `starts` when it
+    expects to start a job that waits, empty where it says nothing. `exit_code` is None before the end, and where the
+    scheduler does not say. `forced` says that not the script itself came to an end: a limit, a lost node, somebody's
+    hand. `timed_out` says that it was the time limit.
     """
 
     phase: str
     word: str = ""
     reason: str = ""
     nodes: str = ""
+    starts: str = ""
     exit_code: int | None = None
     forced: bool = False
     timed_out: bool = False
@@ -69,6 +75,18 @@ class NotQueued(UserError):
 
 class UnreadableAnswer(UserError):
     """A scheduler has answered, and the answer cannot be read."""
+
+
+def unreadable(program: str, line: str, wanted: str) -> UnreadableAnswer:
+    """Return the error for a `line` that `program` answered, which is not what was `wanted` of it."""
+    return UnreadableAnswer(f"{program} answers {line[:200]!r}, which is not {wanted}")
+
+
+def keep_unended(jobs: dict[str, tuple[State, str]], identifier: str, state: State, name: str) -> None:
+    """Put the state and name of a job into `jobs`; of two lines for one job the one that has not ended counts."""
+    listed = jobs.get(identifier)
+    if listed is None or listed[0].phase == "ended":
+        jobs[identifier] = (state, name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,12 +161,18 @@ def environment_of_no_job() -> dict[str, str]:
 
 
 _OF_A_JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "FLUX_ENCLOSING_ID", "HARNESS_JOB")
-_OF_A_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "SLURM_PROCID")
+_OF_AN_MPI_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID")
+_OF_A_TASK = "SLURM_PROCID"  # which a batch script has too
 
 
 def in_a_job() -> bool:
     """Return whether this process runs inside a batch job or a launch, or is a rank."""
-    return any(name in os.environ for name in (*_OF_A_JOB, *_OF_A_RANK))
+    return in_a_rank() or any(name in os.environ for name in (*_OF_A_JOB, _OF_A_TASK))
+
+
+def in_a_rank() -> bool:
+    """Return whether this process is a rank of MPI, or belongs to one."""
+    return any(name in os.environ for name in _OF_AN_MPI_RANK)
 
 
 class CommandRunner:

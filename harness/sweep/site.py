@@ -18,17 +18,16 @@ from harness.base.files import read_bytes, resource
 from harness.base.secret_text import secrets_in_text
 from harness.schema.option import check_options, option
 
-LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "mpirun")
-SHAPES = ("jobs", "array", "nested", "block")
+LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "srun --mpi=cray_shasta", "mpirun")
+MODES = ("turns", "jobs", "array")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest:
     """Settings of the jobs; an empty text means: not asked for.
 
-    `memory` is per node, ``0`` for all of it. `shape`: ``jobs`` (one for each launch), ``array`` (one array for each
-    layout), ``nested`` (one allocation of the largest size, in which all follow each other) or ``block`` (one for each
-    repeat, whose launches train in turns).
+    `memory` is per node, ``0`` for all of it. `mode`: ``turns`` (one allocation of the largest size, in which all
+    layouts train in turns), ``jobs`` (a job for each launch) or ``array`` (an array for each layout).
 
     Raises:
         UserError: a field is out of its range or could not be written into a directive.
@@ -40,10 +39,18 @@ class JobRequest:
     qos: str = option("Quality of service (Slurm).", "")
     constraint: str = option("Feature that nodes must have.", "")
     reservation: str = option("Reservation to run in.", "")
+    mode: str = option(
+        "turns (all layouts interleaved in one allocation), jobs (one for each launch) or array (one for each layout) "
+        "[default: turns].",
+        "",
+        values="|".join(MODES),
+        common=True,
+    )
+    allocations: int = option("Allocations in which a sweep in turns is repeated [default: 1].", 1, least=1)
     walltime: str = option(
-        "Time limit of a launch, H:MM:SS or D-HH:MM:SS, or by nodes: 1:00:00,8=0:20:00 (from 8 nodes on) "
-        "[default: 1:00:00].",
-        "1:00:00",
+        "Time limit of a job, H:MM:SS or D-HH:MM:SS, or by nodes: 1:00:00,8=0:20:00 (from 8 nodes on) "
+        "[default: in turns from the last launches, else 0:30:00; of a launch 1:00:00].",
+        "",
         common=True,
     )
     memory: str = option("Memory per node, such as 16G.", "")
@@ -51,10 +58,9 @@ class JobRequest:
     requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
     signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal", least=0)
     after: str = option("Job that must have succeeded first.", "")
-    launcher: str = option("auto, 'srun --mpi=pmix', 'srun --mpi=pmi2' or mpirun.", "auto")
+    launcher: str = option("auto, mpirun, or srun with a kind of PMI such as 'srun --mpi=pmix'.", "auto")
     extra: tuple[str, ...] = option("Any other options of a directive, as the scheduler reads them.", ())
     container: str = option("Apptainer or Singularity image in which the ranks run.", "")
-    shape: str = "jobs"
     max_jobs: int = option("Jobs submitted at a time [default: 500].", 500, least=1)
     retries: int = option("Try a launch that fails again, so many times [default: 0].", 0, least=0)
 
@@ -73,17 +79,21 @@ class JobRequest:
             if not words or not words[0].startswith("-") or not line.isprintable():  # it would not be one directive
                 say = "write it as in a directive, such as EXTRA='--gres=nvme:1'"
                 raise UserError(f"EXTRA={line} is not an option: {say}")
-        _walltimes(self.walltime)
+        _walltimes(self.walltime or _LAUNCH_LIMIT)
         if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
             raise UserError(f"MEMORY={self.memory} is not an amount: write 16G (or K, M, T), or 0 for all of a node")
         if self.launcher not in LAUNCHERS:
             raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
-        if self.shape not in SHAPES:
-            raise unknown("shape", self.shape, SHAPES)
+        if self.mode not in ("", *MODES):
+            raise unknown("MODE", self.mode, MODES)
 
     def limit_s(self, nodes: int) -> int:
         """Return the seconds that one launch on `nodes` nodes may take."""
-        return next(limit for least, limit in reversed(_walltimes(self.walltime)) if nodes >= least)
+        limits = _walltimes(self.walltime or _LAUNCH_LIMIT)
+        return next(limit for least, limit in reversed(limits) if nodes >= least)
+
+
+_LAUNCH_LIMIT = "1:00:00"  # where none is asked for
 
 
 def _walltimes(text: str) -> list[tuple[int, int]]:
@@ -113,6 +123,8 @@ def walltime_seconds(walltime: str) -> int:
 
 def clock_seconds(text: str) -> float:
     """Return the seconds of ``D-HH:MM:SS``, ``HH:MM:SS`` or ``MM:SS.mmm``; raise a ValueError if it is none."""
+    if not re.fullmatch(r"([0-9]{1,9}-)?([0-9]{1,9}:){0,2}[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise ValueError(f"{text!r} is no time")
     days, _, clock = text.rpartition("-")
     hours, minutes, rest = ["0", "0", *clock.split(":")][-3:]
     return int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
@@ -120,7 +132,7 @@ def clock_seconds(text: str) -> float:
 
 def size_bytes(text: str) -> int:
     """Return an amount of memory as schedulers write it, such as ``16384kb`` or ``5266672K``; 0 for none."""
-    match = re.fullmatch(r"([\d.]+)([kmgtp]?)b?", text.lower())
+    match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([kmgtp]?)b?", text.lower())
     return int(float(match[1]) * 1024 ** "_kmgtp".find(match[2] or "_")) if match else 0
 
 
@@ -136,11 +148,15 @@ BINDINGS = ("cores", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A partition or queue and its limits, None where there is none or it is not known. `memory_mb` per node."""
+    """A partition or queue and its limits, None where there is none or it is not known.
+
+    `numa_domains` and `memory_mb` are those of a node.
+    """
 
     name: str
     nodes: int | None = None
     cores_per_node: int | None = None
+    numa_domains: int | None = None
     gpus_per_node: int | None = None
     memory_mb: int | None = None
     walltime: str | None = None

@@ -9,12 +9,13 @@ from harness.base.errors import UserError
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_submission import identify
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import next_command, read_submission
-from harness.sweep.sweep_files import Running, Survey, other_code, read_running, read_study, survey
+from harness.sweep.sweep_files import Running, read_running, read_study
 from harness.sweep.sweep_lock import is_locked
 
 
@@ -37,8 +38,8 @@ class Status:
     """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
 
     `other_code` counts the launches in its folder that ran a different version of the code than its last command asked
-    for, `to_launch` those without a record that counts. `command` goes on with the sweep, one ``harness sweep`` line or
-    several; empty where that is not known.
+    for, `to_launch` those without a record that counts, `blocks` the turn blocks that were made. `command` goes on with
+    the sweep, one ``harness sweep`` line or several; empty where that is not known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Status:
     left: float | None
     other_code: int = 0
     to_launch: int = 0
+    blocks: int = 0
     command: str = ""
 
     def count(self, *states: str) -> int:
@@ -89,6 +91,7 @@ def read_status(folder: Path) -> Status:
         left=_seconds_left(entries, result, here),
         other_code=other_code(files, study.sweep.code),
         to_launch=len(result.missing(points)),
+        blocks=sum(1 for _ in files.rounds.glob("*.parquet")),
         command=next_command(folder, study.sweep),
     )
 
@@ -151,7 +154,10 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
         gone = "was deleted, or has ended just now"
         return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
     if state.phase == "queued":
-        return "queued", f"{job}: {state.reason or state.word}"
+        starts = f", expected to start {state.starts}" if state.starts else ""
+        return "queued", f"{job}: {state.reason or state.word}{starts}"
+    if state.phase == "present":
+        return "queued", f"{job}: {scheduler.title} calls its state {state.word or 'nothing'}, which is not known here"
     if state.phase == "running" and exited:
         return "ended", f"in {job}, not collected yet"
     if state.phase == "running":

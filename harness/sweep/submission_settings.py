@@ -1,6 +1,6 @@
 """How a sweep is launched: scheduler, site, request and template; and the command that goes on with it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -10,7 +10,7 @@ from harness.schema.command_lines import Words, changed_words, harness_command
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.schedulers import Scheduler, open_scheduler
+from harness.sweep.schedulers import Scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import JobRequest, Site
 
 
@@ -18,7 +18,8 @@ from harness.sweep.site import JobRequest, Site
 class Submission:
     """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals.
 
-    `site_file` is the site's name or file where the user named one.
+    `site_file` is the site's name or file where the user named one. A job in turns goes on for at most `most_blocks`
+    blocks, until the speedups are known well enough; 0: it makes those that are asked for.
     """
 
     scheduler: str = "local"
@@ -27,11 +28,17 @@ class Submission:
     template: str | None = None
     data_dir: str | None = None
     site_file: str | None = None
+    most_blocks: int = 0
 
     def __post_init__(self) -> None:
         check_text("scheduler", self.scheduler)
         for field_name in ("template", "data_dir", "site_file"):
             check_text(field_name.replace("_", " "), getattr(self, field_name) or "", LINE, optional=True)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether all layouts of a repeat train in turns."""
+        return self.request.mode == "turns" and scheduler_class(self.scheduler).interleaves
 
     def open(self, *, oversubscribe: bool) -> Scheduler:
         """Return the scheduler; raise a UserError if it is not usable here, or does not know what is asked for."""
@@ -63,8 +70,7 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     words: Words = [("SCHEDULER", submission.scheduler)]
     if submission.site_file:
         words.append(("SITE", submission.site_file))
-    words += _shape_words(submission)
-    words += changed_words(submission.request, submission.site.request)
+    words += changed_words(_as_asked(submission), submission.site.request)
     if submission.template:
         words.append(("TEMPLATE", submission.template))
     if submission.data_dir:
@@ -74,13 +80,8 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     return harness_command(sweep, words)
 
 
-def _shape_words(submission: Submission) -> Words:
-    """Return the switches that give the shape of the jobs, as far as it is not what a command has by itself."""
-    shape = submission.request.shape
-    if submission.scheduler == "local":
-        return [("no-turns", True)] if shape == "jobs" and not submission.template else []
-    if shape == "array":
-        return [(shape, True)]
-    if shape in ("nested", "block"):
-        return [("nested", True), ("turns" if shape == "block" else "no-turns", True)]
-    return []
+def _as_asked(submission: Submission) -> JobRequest:
+    """Return the request without the mode that a command has by itself."""
+    request = submission.request
+    usual = "jobs" if submission.template or request.requeue or request.signal_s else "turns"
+    return replace(request, mode="") if request.mode == usual else request

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ class LaunchSpec:
     """One launch of a turn block: the command `words` that starts its ranks, whose output goes to `log`.
 
     `changes` are made to the environment, None unsets. Its exit code is written to `exit_file`, if there is one. In a
-    batch system the job knows its nodes, and writes the words to `words_file`, each with a NUL byte after it.
+    batch system the job knows its nodes, and writes the first words to `words_file`, each with a NUL byte after it.
     """
 
     name: str
@@ -41,6 +42,48 @@ class TurnBlock:
     limit_s: float = 0.0
     alike: bool = True
     on_gpus: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockSeries:
+    """The turn blocks of a job, one after the other, each of new processes.
+
+    The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
+    enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
+    `limit_s` seconds (0: no limit). What came of the series on its `nodes` is written to `end_file`.
+    """
+
+    blocks: tuple[TurnBlock, ...]
+    least: int = 1
+    of_repeat: int = 1
+    folder: str = ""
+    limit_s: float = 0.0
+    nodes: int = 1
+    end_file: str = ""
+
+
+class WhyEnded(StrEnum):
+    """Why a series of blocks has ended."""
+
+    ALL = "all blocks were made"
+    ENOUGH = "the speedups are known well enough"
+    LIMIT = "no other block would end within the time limit"
+    FAILED = "a launch failed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesEnd:
+    """What came of a series: how many `blocks` were made on how many `nodes`, in how many `seconds`, and `why` no more.
+
+    `longest_s` are the seconds of its longest block, with the start of its processes: not of the first, which may
+    compile, where there are others.
+    """
+
+    blocks: int
+    nodes: int
+    seconds: float
+    longest_s: float
+    why: WhyEnded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes, processes_beside
 from harness.comm.harness_variables import launcher_words, scheduler_name
 from harness.comm.host_clock import HostClock
-from harness.comm.placement import RankPlace, misplacements, occupied_gpus, shared_gpus, throttled_hosts
+from harness.comm.placement_check import RankPlace, misplacements, occupied_gpus, shared_gpus, throttled_hosts
 from harness.comm.reduction import Reduction
 from harness.comm.world import needs_sync
 from harness.schema.layout import Layout

@@ -19,7 +19,7 @@ from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
 from harness.comm.host_clock import HostClock, Offset, read_offset
-from harness.comm.placement import RankPlace, observe
+from harness.comm.placement_check import RankPlace, observe
 from harness.comm.replicas import hash_weights, verify_replicas
 from harness.comm.world import World, check_world_size
 from harness.schema.point import Point

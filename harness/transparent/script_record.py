@@ -32,7 +32,7 @@ from harness.comm.energy_counters import EnergyMeter, MeasuredEnergy
 from harness.comm.gpus import Gpu
 from harness.comm.harness_variables import scheduler_name
 from harness.comm.host_clock import HostClock, read_offset
-from harness.comm.placement import RankPlace, observe
+from harness.comm.placement_check import RankPlace, observe
 from harness.comm.reduction import Reduction, in_sequence
 from harness.comm.turn_pass import pass_turn
 from harness.comm.world import World

@@ -18,7 +18,7 @@ from harness.base.turns import current_turns
 from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import END, HangWatch
-from harness.comm.placement import observe
+from harness.comm.placement_check import observe
 from harness.comm.world import World
 from harness.schema.own_code import find_policy
 from harness.schema.point import Point

@@ -12,7 +12,7 @@ import pytest
 
 from harness.base import scratch
 from harness.base.scratch import SCRATCH, SEGMENTS, Scratch, remove_dead
-from harness.comm.mpi_library import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, Family, find_mpi
 from harness.sweep.launch_command import mpirun_words
 
 KILLED = """
@@ -58,7 +58,7 @@ def test_what_a_killed_mpirun_left_does_not_end_the_next_one_with_its_process_id
         left = tmp_path / f"ompi.{number}"
         left.mkdir(mode=0o700)
         (left / f"pmix.{os.uname().nodename}.tool.{number}").touch()
-    words = [*mpirun_words(find_launcher(), "openmpi", 1), "true"]
+    words = [*mpirun_words(find_mpi().mpirun, Family.OPEN_MPI, 1), "true"]
 
     def start(**variables: str) -> int:
         environment = os.environ | AS_ROOT | {"TMPDIR": str(tmp_path)} | variables

@@ -107,7 +107,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     monkeypatch.setattr("harness.sweep.execute.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]
-    in_turns = Submission(request=JobRequest(shape="block"))
+    in_turns = Submission(request=JobRequest(mode="turns"))
     for _ in range(2):  # the second time nothing is missing
         assert run_together(sweeps, Context(results=tmp_path), in_turns) == 0
     assert len(list(tmp_path.glob("together/*/rounds/*"))) == 3 and not list(tmp_path.glob("together/*/n*"))

@@ -86,6 +86,7 @@ def test_a_study_file_that_is_a_folder_is_told_by_every_command(tmp_path, monkey
     ("arguments", "option"),
     [
         (("policies", "a", "b", "--base", "2"), "--base"),
+        (("policies", "a", "b", "--threshold", "5"), "--threshold"),
         (("bundle", "redraw", "b.tar.gz", "--style", "paper"), "--style"),
         (("check", "study", "--until-sure", "5"), "--until-sure"),
         (("check", "study", "--scheduler", "local"), "--scheduler"),

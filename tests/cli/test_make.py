@@ -152,15 +152,8 @@ def test_a_target_that_there_is_not_is_one_sentence(checkout: Path) -> None:
 
 
 def test_the_variables_of_make_itself_are_no_settings(checkout: Path) -> None:
-    words = ("PYTHON=python3", "SHELL=/bin/sh", "MPI=system", "NODES=1")
+    words = ("PYTHON=python3", "SHELL=/bin/sh", "NODES=1")
     assert said(checkout, "sweep", *words) == ["sweep", "--nodes=1"]
-    asked = (
-        "import os; from harness.cli import main; "
-        "main.main(['make', 'data', 'ACTION=list MPI=system'], 'harness', standalone_mode=False); "
-        "print(os.environ['HARNESS_MPI'])"
-    )
-    ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=outside(), check=True)
-    assert ended.stdout.splitlines()[-1] == "system"
     tested = make(checkout, "-n", "test", "TESTS=tests/cli/test_cli.py -k help")
     assert "tests/cli/test_cli.py -k help" in tested.stdout
 
@@ -198,7 +191,10 @@ def test_every_command_is_a_target_and_every_option_a_setting_in_help(checkout: 
     assert [json.loads(line) for line in called] == [["make", name, "X=1"] for name in COMMANDS]
     for name in COMMANDS:
         for leaf in leaves(main, name):
-            first = {id(parameter): setting for setting, parameter in reversed(settings_of(leaf).items())}
+            settings = [
+                (setting, each) for setting, each in settings_of(leaf).items() if not getattr(each, "hidden", False)
+            ]
+            first = {id(parameter): setting for setting, parameter in reversed(settings)}
             assert not [setting for setting in first.values() if f" {setting}=" not in swept + told[name]]
 
 

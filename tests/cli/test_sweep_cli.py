@@ -81,10 +81,12 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     monkeypatch.setenv("DATA_DIR", "/scratch/mnist")
     plan = ["--dataset", "mnist", "--nodes", "1", "--epochs", "2", "--dry-run", "--results", str(tmp_path / "results")]
     told = CliRunner().invoke(sweep_command, plan, catch_exceptions=False)
-    assert told.stdout.startswith("SYNTHETIC DATA: no MNIST files in ")
+    assert told.stdout.splitlines()[1].startswith("SYNTHETIC DATA: no MNIST files in ")
     assert "DATA_DIR=/scratch/mnist" in told.stderr
     asked_for = CliRunner().invoke(sweep_command, [*plan, "--data-kind", "synthetic"], catch_exceptions=False)
-    assert asked_for.stdout.startswith("data: mnist, synthetic: ") and "SYNTHETIC" not in asked_for.stdout
+    assert (
+        asked_for.stdout.splitlines()[1].startswith("data: mnist, synthetic: ") and "SYNTHETIC" not in asked_for.stdout
+    )
     (tmp_path / "here").mkdir()
     named = CliRunner().invoke(sweep_command, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
     assert "DATA_DIR=" not in named.stderr

@@ -64,7 +64,7 @@ def test_other_commands_show_the_options_they_share_in_the_same_groups(command: 
 
 def test_a_setting_of_a_job_is_one_declared_field() -> None:
     declared = {field.name for field, _ in options(JobRequest)}
-    assert declared == {field.name for field in fields(JobRequest)} - {"shape"}  # by --array and --nested
+    assert declared == {field.name for field in fields(JobRequest)}
     assert declared <= {one.name for one in sweep_click.params}
 
 
@@ -84,10 +84,14 @@ def again(folder: Path, sweep: Sweep) -> tuple[Sweep, Submission]:
 @pytest.mark.parametrize(
     ("site", "request_"),
     [
-        (None, JobRequest()),
-        (None, JobRequest(partition="long", walltime="0:10:00,8=0:05:00", exclusive=False, requeue=True, retries=2)),
-        (None, JobRequest(extra=("--gres=nvme:1", "--comment='two words'"), shape="nested", signal_s=30)),
-        ("my site.toml", JobRequest(account="other", shape="array", exclusive=False)),
+        (None, JobRequest(mode="turns")),
+        (
+            None,
+            JobRequest(partition="long", walltime="0:10:00,8=0:05:00", exclusive=False, retries=2, mode="turns"),
+        ),
+        (None, JobRequest(requeue=True, mode="jobs")),
+        (None, JobRequest(extra=("--gres=nvme:1", "--comment='two words'"), mode="array", signal_s=30)),
+        ("my site.toml", JobRequest(account="other", mode="jobs", exclusive=False)),
     ],
 )
 def test_the_command_that_goes_on_launches_as_before(

@@ -124,8 +124,8 @@ class Untrained:
     lab: Lab
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """Return the sweep command for tiny data and the launcher that obeys."""
-        return ("sweep", "--data", str(self.lab.workload.data_file), "--launcher", "mpirun", *words)
+        """Return the sweep command for tiny data and the launcher that obeys, with a job for each launch."""
+        return ("sweep", "--data", str(self.lab.workload.data_file), "--launcher", "mpirun", "--mode", "jobs", *words)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.cluster.slurm import missing, running
 
 _TEMPLATE = '{% extends "slurm.sh.j2" %}\n{% block launch %}exit 0{% endblock %}\n'
 _SWEEP = (
-    *("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "1"),
+    *("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "1", "--mode", "jobs"),
     *("--nodes", "1", "--share-nodes", "--scheduler", "slurm", "--launcher", "mpirun", "--template", "nothing.sh.j2"),
     *("--max-node-hours", "100000"),
 )

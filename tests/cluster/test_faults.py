@@ -52,7 +52,7 @@ def finish(process: subprocess.Popen[str], seconds: int = 200) -> str:
 
 def test_four_ways_to_lose_a_launch_and_the_way_back(untrained: Untrained, cluster: Cluster) -> None:
     untrained.lab.behave(r1="hang")
-    command = untrained.words("--nodes", "1", "--repeats", "4", "--array", "--walltime", "0:01:00")
+    command = untrained.words("--nodes", "1", "--repeats", "4", "--mode", "array", "--walltime", "0:01:00")
     sweep = untrained.terminal.begin(*command)
     jobs = submitted(untrained, 4)
     wait_for(lambda: running_jobs(cluster) == 4, "four tasks to run")
@@ -131,7 +131,7 @@ def test_jobs_outlive_their_command_and_are_never_submitted_twice(untrained: Unt
 
 def test_cancel_ends_what_is_queued_and_says_so(untrained: Untrained, cluster: Cluster) -> None:
     cluster.set_node("n1", "drain")
-    sweep = untrained.terminal.begin(*untrained.words("--nodes", "4", "--repeats", "3", "--array"))
+    sweep = untrained.terminal.begin(*untrained.words("--nodes", "4", "--repeats", "3", "--mode", "array"))
     submitted(untrained, 3)
     assert "cancelled 3 launches" in untrained.terminal.harness("cancel")
     finish(sweep)

@@ -57,7 +57,7 @@ def far_terminal(far_apart: Cluster, tmp_path: Path) -> Iterator[Terminal]:
 
 # Jobs by mpirun and a block by srun: on hosts of one address `test_sweeps` starts jobs by srun and a block by mpirun.
 def test_two_hosts_train_and_the_record_says_where_and_how_long_the_network_took(far_terminal: Terminal) -> None:
-    said = far_terminal.harness(*TINY, "--nodes", "1,2", "--repeats", "1", "--launcher", "mpirun")
+    said = far_terminal.harness(*TINY, "--nodes", "1,2", "--repeats", "1", "--launcher", "mpirun", "--mode", "jobs")
     assert "1 machine by name" not in said
     found = records(far_terminal)
     assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}
@@ -72,7 +72,7 @@ def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apar
     launcher = "srun --mpi=pmix"
     before = len(far_apart.jobs())
     size = ("--samples", "6400", "--epochs", "10", "--nodes", "1,2", "--repeats", "1")
-    far_terminal.harness(*TINY, *size, "--nested", "--launcher", launcher)
+    far_terminal.harness(*TINY, *size, "--launcher", launcher)
     assert len(far_apart.jobs()) - before == 1
     found = records(far_terminal)
     assert {count: nodes_of(record) for count, record in found.items()} == {1: ["n1"], 2: ["n1", "n2"]}

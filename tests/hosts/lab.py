@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.comm.mpi_library import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, Family, find_mpi
 from harness.sweep.launch_command import mpirun_words
 
 _START_S = 120.0
@@ -99,7 +99,7 @@ class Lab:
     def launcher(self, ranks_per_host: int) -> tuple[str, ...]:
         """Return the words that start that many ranks on every host, when run on n1 (see `run`)."""
         hosts = ",".join(f"{name}:{ranks_per_host}" for name in self.pids)
-        words = mpirun_words(find_launcher(), "openmpi", ranks_per_host * len(self.pids), threads=None)
+        words = mpirun_words(find_mpi().mpirun, Family.OPEN_MPI, ranks_per_host * len(self.pids), threads=None)
         agent = ("--prtemca", "plm_ssh_agent", str(self.folder / "agent"))
         return (*words, "--host", hosts, *agent, "--map-by", "slot")
 

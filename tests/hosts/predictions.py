@@ -31,7 +31,7 @@ from harness.datasets import locate
 from harness.prediction.extrapolation import NETWORK, extrapolate, measured_base
 from harness.prediction.network_cost import Uncertain, calls, probe_links
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
-from harness.probe.probe_runner import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.message_cost import PROBE_SCHEMA, MessageCosts, Probe, Setting
@@ -67,7 +67,7 @@ def recorded(name: str, results: Path) -> Loaded:
     kept = choose_sweep(results, lambda study: study.sweep.workload == workload, every_code=True)
     if kept is not None:  # a step is a step, whichever code made it
         return kept.loaded
-    in_turns = Submission(request=JobRequest(shape="block"))
+    in_turns = Submission(request=JobRequest(mode="turns"))
     return load_sweep(run_sweep(sweep, Context(results=results), in_turns))
 
 

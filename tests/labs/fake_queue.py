@@ -119,7 +119,7 @@ def squeue(*words):
     for number, job in jobs().items():
         word = "PENDING|Resources" if job["state"] == "queued" else "FAILED|NonZeroExitCode"
         for task in [f"{number}_{index}" for index in range(job["tasks"])] or [number]:
-            print(f"{task}|{word}||0|{job['name']}")
+            print(f"{task}|{word}||0|N/A|{job['name']}")
 
 
 def sinfo(*words):

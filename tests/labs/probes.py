@@ -5,11 +5,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from harness.probe.measuring_ranks import MessageSeries
-from harness.probe.probe_runner import (
-    ProbeSamples,
-    fit_launches,
-    message_sizes,
-)
+from harness.probe.message_fit import fit_launches
+from harness.probe.probe_runner import ProbeSamples, message_sizes
 from harness.schema.message_cost import (
     ALLREDUCE,
     NODE,

@@ -94,10 +94,10 @@ def make_until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_up
 
 
-def sweep(lab: Lab, scheduler: str, shape: str, **settings: object) -> Path:
+def sweep(lab: Lab, scheduler: str, mode: str, **settings: object) -> Path:
     from harness.sweep.execute import run_sweep
 
-    request = JobRequest(shape=shape, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
+    request = JobRequest(mode=mode, launcher="mpirun" if scheduler == "slurm" else "auto", **settings)  # type: ignore[arg-type]
     submission = Submission(scheduler=scheduler, request=request)
     asked = replace(lab.sweep(), layouts=LAYOUTS)
     return run_sweep(asked, Context(results=lab.results), submission)

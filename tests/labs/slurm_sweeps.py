@@ -4,6 +4,7 @@ from harness.schema.record import RunRecord, read_run
 from tests.cluster.conftest import Terminal
 
 TINY = ("sweep", "--dataset", "adult", "--data-kind", "synthetic", "--samples", "640", "--epochs", "2")
+TINY += ("--ranks-per-node", "1", "--threads", "1")  # the nodes share this machine's cores
 
 
 def records(terminal: Terminal) -> dict[int, RunRecord]:

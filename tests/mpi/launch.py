@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.scratch import of_process
-from harness.comm.mpi_library import AS_ROOT, find_launcher
+from harness.comm.mpi_library import AS_ROOT, find_mpi, mpi4py_variables
 from harness.sweep.launch_command import mpirun_words
 
 PROGRAMS = Path(__file__).parent
@@ -106,13 +106,15 @@ def run_ranks(
 
 def rank_command(ranks: int, python: str = sys.executable) -> list[str]:
     """Return the command that starts Python on `ranks` ranks."""
-    return [*mpirun_words(find_launcher(), "openmpi", ranks, oversubscribe=True), python]
+    mpi = find_mpi()
+    return [*mpirun_words(mpi.mpirun, mpi.family, ranks, oversubscribe=True), python]
 
 
 def rank_environment() -> dict[str, str]:
     """Return the environment of ranks that share cores."""
     shared = {"OMPI_MCA_mpi_yield_when_idle": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return {**os.environ, **AS_ROOT, **of_process().variables, **shared}
+    library = {name: value for name, value in mpi4py_variables(find_mpi()).items() if value is not None}
+    return {**os.environ, **AS_ROOT, **of_process().variables, **shared, **library}
 
 
 def result(ranks: int, program: str, *arguments: object) -> Any:

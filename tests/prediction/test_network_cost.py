@@ -19,7 +19,7 @@ from harness.prediction.network_cost import (
     recursive_doubling,
     ring,
 )
-from harness.probe.probe_runner import fit_cost
+from harness.probe.message_fit import fit_cost
 from harness.schema.message_cost import ALLREDUCE, NODE, POINT_TO_POINT, MessageCosts, Probe, Setting
 from harness.schema.record import encode
 from tests.labs.factories import make_provenance

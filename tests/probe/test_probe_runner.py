@@ -15,12 +15,8 @@ from harness.base.errors import UserError
 from harness.cli.command_probe import probe_command as command
 from harness.probe import probe_runner
 from harness.probe.measuring_ranks import ProbeResult
-from harness.probe.probe_runner import (
-    algorithm_settings,
-    fit_cost,
-    message_sizes,
-    parse_settings,
-)
+from harness.probe.message_fit import fit_cost
+from harness.probe.probe_runner import algorithm_settings, message_sizes, parse_settings
 from harness.probe.probe_store import read_probe
 from harness.report.probe_answer import best_settings, fit_warning, probe_answer
 from harness.schema.claim import EXPERIMENTS

@@ -9,9 +9,7 @@ import pytest
 
 from harness.probe import tuning
 from harness.probe.measuring_ranks import MessageSeries
-from harness.probe.probe_runner import (
-    fit_launches,
-)
+from harness.probe.message_fit import fit_launches
 from harness.probe.probe_store import write_probe
 from harness.probe.tuning import fastest_allreduce, tuned_settings
 from harness.schema.claim import EXPERIMENTS

@@ -196,6 +196,19 @@ def test_several_looks_make_few_wrong_verdicts(between: float, within: float) ->
     assert ended[limit, Verdict.PASS] + ended[limit, Verdict.SMALL] <= 0.06 * 2000
 
 
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize(("between", "expected"), [(0.06, 0.14), (0.08, 0.26)])
+def test_a_single_session_is_too_few_where_sessions_differ_by_more_than_the_default(
+    between: float, expected: float
+) -> None:
+    """The two numbers below the table of docs/regression.md."""
+    machine = SimulatedMachine(between=between, within=0.01)
+    against_one, against_three = (verdicts(machine, count, checks=300)[0][Verdict.REGRESSION] / 300 for count in (1, 3))
+    assert against_one == pytest.approx(expected, abs=0.05)
+    assert against_three <= 0.07
+
+
 def test_what_is_missing_is_blocks_where_blocks_are_the_noise_and_sessions_where_these_are() -> None:
     random = np.random.default_rng(4)
     noisy_blocks = drawn(random, 8, 0.0001, 0.03, blocks=30), drawn(random, 1, 0.0001, 0.03)

@@ -11,7 +11,7 @@ from harness.report.sweep_facts import run_facts
 from harness.schema.layout import Layout
 from harness.schema.record import Failure
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.sweep_files import set_aside
+from harness.sweep.finished_launches import set_aside
 from tests.labs.factories import (
     make_point,
     make_run,
@@ -39,7 +39,7 @@ def test_the_cost_of_a_sweep_has_what_was_replaced(tmp_path: Path) -> None:
     write_study(tmp_path)
     point = make_point(1)
     write_run(tmp_path, make_run(point, invalid=(BUSY,)))
-    set_aside(SweepFolder(tmp_path), point)
+    set_aside(SweepFolder(tmp_path), point.folder)
     write_run(tmp_path, make_run(point))
     loaded = load_sweep(tmp_path)
     assert len(loaded.runs) == 1

@@ -12,8 +12,10 @@ from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.schema.layout import Layout
 from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
-from harness.sweep.schedulers import open_scheduler
-from tests.labs.sentences import count_said
+from harness.sweep.schedulers import Job, choose_scheduler, open_scheduler, scheduler_class
+from harness.sweep.site import Site
+from tests.labs.sentences import count_said, says
+from tests.labs.sweep_lab import wait_for
 from tests.mpi.launch import ROOT
 
 SLURM = {
@@ -71,6 +73,55 @@ def test_ranks_that_fit_on_no_single_host_of_several_are_refused_with_the_way_to
     alone = Allocation(scheduler="Slurm", nodes=("n1",), cores=1)
     assert other_nodes(alone, Layout(nodes=usable_cores() + 1), Path("fit.py")) is None
     assert (cores_here(None), cores_here(alone)) == (usable_cores(), 1)
+
+
+def script_job(folder: Path, name: str, text: str) -> Job:
+    """Return a job of that name whose script has these lines."""
+    (folder / "logs").mkdir(exist_ok=True)
+    script = folder / f"{name}.sh"
+    script.write_text(text)
+    return Job(name=name, script=script, log=folder / "logs" / f"{name}.log")
+
+
+@pytest.fixture
+def in_salloc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be in a job of two nodes, with an srun."""
+    for name, text in SEVERAL.items():
+        monkeypatch.setenv(name, text)
+    for name in ("PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("in_salloc")
+def test_a_sweep_in_a_job_of_several_nodes_takes_them_and_submits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, why = choose_scheduler("auto", Site())
+    assert name == "inside"
+    says(why, SEVERAL["SLURM_JOB_ID"], SEVERAL["SLURM_JOB_NODELIST"])
+    monkeypatch.setenv("PMIX_RANK", "0")  # a rank's own harness is no user in a terminal
+    assert scheduler_class("inside").detect() is None
+    assert "sbatch" not in open_scheduler("inside").commands.calls
+
+
+@pytest.mark.usefixtures("in_salloc")
+def test_the_script_of_a_job_runs_here_and_is_found_by_another_command(tmp_path: Path) -> None:
+    scheduler = open_scheduler("inside")
+    (job,) = scheduler.submit(script_job(tmp_path, "adult-00000001", 'echo "as $HARNESS_JOB"; exit 3\n'))
+    wait_for(lambda: scheduler.poll([job])[job].phase == "ended", "the script's end")
+    assert scheduler.poll([job])[job].exit_code == 3
+    assert scheduler.output(tmp_path / "logs", job).read_text() == "as adult-00000001\n"
+
+    (job,) = scheduler.submit(script_job(tmp_path, "adult-00000002", "sleep 600\n"))
+    other = open_scheduler("inside")
+    wait_for(lambda: dict(other.find(["adult-00000002", "adult-3"])) == {"adult-00000002": job}, "the script")
+    assert other.poll([job])[job].phase == "running"
+    other.cancel([job])
+    wait_for(lambda: scheduler.poll([job])[job].phase == "ended", "the script's end")
+    assert other.poll([job])[job].phase == "unknown"
 
 
 SCRIPT = """

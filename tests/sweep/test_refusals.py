@@ -122,7 +122,7 @@ def test_a_layout_that_is_refused_is_told_once_and_the_others_go_on(
     assert (status.count("queued"), status.count("failed")) == (2, 2)
     assert all(words in entry.detail for entry in status.entries if entry.state == "failed")
     printed = capsys.readouterr().out
-    says(printed, "cores for this sweep", 2, "2 ranks", words)
+    says(printed, "the others are idle", 2, "2 ranks", words)
     assert printed.count("2 ranks:") == 1
 
 
@@ -177,9 +177,9 @@ def test_a_full_queue_of_other_jobs_ends_the_command(lab: Lab, queue: Queue) -> 
         sweep(lab, "slurm", "jobs")
 
 
-@pytest.mark.parametrize("shape", ["array", "nested"])
+@pytest.mark.parametrize("mode", ["array", "turns"])
 def test_what_shares_a_job_with_a_refused_layout_goes_on_without_it(
-    shape: str,
+    mode: str,
     lab: Lab,
     queue: Queue,
     until: object,
@@ -187,7 +187,7 @@ def test_what_shares_a_job_with_a_refused_layout_goes_on_without_it(
     queue.always(n2=TOO_LONG)
     until(4)  # type: ignore[operator]
     with pytest.raises(KeyboardInterrupt):
-        sweep(lab, "slurm", shape)
+        sweep(lab, "slurm", mode)
     assert (queue.names.total(), queue.submissions) == (1, 2)
     (folder,) = sweep_folders(lab.results)
     status = read_status(folder)

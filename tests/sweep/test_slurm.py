@@ -22,12 +22,12 @@ from tests.labs.sentences import refuses, says
 DISABLED = "Slurm accounting storage is disabled"
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 QUEUE = f"""\
-2|CANCELLED|ReqNodeNotAvail, UnavailableNodes:n4||0|h-0
-1|PENDING|{DRAINED}||0|h-1
-3_0|RUNNING|None|n1|0|h-2
-3_1|COMPLETED|None|n2|0|h-2
-4|TIMEOUT|TimeLimit|n[1-2]|9|h-3
-5|FAILED|NonZeroExitCode|n3|512|h-4
+2|CANCELLED|ReqNodeNotAvail, UnavailableNodes:n4||0|N/A|h-0
+1|PENDING|{DRAINED}||0|N/A|h-1
+3_0|RUNNING|None|n1|0|N/A|h-2
+3_1|COMPLETED|None|n2|0|N/A|h-2
+4|TIMEOUT|TimeLimit|n[1-2]|9|N/A|h-3
+5|FAILED|NonZeroExitCode|n3|512|N/A|h-4
 """
 
 

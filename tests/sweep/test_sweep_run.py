@@ -21,13 +21,14 @@ from harness.base.errors import RunError
 from harness.base.removal import MARK, make_place, new_staging_folder
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, tidy, write_scripts
+from harness.sweep.finished_launches import survey
 from harness.sweep.launch_command import first_error
 from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
 from harness.sweep.site import JobRequest
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
-from harness.sweep.sweep_files import Running, read_running, read_study, survey, write_running
+from harness.sweep.sweep_files import Running, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from tests.labs.factories import make_run
 from tests.labs.fake_mpirun import BAD_NODE, FAILURE
@@ -119,7 +120,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
     lab.run(lab.sweep(nodes=(1,), repeats=3))
     assert len(lab.launched()) == 3
 
-    in_turns = Submission(request=JobRequest(shape="block"))
+    in_turns = Submission(request=JobRequest(mode="turns"))
     said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
     assert count_said(said, "not waiting any longer: turns") == 1
     assert len(lab.launched()) == 4

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import __version__
+from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.sweep.job_plan import JobPlan
@@ -37,8 +38,8 @@ def make_scheduler(monkeypatch: pytest.MonkeyPatch, choice: str, family: str) ->
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(local, "usable_cores", lambda: 8)
     monkeypatch.setattr(local, "affinity_narrowed", lambda: False)
-    monkeypatch.setattr(local, "find_launcher", lambda: Path("/opt/mpi/bin/mpirun"))
-    monkeypatch.setattr(local, "mpi_family", lambda path: family)
+    mpi = MpiInstallation(family=Family(family), launcher=Path("/opt/mpi/bin/mpirun"), version="")
+    monkeypatch.setattr(local, "find_mpi", lambda: mpi)
     return local.Scheduler(oversubscribe=True)
 
 

@@ -22,7 +22,7 @@ from harness.base.turns import Turns, clock
 from harness.schema.record import encode
 from harness.sweep import block_program
 from harness.sweep.referee import MemoryUse, holds, parse_memory, run_block
-from harness.sweep.turn_block import LaunchSpec, TurnBlock
+from harness.sweep.turn_block import BlockSeries, LaunchSpec, TurnBlock
 
 # One rank of a program that is not ours: it makes STEPS steps of a millisecond and writes down when, and its marks.
 _RANK = """
@@ -187,8 +187,9 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
         for one in sets
     )
     file = tmp_path / "block.json"
-    file.write_bytes(encode(TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))))
-    words = [sys.executable, "-m", "harness.sweep.block_program", file, "a-node-without-an-address"]
+    block = TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))
+    file.write_bytes(encode(BlockSeries(blocks=(block,))))
+    words = [sys.executable, "-m", "harness.cli.job_blocks", file, "a-node-without-an-address"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "a-node-without-an-address" in ended.stdout
@@ -298,7 +299,8 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
     import msgspec
 
     file = tmp_path / "block.json"
-    file.write_bytes(msgspec.json.encode(TurnBlock(name="b", launches=sets, rounds=str(tmp_path / "rounds.parquet"))))
+    block = TurnBlock(name="b", launches=sets, rounds=str(tmp_path / "rounds.parquet"))
+    file.write_bytes(msgspec.json.encode(BlockSeries(blocks=(block,))))
     mark = f"{os.getpid()}-{number}"
     referee = subprocess.Popen(
         [sys.executable, "-m", "harness.sweep.block_program", str(file)],

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from harness.base.errors import UserError
 from harness.base.exit_codes import LOST
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.lost_ranks import Loss, LostRankError
+from harness.comm.mpi_library import Family, MpiInstallation
 from harness.comm.world import start_mpi
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -218,7 +220,8 @@ def test_what_only_one_rank_knows_cannot_be_outlived():
 
 
 def test_mpirun_is_told_that_ranks_may_fail_and_leaves_them_where_they_are(monkeypatch):
-    monkeypatch.setattr("harness.sweep.launch_command.mpi_family", lambda path: "openmpi")
+    mpi = MpiInstallation(family=Family.OPEN_MPI, launcher=Path("/usr/bin/mpirun"), version="")
+    monkeypatch.setattr("harness.sweep.launch_command.find_mpi", lambda: mpi)
     command = LaunchCommand(words=("/usr/bin/mpirun", "-n", "2", "--bind-to", "core"))
     plain = Workload(dataset="adult", model="dnn", batch_per_rank=1)
     layout = Layout(nodes=2)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.comm.placement import RankPlace
+from harness.comm.placement_check import RankPlace
 from harness.schema.record import Segment, read_run
 from harness.schema.sweep_folder import LaunchFolder
 from harness.train.launch_record import validity, write_run

@@ -128,7 +128,7 @@ def test_a_report_loads_nothing_that_launches(tmp_path: Path) -> None:
     assert "harness.report.sweep_answer" in names
     # Which schedulers there are and which settings jobs have, for an option's help.
     registry = {"harness.sweep", "harness.sweep.schedulers", "harness.sweep.site"}
-    registry |= {f"harness.sweep.{name}" for name in ("scheduler_answers",)}
+    registry |= {"harness.sweep.scheduler_answers", "harness.comm", "harness.comm.harness_variables"}
     launching = (
         "harness.sweep",
         "harness.doctor",

@@ -19,8 +19,8 @@ def tables() -> str:
     rows: dict[str, list[str]] = {group: [] for group in (*GROUPS, "")}
     told: set[int] = set()
     for name, parameter in settings_of(main.get_command(click.Context(main), "sweep")).items():
-        if id(parameter) in told or not isinstance(parameter, click.Option):
-            continue  # SHARE_NODES is EXCLUSIVE=0
+        if id(parameter) in told or not isinstance(parameter, click.Option) or parameter.hidden:
+            continue  # SHARE_NODES is EXCLUSIVE=0; what was replaced is hidden
         told.add(id(parameter))
         rows[getattr(parameter, "group", "")].append(row(name, parameter))
     head = ["", "| setting | values | default | |", "|---|---|---|---|"]

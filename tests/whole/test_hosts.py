@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from harness.probe.measuring_ranks import ProbePlan, ProbeResult
-from harness.probe.probe_runner import fit_launches
+from harness.probe.message_fit import fit_launches
 from harness.schema.message_cost import ALLREDUCE, NETWORK, OVERLAPPED
 from harness.schema.record import decode, encode, read_run
 from harness.schema.record_notes import NoteCode

@@ -18,7 +18,7 @@ from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep.scheduler_answers import CommandRunner, State
-from harness.sweep.site import LAUNCHERS, SHAPES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
+from harness.sweep.site import LAUNCHERS, MODES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 
 if TYPE_CHECKING:
     from harness.sweep.launch_command import LaunchCommand
@@ -71,7 +71,9 @@ class Scheduler(abc.ABC):
     """What a path in a directive may have: other characters split it or are not ASCII."""
     unknown: ClassVar[tuple[str, ...]] = ()
     """The fields of `JobRequest` that it does not know."""
-    shapes: ClassVar[tuple[str, ...]] = SHAPES
+    modes: ClassVar[tuple[str, ...]] = MODES
+    interleaves: ClassVar[bool] = True
+    """Whether launches of one job can share its cores, so that they train in turns; else they follow each other."""
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
     survives_client: ClassVar[bool] = True
     """Whether jobs go on when the process that submitted them ends."""
@@ -92,8 +94,9 @@ class Scheduler(abc.ABC):
             if value != getattr(JobRequest(), name):
                 setting = name.removesuffix("_s").upper()
                 raise UserError(f"{setting}={value} is unknown to SCHEDULER={self.name}: leave it out")
-        if self.request.shape not in self.shapes:
-            raise UserError(f"{self.request.shape.upper()}=1 is not for SCHEDULER={self.name}: leave it out")
+        if self.request.mode and self.request.mode not in self.modes:
+            use = ", ".join(self.modes)
+            raise UserError(f"MODE={self.request.mode} is not for SCHEDULER={self.name}: use {use}")
         if self.request.launcher not in self.launchers:
             use = ", ".join(self.launchers)
             raise UserError(f"LAUNCHER={self.request.launcher} is not for SCHEDULER={self.name}: use {use}")
@@ -110,8 +113,8 @@ class Scheduler(abc.ABC):
         unknown = {name: getattr(default, name) for name in cls.unknown}
         if request.launcher not in cls.launchers:
             unknown["launcher"] = default.launcher
-        if request.shape not in cls.shapes:
-            unknown["shape"] = default.shape
+        if request.mode not in cls.modes:
+            unknown["mode"] = default.mode
         return replace(request, **unknown)
 
     @classmethod
@@ -188,6 +191,13 @@ class Scheduler(abc.ABC):
     @abc.abstractmethod
     def launcher(self, layout: Layout) -> "LaunchCommand":
         """Return the command that starts the ranks of `layout`, bound to their cores."""
+
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return the words that run a command on the node whose name follows them, before the launches of `layout`.
+
+        None where a job's nodes cannot be tried one by one.
+        """
+        return ()
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the MPI library need exported, None for unset."""
@@ -312,6 +322,7 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
 
 
 FALLBACK = "local"
+_WITHOUT_QUEUE = (FALLBACK, "inside")
 
 
 def known_schedulers() -> tuple[str, ...]:
@@ -357,15 +368,21 @@ def choose_scheduler(name: str, site: Site) -> tuple[str, str]:
         UserError: there is no such scheduler, or one is there and does not answer.
     """
     if name != "auto":
-        return scheduler_class(name).name, f"scheduler: {name}, as asked"
+        return scheduler_class(name).name, f"scheduler: {name}, as asked{_nodes_here(name)}"
     if site.scheduler != "auto":
-        return scheduler_class(site.scheduler).name, f"scheduler: {site.scheduler}, by site {site.name}"
+        chosen = scheduler_class(site.scheduler).name
+        return chosen, f"scheduler: {chosen}, by site {site.name}{_nodes_here(chosen)}"
     for candidate in known_schedulers():
         program = scheduler_class(candidate).detect()
         if program:
             return candidate, f"scheduler: {candidate}, found {program} (SCHEDULER={FALLBACK} runs here instead)"
-    others = " or ".join(candidate for candidate in known_schedulers() if candidate != FALLBACK)
-    return FALLBACK, f"scheduler: {FALLBACK}, no {others} here: a core of this machine stands for a node"
+    others = " or ".join(candidate for candidate in known_schedulers() if candidate not in _WITHOUT_QUEUE)
+    return FALLBACK, f"scheduler: {FALLBACK}, no {others} here{_nodes_here(FALLBACK)}"
+
+
+def _nodes_here(name: str) -> str:
+    """Return what stands for a node where that is not plain."""
+    return ": a core of this machine stands for a node" if name == FALLBACK else ""
 
 
 def check_site(site: Site) -> Iterator[SiteFinding]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import Family, find_mpi
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand
@@ -11,9 +11,10 @@ from harness.sweep.scheduler_answers import (
     RetryPhrases,
     State,
     SubmissionUnknown,
-    UnreadableAnswer,
+    keep_unended,
     message,
     submission_error,
+    unreadable,
 )
 from harness.sweep.schedulers import Job, ended_jobs
 from harness.sweep.site import Partition
@@ -21,6 +22,7 @@ from harness.sweep.site import Partition
 # Job states of Flux's RFC 21.
 _QUEUED = {"NEW", "DEPEND", "PRIORITY", "SCHED"}
 _RUNNING = {"RUN", "CLEANUP"}
+_ENDED = "INACTIVE"
 _FORMAT = "{id.dec}|{state}|{result}|{returncode}|{nodelist}|{name}"
 _LIST = ("flux", "jobs", "--no-header", f"--format={_FORMAT}")
 _OWN_END = {"COMPLETED", "FAILED"}
@@ -51,7 +53,8 @@ class Scheduler(schedulers.Scheduler):
     canceller = ("flux", "cancel")
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
-    shapes = ("jobs",)
+    modes = ("turns", "jobs")
+    interleaves = False
     launchers = ("auto",)
 
     def refusal(self, layout: Layout) -> str | None:
@@ -76,7 +79,7 @@ class Scheduler(schedulers.Scheduler):
         words.append(f"--cores-per-task={layout.threads}")
         if layout.gpus_per_rank:
             words.append(f"--gpus-per-task={layout.gpus_per_rank}")
-        if mpi_family(find_launcher()) == "openmpi":
+        if find_mpi().family is Family.OPEN_MPI:
             words.append("--setopt=pmi=pmix")
         words.append(f"--setopt=cpu-affinity={'per-task' if self.site.binding == 'cores' else 'off'}")
         # Without it the other ranks wait for a dead one until the time limit.
@@ -110,18 +113,20 @@ class Scheduler(schedulers.Scheduler):
 
 def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
     """Return state and name by number from ``flux jobs --no-header --format=_FORMAT``."""
-    jobs = {}
+    jobs: dict[str, tuple[State, str]] = {}
     for line in answer.splitlines():
         cells = [cell.strip() for cell in line.split("|", 5)]
         if len(cells) < 6:
-            raise UnreadableAnswer(f"flux jobs answers '{line}', which is not a line of 6 cells")
+            raise unreadable("flux jobs", line, "a line of 6 cells")
         number, word, result, code, nodes, name = cells
         if word in _QUEUED:
             state = State(phase="queued", word=word)
         elif word in _RUNNING:
             state = State(phase="running", word=word, nodes=nodes)
+        elif word != _ENDED:
+            state = State(phase="present", word=word, nodes=nodes)
         else:
-            ended = int(code) if code.lstrip("-").isdigit() else None
+            ended = int(code) if re.fullmatch(r"-?[0-9]{1,9}", code) else None
             state = State(phase="ended", word=result, nodes=nodes, exit_code=ended, forced=result not in _OWN_END)
-        jobs[number] = (state, name)
+        keep_unended(jobs, number, state, name)
     return jobs

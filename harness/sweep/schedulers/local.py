@@ -20,7 +20,7 @@ from harness.base.launch_guard import JOB, LaunchGuard, find_processes
 from harness.base.scratch import Scratch
 from harness.comm.gpus import visible_gpus
 from harness.comm.harness_variables import mpi_choice
-from harness.comm.mpi_library import AS_ROOT, find_launcher, mpi4py_variables, mpi_family
+from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi4py_variables
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
@@ -39,9 +39,9 @@ class Scheduler(schedulers.Scheduler):
     template = "local.sh.j2"
     unknown = (
         *("partition", "account", "project", "qos", "constraint", "reservation", "memory"),
-        *("after", "extra", "container"),
+        *("after", "extra", "container", "allocations"),
     )
-    shapes = ("jobs", "block")
+    modes = ("turns", "jobs")
     launchers = ("auto",)
     survives_client = False
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
@@ -52,8 +52,8 @@ class Scheduler(schedulers.Scheduler):
         self._cores = usable_cores()
         self._unbound = affinity_narrowed()
         self._waits = patience_s() > 0 and not self.oversubscribe
-        self._mpirun = find_launcher()
-        self._family = mpi_family(self._mpirun)
+        self._mpi = find_mpi()
+        self._mpirun = self._mpi.mpirun
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = HostLock()
         self._scratch: Scratch | None = None
@@ -96,7 +96,7 @@ class Scheduler(schedulers.Scheduler):
         # mpirun would bind to CPUs outside a mask that this process was given; unbound ranks inherit the mask.
         threads = None if self._unbound else layout.threads
         shared = layout.cores > self._cores
-        words = mpirun_words(self._mpirun, self._family, layout.ranks, threads=threads, oversubscribe=shared)
+        words = mpirun_words(self._mpirun, self._mpi.family, layout.ranks, threads=threads, oversubscribe=shared)
         return LaunchCommand(words=words)
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
@@ -105,8 +105,8 @@ class Scheduler(schedulers.Scheduler):
         Inside a batch job mpirun would count the job's tasks and not this host's cores: what names the job is unset.
         """
         variables: dict[str, str | None] = dict.fromkeys(variables_of_a_job())
-        variables |= {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpirun, self._family)}
-        if self._family == "openmpi":
+        variables |= {"HARNESS_MPI": mpi_choice(), **mpi4py_variables(self._mpi)}
+        if self._mpi.family is Family.OPEN_MPI:
             variables |= AS_ROOT if os.geteuid() == 0 else {}
             if layout.cores > self._cores:
                 variables["OMPI_MCA_mpi_yield_when_idle"] = "1"

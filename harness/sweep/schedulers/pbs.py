@@ -24,6 +24,7 @@ from harness.sweep.scheduler_answers import (
     UnreadableAnswer,
     message,
     submission_error,
+    unreadable,
 )
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
 from harness.sweep.site import Partition, clock_seconds, size_bytes
@@ -45,7 +46,7 @@ _EXIT_CODES = {
     -28: "PBS ended it at its limit of processor time",
     _AT_TIME_LIMIT: "PBS ended it at its time limit",
 }
-_ENDED = ("F", "X")
+_ENDED = ("F", "X")  # every other letter, such as M of a job that another server has, may still be running
 _ILL = {"down", "offline", "unknown", "state-unknown", "stale"}  # states of nodes
 _JOULES = 3.6e6  # of a kilowatt-hour
 _DELETED = 91  # substate
@@ -59,10 +60,13 @@ def read_state(job: Mapping[str, Any]) -> State:
     comment = str(job.get("comment", ""))
     nodes = ",".join(dict.fromkeys(re.findall(r"(?:^|\+)([^/+]+)/", str(job.get("exec_host", "")))))
     if letter in _QUEUED:
-        return State(phase="queued", word=_QUEUED[letter], reason=comment)
+        starts = str(_entries(job, "estimated").get("start_time", ""))
+        return State(phase="queued", word=_QUEUED[letter], reason=comment, starts=starts)
     if letter in _RUNNING:
         return State(phase="running", word=_RUNNING[letter], nodes=nodes)
-    code = job.get("Exit_status")
+    if letter not in _ENDED:
+        return State(phase="present", word=letter, reason=comment, nodes=nodes)
+    code = _exit_status(job)
     deleted = job.get("substate") == _DELETED
     return State(
         phase="ended",
@@ -75,8 +79,44 @@ def read_state(job: Mapping[str, Any]) -> State:
     )
 
 
-def _meaning(job: Mapping[str, Any], comment: str) -> str:
+def _exit_status(job: Mapping[str, Any]) -> int | None:
+    """Return the exit status of a job, None where it has none.
+
+    Raises:
+        UnreadableAnswer: it is no whole number.
+    """
     code = job.get("Exit_status")
+    if code is None or (isinstance(code, int) and not isinstance(code, bool)):
+        return code
+    raise unreadable("qstat", f"Exit_status = {code}", "a whole number")
+
+
+def _entries(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the table of resources called `name`, an empty one where there is none."""
+    table = attributes.get(name, {})
+    return table if isinstance(table, dict) else {}
+
+
+def _whole_number(text: object) -> int:
+    """Return a count of resources, 0 where it is none or not readable."""
+    return int(str(text)) if re.fullmatch(r"[0-9]{1,20}", str(text)) else 0
+
+
+def _clock(text: object) -> float:
+    """Return the seconds of PBS's clock, 0 where that is not readable."""
+    try:
+        return clock_seconds(str(text))
+    except ValueError:
+        return 0.0
+
+
+def _number(text: object) -> float:
+    """Return a measured amount, 0 where that is not readable."""
+    return float(str(text)) if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", str(text)) else 0.0
+
+
+def _meaning(job: Mapping[str, Any], comment: str) -> str:
+    code = _exit_status(job)
     if code is None:
         if _NEVER_RUNS.search(comment):
             return "PBS will never run it"
@@ -95,41 +135,70 @@ def read_pbs_usage(job: Mapping[str, Any]) -> JobUsage | None:
     """Return what one job of ``qstat -x -f -F json`` used, None while it has not ended. Zero is not measured."""
     if str(job.get("job_state", "")) not in _ENDED:
         return None
-    used = job.get("resources_used", {})  # none: it never ran
+    used = _entries(job, "resources_used")  # none: it never ran
     return JobUsage(
-        elapsed_s=clock_seconds(str(used.get("walltime", "0"))),
+        elapsed_s=_clock(used.get("walltime", "0")),
         nodes=len(read_state(job).nodes.split(",")) if used else 0,
-        cpu_s=clock_seconds(str(used.get("cput", "0"))) or None,
+        cpu_s=_clock(used.get("cput", "0")) or None,
         memory_bytes=size_bytes(str(used.get("mem", ""))) or None,
         memory_of="a job",
-        energy_j=float(used.get("energy", 0)) * _JOULES or None,
+        energy_j=_number(used.get("energy", 0)) * _JOULES or None,
     )
 
 
 def read_pbs_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
     """Return what a job may get at most and which nodes are not well, from ``pbsnodes -a -F json``."""
-    nodes = read_table(answer, "nodes")
+    vnodes = read_table(answer, "nodes")
     ill: dict[str, str] = {}
-    for name, node in nodes.items():
+    for name, node in vnodes.items():
         if _ILL & set(str(node.get("state", "")).split(",")):
             # What jobs may call it: its vnode's, its daemon's or its host's name, short or long.
-            host = node.get("resources_available", {}).get("host", name)
+            host = _entries(node, "resources_available").get("host", name)
             for long_name in map(str, (name, node.get("Mom", name), host)):
                 ill[long_name] = f"node {name} is {node['state']}"
                 ill[long_name.partition(".")[0]] = f"node {name} is {node['state']}"
-    resources = [node.get("resources_available", {}) for node in nodes.values()]
-    if not resources:
+    hosts = _by_host(vnodes)
+    if not hosts:
         return None, ill
     return (
         Partition(
             name="of this PBS server",
-            nodes=len(resources),
-            cores_per_node=max(int(resource.get("ncpus", 0)) for resource in resources),
-            gpus_per_node=max(int(resource.get("ngpus", 0)) for resource in resources),
-            memory_mb=max(size_bytes(str(resource.get("mem", ""))) for resource in resources) // 1024**2 or None,
+            nodes=len(hosts),
+            cores_per_node=max(_sum(resources, "ncpus") for resources in hosts.values()),
+            numa_domains=_domains(hosts),
+            gpus_per_node=max(_sum(resources, "ngpus") for resources in hosts.values()),
+            memory_mb=max(_memory_bytes(resources) for resources in hosts.values()) // 1024**2 or None,
         ),
         ill,
     )
+
+
+def _by_host(vnodes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the resources of the vnodes of each host: a site may have a vnode for each NUMA domain."""
+    hosts: dict[str, list[Mapping[str, Any]]] = {}
+    for name, vnode in vnodes.items():
+        resources = _entries(vnode, "resources_available")
+        hosts.setdefault(str(resources.get("host", name)), []).append(resources)
+    # The vnode that stands for a whole host beside those of its domains has no cores of its own.
+    return {host: _with_cores(some) or some for host, some in hosts.items()}
+
+
+def _with_cores(resources: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for one in resources if _whole_number(one.get("ncpus"))]
+
+
+def _domains(hosts: Mapping[str, Sequence[Mapping[str, Any]]]) -> int | None:
+    """Return the NUMA domains of a host where each is a vnode, None where a host is one vnode."""
+    most = max(map(len, hosts.values()))
+    return most if most > 1 else None
+
+
+def _sum(resources: Iterable[Mapping[str, Any]], name: str) -> int:
+    return sum(_whole_number(one.get(name, 0)) for one in resources)
+
+
+def _memory_bytes(resources: Iterable[Mapping[str, Any]]) -> int:
+    return sum(size_bytes(str(one.get("mem", ""))) for one in resources)
 
 
 def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
@@ -143,7 +212,7 @@ def read_table(answer: str, name: str) -> dict[str, dict[str, Any]]:
     try:
         # strict=False: PBS copies control characters out of job environments as they are.
         table = json.loads(answer, strict=False).get(name, {})
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise UnreadableAnswer(f"PBS answered with damaged JSON ({error})") from error
     if not isinstance(table, dict) or not all(isinstance(entry, dict) for entry in table.values()):
         raise UnreadableAnswer(f"PBS answered with JSON whose '{name}' is not a table")
@@ -182,7 +251,7 @@ def _refuse(token: str) -> None:
 _HEADING = re.compile(r"Job Id:\s*(?P<job>\S+)\s*")
 _ATTRIBUTE = re.compile(r" {4}(?P<name>[A-Za-z_][\w.]*) = (?P<text>.*)")
 _NUMBERS = ("substate", "Exit_status")
-_TABLES = ("resources_used", "Resource_List")
+_TABLES = ("resources_used", "Resource_List", "estimated")
 
 
 def read_text_table(answer: str) -> dict[str, dict[str, Any]]:
@@ -291,12 +360,23 @@ class Scheduler(schedulers.Scheduler):
 
     @classmethod
     def detect(cls) -> str | None:
-        """Tell PBS from Torque and from Slurm's imitation, whose qstat knows other options."""
+        """Tell PBS from Torque and from Slurm's imitation, whose qstat knows other options.
+
+        Raises:
+            UserError: qsub is of another system, and Slurm is not here: a login node is no place to train instead.
+        """
         program = shutil.which("qsub")
         if not program or not shutil.which("qstat"):
             return None
         answer = CommandRunner().ask(("qstat", "--version"))
-        return program if not answer.code and "pbs_version" in answer.out + answer.err else None
+        if not answer.code and "pbs_version" in answer.out + answer.err:
+            return program
+        if shutil.which("sbatch"):
+            return None
+        raise UserError(
+            f"qsub is here and not that of OpenPBS or PBS Pro (qstat --version says {message(answer)!r}): "
+            "such a system is unknown, SCHEDULER=local trains on this machine"
+        )
 
     def ask_limit(self) -> Partition | None:
         """Return what the server's nodes have: qsub would not refuse more."""
@@ -318,6 +398,10 @@ class Scheduler(schedulers.Scheduler):
     def launcher(self, layout: Layout) -> LaunchCommand:
         """Return mpirun, which reads PBS_NODEFILE by itself."""
         return launch_command.mpirun(layout, self.site, agent=f"$jobs/{REMOTE}" if layout.nodes > 1 else None)
+
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return what starts mpirun's daemons there too."""
+        return (f"$jobs/{REMOTE}",) if layout.nodes > 1 else ()
 
     def output(self, folder: Path, job: str) -> Path:
         """Return the file that PBS makes when ``-o`` names a folder."""

@@ -8,9 +8,10 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from harness.base.errors import UserError
-from harness.comm.mpi_library import find_launcher, mpi_family
+from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
@@ -21,8 +22,10 @@ from harness.sweep.scheduler_answers import (
     State,
     SubmissionUnknown,
     UnreadableAnswer,
+    keep_unended,
     message,
     submission_error,
+    unreadable,
 )
 from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
 from harness.sweep.site import Partition, Site, clock_seconds, size_bytes, walltime, walltime_seconds
@@ -32,31 +35,39 @@ from harness.sweep.site import Partition, Site, clock_seconds, size_bytes, wallt
 # How the reasons of jobs begin that wait for a node which is down or drained.
 NO_NODES = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED")
 # A suffix instead of a width: nothing is cut off (squeue(1), --Format).
-QUEUE_FIELDS = "JobArrayID:|,State:|,Reason:|,NodeList:|,exit_code:|,Name:"
+QUEUE_FIELDS = "JobArrayID:|,State:|,Reason:|,NodeList:|,exit_code:|,StartTime:|,Name:"
 ACCOUNT_FIELDS = "JobID,State,ExitCode,NodeList"
 PARTITION_FIELDS = "%P|%D|%X|%Y|%m|%G|%l"
 NODE_FIELDS = "%N|%T|%E"
 USAGE_FIELDS = "JobID,State,ElapsedRaw,NNodes,TotalCPU,MaxRSS,ConsumedEnergyRaw"
 
 _NO_ENERGY = 2**63
+_MOST_NODES = 100_000  # in one range of a list
 _QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
 _OWN_END = {"COMPLETED", "FAILED"}
+# Every other word, such as EXPEDITING of Slurm 25.11, is of a job that may still be running.
+_ENDED = _OWN_END | {
+    *("BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+}
 
 
 def read_queue(answer: str) -> dict[str, tuple[State, str]]:
     """Return state and name by identifier from ``squeue -h -r -O QUEUE_FIELDS``; `exit_code` there is a wait status."""
-    jobs = {}
-    for identifier, word, reason, nodes, status, name in _cells("squeue", answer, 6):
-        if not status.isdigit():
-            raise UnreadableAnswer(f"squeue gives job {identifier} the exit code '{status}', which is no number")
+    jobs: dict[str, tuple[State, str]] = {}
+    for line, cells in _cells("squeue", answer, 7):
+        identifier, word, reason, nodes, status, starts, name = cells
+        if not _is_number(status):
+            raise unreadable("squeue", line, "a line whose fifth cell is a number, the exit code")
         code = (int(status) >> 8) or (128 + (int(status) & 127) if int(status) & 127 else 0)
-        jobs[identifier] = (_state(word, reason, nodes, code), name)
+        keep_unended(jobs, identifier, _state(word, reason, nodes, code, starts), name)
     return jobs
 
 
-def _cells(program: str, answer: str, count: int) -> Iterator[list[str]]:
-    """Yield the cells of each line; what has no separator is a site's banner and no line of the table.
+def _cells(program: str, answer: str, count: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield each line with its cells; what has no separator is no line of the table.
+
+    That is a site's banner, and the line ``CLUSTER: name`` where ``SLURM_CLUSTERS`` is set.
 
     Raises:
         UnreadableAnswer: a line has fewer cells: the answer was cut off, or is of another form.
@@ -66,18 +77,40 @@ def _cells(program: str, answer: str, count: int) -> Iterator[list[str]]:
             continue
         cells = [cell.strip() for cell in line.split("|", count - 1)]
         if len(cells) < count:
-            raise UnreadableAnswer(f"{program} answers '{line}', which is not a line of {count} cells")
-        yield cells
+            raise unreadable(program, line, f"a line of {count} cells")
+        yield line, cells
+
+
+def _is_number(text: str) -> bool:
+    """Return whether `text` is a count as Slurm writes it: ASCII digits, and not more of them than a number has."""
+    return re.fullmatch(r"[0-9]{1,20}", text) is not None
+
+
+def _number(program: str, line: str, text: str) -> int:
+    """Return the number that a cell of a `line` holds, 0 for an empty cell."""
+    if text and not _is_number(text):
+        raise unreadable(program, line, f"readable: {text!r} is no number")
+    return int(text or 0)
+
+
+def _seconds(program: str, line: str, text: str) -> float:
+    """Return the seconds of the clock that a cell of a `line` holds, 0 for an empty cell."""
+    try:
+        return clock_seconds(text or "0")
+    except ValueError:
+        raise unreadable(program, line, f"readable: {text!r} is no time") from None
 
 
 def read_sacct(answer: str) -> dict[str, State]:
     """Return states by identifier from ``sacct -X -n -P -o ACCOUNT_FIELDS``."""
-    states = {}
-    for identifier, words, codes, nodes in _cells("sacct", answer, 4):
+    jobs: dict[str, tuple[State, str]] = {}
+    for line, (identifier, words, codes, nodes) in _cells("sacct", answer, 4):
         word, _, by = words.partition(" ")
         status, _, signal = codes.partition(":")
-        states[identifier] = _state(word, by, nodes, int(status or 0) or (128 + int(signal) if int(signal or 0) else 0))
-    return states
+        number = _number("sacct", line, signal)
+        code = _number("sacct", line, status) or (128 + number if number else 0)
+        keep_unended(jobs, identifier, _state(word, by, nodes, code), "")
+    return {identifier: state for identifier, (state, _) in jobs.items()}
 
 
 def read_slurm_usage(answer: str) -> dict[str, JobUsage]:
@@ -86,15 +119,14 @@ def read_slurm_usage(answer: str) -> dict[str, JobUsage]:
     Zero is what a cluster says that does not measure it, and 2^64 less two of energy that nobody knows.
     """
     usages: dict[str, JobUsage] = {}
-    for line in answer.splitlines():
-        identifier, words, elapsed, nodes, used, memory, energy = line.split("|")
+    for line, (identifier, words, elapsed, nodes, used, memory, energy) in _cells("sacct", answer, 7):
         job, _, step = identifier.partition(".")
-        if not step and _state(words.partition(" ")[0], "", "", 0).phase == "ended":
-            joules = int(energy or 0)
+        if not step and words.partition(" ")[0] in _ENDED:
+            joules = _number("sacct", line, energy)
             usages[job] = JobUsage(
-                elapsed_s=float(elapsed or 0),
-                nodes=int(nodes or 0),
-                cpu_s=clock_seconds(used or "0") or None,
+                elapsed_s=float(_number("sacct", line, elapsed)),
+                nodes=_number("sacct", line, nodes),
+                cpu_s=_seconds("sacct", line, used) or None,
                 memory_of="a process",
                 energy_j=float(joules) if 0 < joules < _NO_ENERGY else None,
             )
@@ -104,12 +136,14 @@ def read_slurm_usage(answer: str) -> dict[str, JobUsage]:
     return usages
 
 
-def _state(word: str, reason: str, nodes: str, code: int) -> State:
+def _state(word: str, reason: str, nodes: str, code: int, starts: str = "") -> State:
     reason = "" if reason in ("None", "NonZeroExitCode") else reason
     if word in _QUEUED:
-        return State(phase="queued", word=word, reason=reason)
+        return State(phase="queued", word=word, reason=reason, starts="" if starts == "N/A" else starts)
     if word in _RUNNING:
         return State(phase="running", word=word, reason=reason, nodes=nodes)
+    if word not in _ENDED:
+        return State(phase="present", word=word, reason=reason, nodes=nodes)
     return State(
         phase="ended",
         word=word,
@@ -124,17 +158,18 @@ def _state(word: str, reason: str, nodes: str, code: int) -> State:
 def read_partitions(answer: str) -> tuple[Partition, ...]:
     """Return the partitions from ``sinfo -h -o PARTITION_FIELDS``, one line for each kind of node, merged by name."""
     partitions: dict[str, Partition] = {}
-    for name, nodes, sockets, cores, memory, gres, limit in _cells("sinfo", answer, 7):
+    for line, (name, nodes, sockets, cores, memory, gres, limit) in _cells("sinfo", answer, 7):
         old = partitions.get(name, Partition(name=name, nodes=0, cores_per_node=0, gpus_per_node=0, memory_mb=0))
         gpus = gpus_of(gres)
         partitions[name] = Partition(
             name=name.rstrip("*"),
             default=name.endswith("*"),
-            nodes=(old.nodes or 0) + int(nodes),
+            nodes=(old.nodes or 0) + _number("sinfo", line, nodes),
             cores_per_node=max(old.cores_per_node or 0, _first(sockets) * _first(cores)),
+            numa_domains=max(old.numa_domains or 0, _first(sockets)) or None,
             gpus_per_node=None if gpus is None or old.gpus_per_node is None else max(old.gpus_per_node, gpus),
             memory_mb=max(old.memory_mb or 0, _first(memory)),
-            walltime=walltime(clock_seconds(limit)) if limit[:1].isdigit() else None,  # "infinite"
+            walltime=walltime(_seconds("sinfo", line, limit)) if limit[:1].isdigit() else None,  # "infinite"
         )
     return tuple(partitions.values())
 
@@ -177,7 +212,9 @@ def read_node_gpus(answer: str) -> dict[str, int] | None:
     """
     try:
         nodes = json.loads(answer)["nodes"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         return None
     most: dict[str, int] = {}
     for node in nodes:
@@ -185,16 +222,16 @@ def read_node_gpus(answer: str) -> dict[str, int] | None:
         gpus = _count(configured["gres/gpu"]) if "gres/gpu" in configured else gpus_of(str(node.get("gres", "")))
         if gpus is None:
             return None
-        for name in node.get("partitions", ()):
-            most[name] = max(most.get(name, 0), gpus)
+        partitions = node.get("partitions")
+        for name in partitions if isinstance(partitions, list) else ():
+            most[str(name)] = max(most.get(str(name), 0), gpus)
     return most
 
 
 def read_slurm_nodes(answer: str) -> Mapping[str, str]:
     """Return what is wrong with nodes from ``sinfo -h -N -o NODE_FIELDS``: name to state and reason."""
     reasons = {}
-    for line in answer.splitlines():
-        name, state, reason = line.split("|", 2)
+    for _, (name, state, reason) in _cells("sinfo", answer, 3):
         if reason not in ("none", ""):
             reasons[name] = f"node {name} is {state}: {reason}"
     return reasons
@@ -209,16 +246,20 @@ def expand(nodes: str) -> Iterable[str]:
 
 
 def _numbers(ranges: str) -> Iterator[str]:
-    """Yield the numbers in ``1-2,07``, with their leading zeros."""
+    """Yield the numbers in ``1-2,07``, with their leading zeros; what is no such range as it stands."""
     for part in ranges.split(","):
         first, _, last = part.partition("-")
-        for number in range(int(first), int(last or first) + 1):
+        last = last or first
+        if not (_is_number(first) and _is_number(last)) or int(last) - int(first) > _MOST_NODES:
+            yield part
+            continue
+        for number in range(int(first), int(last) + 1):
             yield f"{number:0{len(first)}d}"
 
 
 def _first(number: str) -> int:
     """Return the least of a count such as ``4+``, which sinfo writes where nodes differ."""
-    return int(re.match(r"\d*", number)[0] or 0)  # type: ignore[index]
+    return int(re.match(r"[0-9]{0,20}", number)[0] or 0)  # type: ignore[index]
 
 
 def widest(partitions: Sequence[Partition]) -> Partition:
@@ -235,6 +276,7 @@ def widest(partitions: Sequence[Partition]) -> Partition:
         walltime=longest,
         nodes=most("nodes"),
         cores_per_node=most("cores_per_node"),
+        numa_domains=most("numa_domains"),
         gpus_per_node=most("gpus_per_node"),
         memory_mb=most("memory_mb"),
     )
@@ -295,7 +337,7 @@ class Scheduler(schedulers.Scheduler):
     directive = "#SBATCH"
     canceller = ("scancel", "--quiet")
     identifier = r"\d+(_\d+)?"
-    unknown = ("project",)
+    unknown: ClassVar[tuple[str, ...]] = ("project",)
 
     _accounting = True
 
@@ -318,7 +360,8 @@ class Scheduler(schedulers.Scheduler):
         Raises:
             UserError: Slurm does not answer here.
         """
-        nodes = {tuple(line.split("|")) for line in self.commands.run(("sinfo", "-h", "-N", "-o", "%N|%n")).split()}
+        lines = self.commands.run(("sinfo", "-h", "-N", "-o", "%N|%n"))
+        nodes = {tuple(cells) for _, cells in _cells("sinfo", lines, 2)}
         machines = {machine for _, machine in nodes}
         if len(machines) == len(nodes):
             return None
@@ -360,13 +403,17 @@ class Scheduler(schedulers.Scheduler):
         except UserError:
             return "mpirun"  # no Slurm on this machine: the script is only written
         kinds = (answer.out + answer.err).split()
-        wanted = "pmix" if mpi_family(find_launcher()) == "openmpi" else "pmi2"
-        return f"srun --mpi={wanted}" if wanted in kinds else "mpirun"
+        shared = [kind for kind in find_mpi().pmis if kind in kinds]
+        return f"srun --mpi={shared[0]}" if shared else "mpirun"
+
+    def node_check(self, layout: Layout) -> tuple[str, ...]:
+        """Return srun, beside whatever runs there."""
+        return ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist") if layout.nodes > 1 else ()
 
     def environment(self, layout: Layout) -> Mapping[str, str | None]:
         """Return what the launcher and the ranks need; SLURM_EXPORT_ENV unset, or srun would withhold it from them."""
         # As --overlap: the launches of a block, and the daemons that mpirun starts by srun, have the same cores.
-        shared = {"SLURM_OVERLAP": "1"} if self.request.shape == "block" else {}
+        shared = {"SLURM_OVERLAP": "1"} if self.request.mode == "turns" else {}
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
     def submit(self, job: Job) -> tuple[str, ...]:
@@ -465,7 +512,11 @@ class Scheduler(schedulers.Scheduler):
         lost = {job for job, state in states.items() if state.word == "NODE_FAIL"}
         if not lost and not waits:
             return states
-        reasons = read_slurm_nodes(self.commands.run(("sinfo", "--noheader", "-N", "-o", NODE_FIELDS)))
+        try:
+            reasons = read_slurm_nodes(self.commands.run(("sinfo", "--noheader", "-N", "-o", NODE_FIELDS)))
+        except UnreadableAnswer as error:
+            _LOG.warning("why nodes are not well is not known: %s", error)
+            return states
         for job in lost | waits:
             nodes = expand(states[job].nodes) if job in lost else reasons
             why = dict.fromkeys(reasons[node] for node in nodes if node in reasons)

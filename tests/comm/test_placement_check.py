@@ -12,7 +12,7 @@ from harness.base.cpu_contention import CpuUsage, Delays
 from harness.base.turns import BLOCK
 from harness.comm import gpus
 from harness.comm.gpus import computing_processes, processes_beside
-from harness.comm.placement import (
+from harness.comm.placement_check import (
     MOST_THROTTLED,
     RankPlace,
     misplacements,

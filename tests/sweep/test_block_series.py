@@ -1,0 +1,126 @@
+"""The blocks of a job in turns: how many are made, and what is left when there is no time for more."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.cli import job_blocks
+from harness.schema.record import decode_file
+from harness.sweep import block_program
+from harness.sweep.block_program import run_series
+from harness.sweep.turn_block import BlockEnd, BlockSeries, LaunchSpec, SeriesEnd, TurnBlock, WhyEnded
+from tests.labs.sentences import says
+
+
+class Machine:
+    """Blocks that take a planned time by a planned clock; `codes` are exit codes of launches, 0 by default."""
+
+    def __init__(self, seconds: list[float], codes: dict[str, int]) -> None:
+        self.now = 0.0
+        self.made: list[str] = []
+        self._seconds = seconds
+        self._codes = codes
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def run_block(self, block: TurnBlock, host: str) -> BlockEnd:
+        self.now += self._seconds[len(self.made)]
+        self.made.append(block.name)
+        codes = {launch.name: self._codes.get(launch.name, 0) for launch in block.launches}
+        return BlockEnd(codes=codes, turns=pd.DataFrame())
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, seconds: list[float], codes: dict[str, int] | None = None) -> Machine:
+    """Return the machine on which `run_series` runs."""
+    planned = Machine(seconds, codes or {})
+    monkeypatch.setattr(block_program, "run_block", planned.run_block)
+    monkeypatch.setattr(block_program.time, "monotonic", planned.monotonic)
+    return planned
+
+
+def make_series(folder: Path, blocks: int, **facts: object) -> BlockSeries:
+    """Return a series of blocks of two launches each."""
+    made = []
+    for number in range(blocks):
+        names = (f"one-{number}", f"two-{number}")
+        specs = [
+            LaunchSpec(
+                name=name, words=("true",), log=str(folder / f"{name}.log"), exit_file=str(folder / f"{name}.exit")
+            )
+            for name in names
+        ]
+        made.append(TurnBlock(name=f"b{number}", launches=tuple(specs), rounds=str(folder / f"b{number}.parquet")))
+    return BlockSeries(blocks=tuple(made), end_file=str(folder / "end"), nodes=4, **facts)  # type: ignore[arg-type]
+
+
+def end_of(folder: Path) -> SeriesEnd:
+    end = decode_file(folder / "end", SeriesEnd)
+    assert end is not None
+    return end
+
+
+def test_blocks_are_made_until_the_speedups_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = machine(monkeypatch, [90.0] + [10.0] * 9)
+    answers = iter((False, True))
+    series = make_series(tmp_path, 9, least=3)
+    assert run_series(series, "localhost", lambda folder: next(answers)) == 0
+    assert planned.made == ["b0", "b1", "b2", "b3"]
+    assert (tmp_path / "one-3.exit").read_text() == "0\n"
+    assert not (tmp_path / "one-4.exit").exists()
+    assert end_of(tmp_path) == SeriesEnd(blocks=4, nodes=4, seconds=120.0, longest_s=10.0, why=WhyEnded.ENOUGH)
+
+
+def test_the_speedups_are_looked_at_after_whole_repeats_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = machine(monkeypatch, [1.0] * 12)
+    answers = iter((False, False, True))
+    series = make_series(tmp_path, 12, least=6, of_repeat=2)  # where memory does not hold all launches of a repeat
+    assert run_series(series, "localhost", lambda folder: next(answers)) == 0
+    assert len(planned.made) == 10
+
+
+def test_repeats_are_asked_for_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = iter([(0.5, 3), (0.5, 4), (0.5, 5), (0.005, 6), (0.5, 7), (0.5, 8)])
+    monkeypatch.setattr(job_blocks, "widest_interval", lambda folder: next(widths))
+    is_known = job_blocks.until_known()
+    # Wide after 3: the next look is after 6. Narrow then: two more confirm it, whatever they say.
+    assert [is_known(tmp_path) for _ in range(6)] == [False, False, False, False, False, True]
+
+
+def test_no_block_begins_that_would_not_end_and_whole_ones_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = machine(monkeypatch, [40.0] * 4)
+    assert run_series(make_series(tmp_path, 4, least=4, limit_s=100.0), "localhost", None) == 1
+    assert planned.made == ["b0", "b1"]
+    assert (tmp_path / "two-1.exit").read_text() == "0\n"
+    assert (tmp_path / "two-2.exit").read_text() == "1\n"
+    says((tmp_path / "two-3.log").read_text(), "40 s", "WALLTIME")
+    assert end_of(tmp_path).why == WhyEnded.LIMIT
+
+
+def test_extra_blocks_that_the_limit_leaves_no_time_for_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = machine(monkeypatch, [40.0] * 4)
+    series = make_series(tmp_path, 4, least=2, limit_s=100.0)
+    assert run_series(series, "localhost", lambda folder: False) == 0
+    assert planned.made == ["b0", "b1"]
+    assert not (tmp_path / "two-2.exit").exists()
+    assert end_of(tmp_path).why == WhyEnded.LIMIT
+
+
+def test_a_series_with_a_failed_launch_is_made_as_asked_and_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = machine(monkeypatch, [1.0] * 9, {"two-0": 7})
+    assert run_series(make_series(tmp_path, 9, least=3), "localhost", lambda folder: False) == 7
+    assert planned.made == ["b0", "b1", "b2"]
+    assert end_of(tmp_path).why == WhyEnded.FAILED
+
+
+def test_a_block_that_is_all_is_made_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, [1.0])
+    assert run_series(make_series(tmp_path, 1), "localhost", None) == 0
+    assert end_of(tmp_path).why == WhyEnded.ALL
