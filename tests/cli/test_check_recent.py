@@ -35,7 +35,7 @@ def write_sweep(folder: Path, started: datetime, *, scaling: str = "strong", sec
 
 def check(folder: Path, *words: str) -> Any:
     """Run a check without SWEEP, on a machine of the same role, and return its document."""
-    command = ["check", "--json", "--other-machine", "--no-turns", *words]
+    command = ["check", "--json", "--other-machine", "--mode=jobs", *words]
     places = [f"--results={folder / 'results'}", f"--baselines={folder / 'b'}", f"--reports={folder / 'r'}"]
     result = CliRunner().invoke(main, [*command, *places], standalone_mode=False)
     assert result.exception is None, (result.exception, result.output)
