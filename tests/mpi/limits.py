@@ -17,5 +17,5 @@ _PART = build.NativePart(
 def load_limited() -> NativeLibrary:
     """Return the library with these limits, which the process must load in the place of the usual one."""
     whole = build.build_operation().resolve()
-    build._FLAGS = (*build._FLAGS, "-O0", *_LIMITS, "-Wl,--no-as-needed", str(whole))
+    build.COMPILER_FLAGS = (*build.COMPILER_FLAGS, "-O0", *_LIMITS, "-Wl,--no-as-needed", str(whole))
     return native_library._load(build.build_operation(_PART))

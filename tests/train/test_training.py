@@ -110,7 +110,18 @@ def test_without_a_compiler_the_bridge_is_used_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.comm.native.build.COMPILER_FLAGS", ("-no-such-flag",))
     with pytest.raises(RunError, match="native operation does not compile"):
         build_operation()
-    record = train(tmp_path, 2, "--dataset", "adult", "--samples", 640, "--epochs", 1, OMPI_CXX="no-such-compiler")
+    record = train(
+        tmp_path,
+        2,
+        "--dataset",
+        "adult",
+        "--samples",
+        640,
+        "--epochs",
+        1,
+        OMPI_CXX="no-such-compiler",
+        HARNESS_CACHE_DIR=tmp_path,
+    )
     assert record.provenance.reduction == "numpy_function bridge"
     assert record.note(NoteCode.BRIDGE)
     assert record.provenance.algorithm == Algorithm.BRIDGE

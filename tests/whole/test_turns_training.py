@@ -114,7 +114,7 @@ def test_a_script_in_turns_trains_what_it_trains_alone(tmp_path: Path) -> None:
     own = (f"--script={SCRIPT}", "--script-batch=global", "--nodes=1,2")
     in_turns = sweep(tmp_path / "turns", *own)
     # Not asked for times: no launch is made again on a busy machine.
-    alone = sweep(tmp_path / "alone", *own, "--no-turns", "--oversubscribe")
+    alone = sweep(tmp_path / "alone", *own, "--mode", "jobs", "--oversubscribe")
     for layout, record in in_turns.items():
         assert outcome(record) == outcome(alone[layout])
     (rounds,) = (tmp_path / "turns").glob("results/*/rounds/*.parquet")
