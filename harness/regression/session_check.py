@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.useful_time import COMPUTATION, LOAD_BALANCE, PARALLEL, SERIALISATION, TRANSFER
+from harness.regression.launch_comparison import PRACTICAL
 from harness.regression.measurement import EFFICIENCY, STEP, Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,
@@ -22,9 +23,6 @@ from harness.regression.session_model import (
 )
 from harness.regression.session_samples import SessionSample, session_samples
 from harness.schema.layout import Layout
-
-THRESHOLD = 0.03
-"""The part of the speed or efficiency that is the least change of interest."""
 
 # The standard deviation between sessions, of the logarithm, that stands in where too few sessions were measured.
 #
@@ -127,7 +125,7 @@ def check_sessions(
     reference: Measurement,
     current: Measurement,
     *,
-    threshold: float = THRESHOLD,
+    threshold: float = PRACTICAL,
     machine_sweeps: Sequence[Measurement] = (),
     looks: int = 1,
 ) -> SessionCheck:

@@ -7,8 +7,8 @@ import pytest
 
 from harness.analysis.accuracy_times import default_accuracy, report_times, speedups_to_accuracy, times_to_accuracy
 from harness.analysis.scaling import scale
-from harness.schema.record import RunRecord
 from tests.labs.factories import epoch_frame, launch_frame, make_point, make_run
+from tests.labs.policy_sweeps import learning
 
 BASE = "1 rank"
 
@@ -33,15 +33,6 @@ def test_the_metric_and_its_interval_are_90_epochs_at_the_rate() -> None:
     assert time.interval and rates
     assert time.interval.low == pytest.approx(90 * 1_281_167 / rates.high)
     assert time.interval.high == pytest.approx(90 * 1_281_167 / rates.low)
-
-
-def learning(
-    ranks: int, repeat: int, seconds: float, accuracies: tuple[float, ...], sync: str = "gradients"
-) -> RunRecord:
-    """Epochs of `seconds` each with these test accuracies."""
-    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
-    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
-    return replace(run, epochs=epochs)
 
 
 def test_speed_to_accuracy_counts_the_epochs_that_it_takes() -> None:

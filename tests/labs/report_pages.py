@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,10 +21,10 @@ from harness.report.html_pages import write_page
 from harness.report.probe_answer import best_settings, probe_answer
 from harness.report.session_answer import session_answer
 from harness.schema.layout import Layout
-from harness.schema.record import RunRecord
 from harness.schema.sweep import Skipped
 from tests.labs.bench_records import make_bench
-from tests.labs.factories import START, make_launch, make_point, make_run, write_failure, write_run, write_study
+from tests.labs.factories import START, make_launch, make_point, write_failure, write_run, write_study
+from tests.labs.policy_sweeps import learning
 from tests.labs.probes import make_probe
 from tests.labs.simulated_sessions import SimulatedMachine, simulate_sessions
 
@@ -38,17 +37,6 @@ class WrittenPage:
 
     path: Path
     document: dict[str, Any] = field(default_factory=dict)
-
-
-def learning(
-    ranks: int, repeat: int, seconds: float, accuracies: Sequence[float], sync: str = "gradients"
-) -> RunRecord:
-    """Return a launch whose epochs take `seconds` each and end with these test accuracies."""
-    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
-    epochs = tuple(
-        replace(epoch, test_accuracy=accuracy) for epoch, accuracy in zip(run.epochs, accuracies, strict=True)
-    )
-    return replace(run, epochs=epochs)
 
 
 def write_results(results: Path) -> None:

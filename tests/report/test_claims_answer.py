@@ -15,10 +15,10 @@ from harness.report.answer import Cell
 from harness.report.claims_answer import claims_answer, ledger_row, published_words
 from harness.report.html_pages import write_page
 from harness.schema.claim import CLAIMS_FILE, Claim, read_published
-from harness.schema.record import RunRecord
 from tests.labs.claim_sweeps import before, sweep
-from tests.labs.factories import make_point, make_run, write_run, write_study
+from tests.labs.factories import write_run
 from tests.labs.page_text import Text
+from tests.labs.policy_sweeps import write_policies
 from tests.labs.sentences import says
 
 LEDGER = read_published(resource(CLAIMS_FILE))
@@ -82,28 +82,10 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     assert all((path.parent / link).is_dir() for link in page.links if "n2x1x1" in link)
 
 
-def learning(
-    ranks: int, repeat: int, seconds: float, accuracies: tuple[float, ...], sync: str = "gradients"
-) -> RunRecord:
-    """Epochs of `seconds` each with these test accuracies."""
-    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
-    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
-    return replace(run, epochs=epochs)
-
-
 @pytest.fixture
 def policies(tmp_path: Path) -> tuple[Path, Path]:
     """`gradients` learns; `weights:epoch` runs epochs faster and needs more of them."""
-    folders = (tmp_path / "results" / "every step", tmp_path / "results" / "every epoch")
-    for folder, sync, seconds, accuracies in (
-        (folders[0], "gradients", 1.2, (0.90, 0.95)),
-        (folders[1], "weights:epoch", 1.0, (0.80, 0.88)),
-    ):
-        write_study(folder, sync=sync)
-        for repeat in range(6):
-            write_run(folder, learning(1, repeat, 2.0, (0.90, 0.95), sync))
-            write_run(folder, learning(2, repeat, seconds, accuracies, sync))
-    return folders
+    return write_policies(tmp_path / "results")
 
 
 @pytest.mark.slow

@@ -1,40 +1,21 @@
 """Sync policies side by side: like is compared with like."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.report.html_pages import write_page
 from harness.report.policies_answer import policies_answer
-from harness.schema.record import RunRecord
 from tests.labs.factories import make_data, make_point, make_run, write_run, write_study
 from tests.labs.page_text import Text
+from tests.labs.policy_sweeps import write_policies
 from tests.labs.sentences import refuses, says
-
-
-def learning(
-    ranks: int, repeat: int, seconds: float, accuracies: tuple[float, ...], sync: str = "gradients"
-) -> RunRecord:
-    """Epochs of `seconds` each with these test accuracies."""
-    run = make_run(make_point(ranks, repeat, sync=sync), seconds=[[seconds] * ranks] * len(accuracies))
-    epochs = tuple(replace(e, test_accuracy=a) for e, a in zip(run.epochs, accuracies, strict=True))
-    return replace(run, epochs=epochs)
 
 
 @pytest.fixture
 def policies(tmp_path: Path) -> tuple[Path, Path]:
     """`gradients` learns; `weights:epoch` runs epochs faster and needs more of them."""
-    folders = (tmp_path / "results" / "every step", tmp_path / "results" / "every epoch")
-    for folder, sync, seconds, accuracies in (
-        (folders[0], "gradients", 1.2, (0.90, 0.95)),
-        (folders[1], "weights:epoch", 1.0, (0.80, 0.88)),
-    ):
-        write_study(folder, sync=sync)
-        for repeat in range(6):
-            write_run(folder, learning(1, repeat, 2.0, (0.90, 0.95), sync))
-            write_run(folder, learning(2, repeat, seconds, accuracies, sync))
-    return folders
+    return write_policies(tmp_path / "results")
 
 
 def test_a_policy_cannot_look_better_than_it_is(policies: tuple[Path, Path], tmp_path: Path) -> None:
