@@ -18,7 +18,6 @@ from harness.base.files import sha256_of
 from harness.datasets import locate
 from harness.schema.code_identity import user_files
 from harness.schema.layout import Layout
-from harness.schema.option import is_own_code
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder, make_results
@@ -77,9 +76,10 @@ def foreign_code(run: RunRecord) -> tuple[str, ...]:
         UserError: a file of it cannot be read.
     """
     workload = run.point.workload
-    named = {"MODEL": workload.model, "SYNC": workload.sync, "OPTIMIZER": workload.optimizer}
-    clauses = [f"the script {workload.script.command}"] if workload.script else []
-    clauses += [f"{setting}={text}" for setting, text in named.items() if not workload.script and is_own_code(text)]
+    if workload.script:
+        clauses = [f"the script {workload.script.command}"]
+    else:
+        clauses = [f"{setting}={text}" for setting, text in workload.own_code.items()]
     for _, files in user_files(workload):
         clauses += [f"{path} (SHA-256 {sha256_of(path)[:12]})" for path in sorted(files)]
     return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))

@@ -19,7 +19,7 @@ WORSE = "worse"
 ALIKE = "alike"
 OPEN = "open"
 
-PRACTICAL = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
+DEFAULT_THRESHOLD = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +54,12 @@ class ComparedRow:
 
 
 def compare_measurements(
-    first: Measurement, second: Measurement, *, practical: float = PRACTICAL
+    first: Measurement, second: Measurement, *, threshold: float = DEFAULT_THRESHOLD
 ) -> tuple[ComparedRow, ...]:
     """Return time and efficiency of `second` over `first` at every layout that both launched, each row judged alone.
 
     They may differ in anything but the rows of an epoch: layouts where these differ are left out. A verdict is
-    ``better`` or ``worse`` where the interval leaves out 0 and the ratio is of a `practical` size, ``alike`` where the
+    ``better`` or ``worse`` where the interval leaves out 0 and the ratio is beyond the `threshold`, ``alike`` where the
     whole interval is within it, else ``open``, as it is for launches of different sessions.
     """
     shared = [layout for layout in first.layouts if _are_same_rows(first.of(layout), second.of(layout))]
@@ -72,7 +72,7 @@ def compare_measurements(
         for now in samples(second, shared):
             if before.key == now.key:
                 row = _row_of_launches(before, now, apart=apart)
-                rows.append(replace(row, verdict=_meaning(row, practical)))
+                rows.append(replace(row, verdict=_meaning(row, threshold)))
     return tuple(rows)
 
 
@@ -99,12 +99,12 @@ def _row_of_launches(before: CostSample, now: CostSample, *, apart: bool) -> Com
     )
 
 
-def _meaning(row: ComparedRow, practical: float) -> str:
+def _meaning(row: ComparedRow, threshold: float) -> str:
     interval = row.ratio_interval
     if interval is None:
         return OPEN
-    low = 1 / (1 + practical)
-    high = 1 + practical
+    low = 1 / (1 + threshold)
+    high = 1 + threshold
     if low <= interval.low and interval.high <= high:
         return ALIKE
     if interval.low > 1 and row.ratio > high:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.useful_time import COMPUTATION, LOAD_BALANCE, PARALLEL, SERIALISATION, TRANSFER
-from harness.regression.launch_comparison import PRACTICAL
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import EFFICIENCY, STEP, Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,
@@ -125,7 +125,7 @@ def check_sessions(
     reference: Measurement,
     current: Measurement,
     *,
-    threshold: float = PRACTICAL,
+    threshold: float = DEFAULT_THRESHOLD,
     machine_sweeps: Sequence[Measurement] = (),
     looks: int = 1,
 ) -> SessionCheck:

@@ -72,7 +72,7 @@ def compared(folder: Path, *rows: ComparedRow) -> Comparison:
         measured=tuple(measured),
         rows=tuple((one,) for one in rows),
         spent=Spent(blocks=4, rounds=200, minutes=2.5),
-        practical=0.03,
+        threshold=0.03,
         folder=folder,
     )
 
