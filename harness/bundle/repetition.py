@@ -10,7 +10,7 @@ from statistics import median, stdev
 import psutil
 from scipy import stats
 
-from harness.analysis.comparison import SESSION_SPREAD
+from harness.analysis.sessions import DEFAULT_DEVIATION, STEP
 from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
@@ -158,7 +158,7 @@ class Repetition:
     """The launch `old` and its repetition `new`.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sessions (`analysis.comparison.SESSION_SPREAD`) give the interval that the time must lie in.
+    sessions (`analysis.sessions.DEFAULT_DEVIATION`) give the interval that the time must lie in.
     """
 
     old: RunRecord
@@ -261,7 +261,7 @@ class Repetition:
         else:
             logs = [math.log(value) for value in before]
             launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-            half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
+            half = math.hypot(launches, 1.96 * math.sqrt(2) * DEFAULT_DEVIATION[STEP])
             low = median(before) * math.exp(-half)
             high = median(before) * math.exp(half)
             verdict = CLOSE if low <= now <= high else DIFFERENT

@@ -78,12 +78,15 @@ class CountRatio:
 def count_ratio(
     evidence: ClaimEvidence, over: int, count: int, column: str = "seconds", launches: pd.DataFrame | None = None
 ) -> CountRatio | None:
-    """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs.
+    """Return the mean `column` of the launches on `over` ranks over that on `count`; None where the work differs.
 
-    Of `launches` that have more columns than those of the `evidence`. Rounds of turns are of `seconds` only.
+    It is None too where a launch took no time, which has no ratio. Of `launches` that have more columns than those of
+    the `evidence`. Rounds of turns are of `seconds` only.
     """
     frame = evidence.launches if launches is None else launches
     frame = frame[frame["ranks"].isin((over, count))]  # one rank alone exchanges nothing: no ratio has that time below
+    if not (frame[column] > 0).all():
+        return None
     frame = frame.assign(seconds=frame[column])
     if column != "seconds":
         frame["ran_seconds"] = math.nan
@@ -306,10 +309,10 @@ def epoch_beside_start(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[
     before = count_ratio(best, over, count, "before", launches)
     if epoch is None or before is None:
         return _other_work(best)
-    medians = launches.groupby("ranks")[["before", "seconds"]].median()
+    means = np.exp(np.log(launches[["before", "seconds"]]).groupby(launches["ranks"]).mean())
     words = []
     for epochs in dict.fromkeys((1, int(launches["epochs"].median()))):
-        whole = medians["before"] + epochs * medians["seconds"]
+        whole = means["before"] + epochs * means["seconds"]
         words.append(f"{whole[over] / whole[count]:.2f} with {units.plural(epochs, 'epoch')}")
     before_words = before.short if before.interval else f"{before.value:.2f}"
     reason = f"an epoch gains {epoch}, what comes before it {before_words}; a whole launch {', '.join(words)}"

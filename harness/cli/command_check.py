@@ -140,9 +140,9 @@ def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | 
 
     None where a layout has too few of them for an interval, or they cannot be compared with the reference.
     """
-    from harness.analysis.comparison import SESSION_GAP
     from harness.analysis.confidence_intervals import FEWEST_BLOCKS
     from harness.analysis.read_results import load_sweep
+    from harness.analysis.sessions import SESSION_GAP
     from harness.regression.measurement import measurements, without
     from harness.schema.record import decode
     from harness.schema.sweep import Study

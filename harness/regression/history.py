@@ -7,7 +7,8 @@ from datetime import datetime
 import numpy as np
 
 from harness.analysis.confidence_intervals import LEVEL, Interval, mean_over_blocks
-from harness.regression.measurement import STEP, Measurement, StackLine, compare_stacks, session_numbers, without
+from harness.analysis.sessions import STEP
+from harness.regression.measurement import Measurement, StackLine, compare_stacks, session_numbers, without
 from harness.regression.session_check import choose_scatter
 from harness.regression.session_model import LevelChange, Sessions, level_change, new_session_reach
 from harness.regression.session_samples import SessionSample, readable, session_samples

@@ -1,4 +1,4 @@
-"""Two measurements beside each other, layout by layout: the ratio of their medians, with its interval.
+"""Two measurements beside each other, layout by layout: the ratio of their means, with its interval.
 
 What trained in turns is compared by `regression.variant_samples`, a baseline's sessions by `regression.session_check`.
 """
@@ -7,11 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from harness.analysis.comparison import sessions
-from harness.analysis.confidence_intervals import Interval, ratio_interval
-from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, samples
+from harness.analysis.confidence_intervals import Interval, difference_of_means
+from harness.analysis.sessions import sessions
+from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, as_slowdown, samples
 from harness.schema.layout import Layout
 
 BETTER = "better"
@@ -82,19 +80,20 @@ def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLau
 
 
 def _row_of_launches(before: CostSample, now: CostSample, *, apart: bool) -> ComparedRow:
-    """Return the ratio of the medians of two samples, with its interval where they are of one session."""
-    speed = np.exp(-now.costs)
-    speed_before = np.exp(-before.costs)
-    ratio = float(np.median(speed) / np.median(speed_before))
-    interval = None if apart else ratio_interval(speed, speed_before)
+    """Return the ratio of the geometric means of two samples, with its interval where they are of one session."""
+    added_cost = float(now.costs.mean() - before.costs.mean())
+    difference = None if apart else difference_of_means(now.costs, before.costs)
+    interval = None
+    if difference:
+        interval = Interval(low=as_slowdown(difference.interval.low), high=as_slowdown(difference.interval.high))
     return ComparedRow(
         quantity=before.quantity,
         layout=before.layout,
         decides=True,
         values=(before.value, now.value),
         launches=(len(before.costs), len(now.costs)),
-        slowdown=1 - ratio,
-        interval=Interval(low=1 - interval.high, high=1 - interval.low) if interval else None,
+        slowdown=as_slowdown(added_cost),
+        interval=interval,
         apart=apart,
     )
 

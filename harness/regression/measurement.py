@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import units
-from harness.analysis.comparison import sessions
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
+from harness.analysis.sessions import EFFICIENCY, STEP, sessions
 from harness.analysis.sync_calls import read_calls
 from harness.analysis.useful_time import useful_times
 from harness.base.errors import UserError
@@ -384,8 +384,6 @@ def _useful_time(folder: Path, run: RunRecord, to_turns: float) -> UsefulTime | 
 Values = NDArray[np.float64]
 
 TIME = "epoch time"
-STEP = "step time"
-EFFICIENCY = "efficiency"
 CURVE = "curve"
 
 
@@ -432,8 +430,9 @@ def samples(measurement: Measurement, layouts: Sequence[Layout]) -> tuple[CostSa
     for layout in layouts:
         seconds = np.array([launch.seconds for launch in measurement.of(layout)])
         if len(seconds):
-            value = float(np.median(seconds))
-            cost_samples.append(CostSample(quantity=TIME, layout=layout, costs=np.log(seconds), value=value))
+            costs = np.log(seconds)
+            value = float(np.exp(costs.mean()))
+            cost_samples.append(CostSample(quantity=TIME, layout=layout, costs=costs, value=value))
     base = layouts[0]
     # The same ranks with other threads: no efficiency over the base.
     larger = [layout for layout in layouts[1:] if layout.ranks != base.ranks]
@@ -460,7 +459,7 @@ def _efficiency(
             quantity=CURVE if layout is None else EFFICIENCY,
             layout=layout,
             costs=costs,
-            value=float(np.exp(-np.median(costs))),
+            value=float(np.exp(-costs.mean())),
         )
 
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
-from harness.analysis.useful_time import COMPUTATION, LOAD_BALANCE, PARALLEL, SERIALISATION, TRANSFER
+from harness.analysis.sessions import DEFAULT_DEVIATION, EFFICIENCY, STEP
+from harness.analysis.useful_time import PARALLEL
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD
-from harness.regression.measurement import EFFICIENCY, STEP, Measurement, as_cost, as_slowdown
+from harness.regression.measurement import Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,
     Needed,
@@ -24,21 +25,6 @@ from harness.regression.session_model import (
 from harness.regression.session_samples import SessionSample, session_samples
 from harness.schema.layout import Layout
 
-# The standard deviation between sessions, of the logarithm, that stands in where too few sessions were measured.
-#
-# Measured by four sessions of MNIST-DNN on 1 and 2 ranks, on different days, on one shared virtual machine with 2 cores
-# (November 2026): efficiency 80.8, 80.9, 73.4 and 75.1 %, computation scaling 98, 102, 90 and 96 %, parallel efficiency
-# 86.1, 84.5, 83.0 and 84.7 %. The factors of the parallel efficiency were not measured singly and are taken to differ
-# as it does. That of a step's time was not measured: 15 % is assumed.
-DEFAULT_DEVIATION: Mapping[str, float] = {
-    STEP: 0.15,
-    EFFICIENCY: 0.050,
-    PARALLEL: 0.015,
-    LOAD_BALANCE: 0.015,
-    SERIALISATION: 0.015,
-    TRANSFER: 0.015,
-    COMPUTATION: 0.052,
-}
 _DEFAULT_SESSIONS = 4
 _DAY = timedelta(days=1)
 

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval
+from harness.analysis.sessions import EFFICIENCY, STEP
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import EFFICIENCY, STEP, Values, as_cost, as_slowdown
+from harness.regression.measurement import Values, as_cost, as_slowdown
 from harness.schema.layout import Layout
 
 MEAN = ", mean of all rounds"

@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import units
+from harness.analysis.sessions import STEP
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.history import ControlChart, History, HistorySession
-from harness.regression.measurement import STEP, quantity_value, state_names
+from harness.regression.measurement import quantity_value, state_names
 from harness.regression.session_model import LevelChange
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts

@@ -7,9 +7,10 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
+from harness.analysis.sessions import EFFICIENCY
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.launch_comparison import ComparedRow
-from harness.regression.measurement import EFFICIENCY, Measurement, quantity_value
+from harness.regression.measurement import Measurement, quantity_value
 from harness.regression.session_check import SessionRow
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words

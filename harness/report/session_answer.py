@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
+from harness.analysis.sessions import STEP
 from harness.base.exit_codes import FAILED, UNDECIDED
-from harness.regression.measurement import STEP, StackLine, compare_stacks, quantity_value
+from harness.regression.measurement import StackLine, compare_stacks, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
 from harness.regression.session_model import Scatter, ScatterSource
 from harness.report import sweep_sentences

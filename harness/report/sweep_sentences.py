@@ -100,7 +100,7 @@ def _certainty(last: PointScaling, scaling: Scaling) -> str:
 
 def _sample(last: PointScaling, scaling: Scaling) -> str:
     """Return how many launches or blocks of turns the speedup is of."""
-    if last.blocks:
+    if scaling.has_turns and last.blocks:
         blocks = f"{units.plural(last.blocks, 'block')} in turns"
         if scaling.is_as_it_ran:
             if scaling.short_blocks == scaling.disturbed_blocks:

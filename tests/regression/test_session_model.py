@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from harness.analysis.sessions import DEFAULT_DEVIATION
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import as_cost
 from harness.regression.session_check import (
-    DEFAULT_DEVIATION,
     Verdict,
     check_sessions,
     default_scatter,

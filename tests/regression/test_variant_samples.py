@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from harness.analysis.sessions import EFFICIENCY, STEP
 from harness.regression.launch_comparison import ALIKE, BETTER, DEFAULT_THRESHOLD, OPEN, WORSE
-from harness.regression.measurement import EFFICIENCY, STEP
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 
