@@ -42,9 +42,9 @@ class BlockTable:
     """The times of a comparison.
 
     `cells` has a row for each launch: layout, run, seconds (of an epoch), and log_ratio, the logarithm of the base's
-    time in the same block over this one, NaN where the block has none of it. Such differences are paired. `unpaired` are
-    the layouts whose launches are of the base's session and not of its blocks: no effect of a block is common to both,
-    and they are compared as unrelated samples.
+    time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose launches
+    are of the base's session and not of its blocks: no effect of a block is common to both, and they are compared as
+    unrelated samples.
     """
 
     base: str
