@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.analysis.accuracy_times import Side, default_accuracy, side_by_side
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.analysis.launch_frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import scale
