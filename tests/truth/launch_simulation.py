@@ -20,6 +20,7 @@ from harness.analysis.confidence_intervals import (
 
 LAUNCHES = (3, 5, 6, 12)
 _KEPT = 0.85  # the chance that a machine of two speeds has the same one in the next launch
+_TRIALS = 500
 _SLOW_PART = 0.1  # of the launches stand out
 _TRUTH = 0.0  # the logarithm of the planted ratio
 
@@ -137,7 +138,7 @@ def main() -> None:
         for launches in LAUNCHES:
             cells = []
             for estimator in ESTIMATORS:
-                finding = estimate(machine, launches, 1000, estimator)
+                finding = estimate(machine, launches, _TRIALS, estimator)
                 cells.append(f"{finding.coverage:.1%}, {finding.width:.2%}, {finding.scatter:.2%}")
             print(f"| {title} | {launches} | {' | '.join(cells)} |", flush=True)
 
