@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.comparison import comparable, undisturbed_launches
+from harness.analysis.comparison import ComparableLaunches, comparable, undisturbed_launches
 from harness.analysis.confidence_intervals import (
     BlockMean,
     Interval,
@@ -121,18 +121,17 @@ def block_table(launches: pd.DataFrame, base: pd.DataFrame, *, as_it_ran: bool =
         if in_turns:
             log_ratios = _log_ratios_in_turns(counted_base, counted, as_it_ran=as_it_ran)
         else:
-            log_ratios = _log_ratios_of_repeats(counted_base, counted)
             pair = comparable(counted_base, counted)
-            if pair is not None and not pair.paired and layout != base_layout:
+            log_ratios = _log_ratios_of_repeats(pair, counted)
+            if pair is not None and not pair.paired:
                 unpaired.add(str(layout))
         seconds = counted["ran_seconds" if as_it_ran else "seconds"]
         cells.append(counted[["layout", "run"]].assign(seconds=seconds, log_ratio=log_ratios))
     return BlockTable(base=base_layout, cells=pd.concat(cells), unpaired=frozenset(unpaired))
 
 
-def _log_ratios_of_repeats(base: pd.DataFrame, group: pd.DataFrame) -> Values:
+def _log_ratios_of_repeats(pair: ComparableLaunches | None, group: pd.DataFrame) -> Values:
     """Return by launch of `group` the logarithm of the base's time in its repeat over its own, NaN without a pair."""
-    pair = comparable(base, group)
     if pair is None or not pair.paired:
         return np.full(len(group), math.nan)
     base_seconds = pair.base.set_index("repeat")["seconds"]

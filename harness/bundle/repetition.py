@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median, stdev
+from statistics import geometric_mean, stdev
 
 import psutil
 from scipy import stats
@@ -253,6 +253,7 @@ class Repetition:
 
     def _time(self) -> ReproducedQuantity:
         before = [run.epoch_s for run in self.others or (self.old,)]
+        typical = geometric_mean(before)
         now = self.new.epoch_s
         obstacle = self._why_times_differ(len(before))
         if obstacle:
@@ -262,13 +263,13 @@ class Repetition:
             logs = [math.log(value) for value in before]
             launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
             half = math.hypot(launches, 1.96 * math.sqrt(2) * DEFAULT_DEVIATION[STEP])
-            low = median(before) * math.exp(-half)
-            high = median(before) * math.exp(half)
+            low = typical * math.exp(-half)
+            high = typical * math.exp(half)
             verdict = CLOSE if low <= now <= high else DIFFERENT
             remark = f"95 % of repetitions: {low:.4g} to {high:.4g} s"
         return ReproducedQuantity(
             quantity="epoch time",
-            recorded=f"{median(before):.4g} s",
+            recorded=f"{typical:.4g} s",
             now=f"{now:.4g} s",
             verdict=verdict,
             remark=remark,
