@@ -117,6 +117,12 @@ def _lack(missing: str, *used: ClaimEvidence, reason: str = "") -> list[Measured
     return [Measured(missing=missing, used=used, reason=reason)]
 
 
+def _more_launches(launches: int) -> str:
+    """Return how many launches lack for the interval of a median, which is no mean over blocks; nothing where none."""
+    lacking = FEWEST_LAUNCHES - launches
+    return f"{lacking} more launches" if lacking > 0 else ""
+
+
 def _other_work(*used: ClaimEvidence) -> list[Measured]:
     return _lack("points that did the same work", *used)
 
@@ -289,7 +295,7 @@ def _reached_on(claim: Claim, sweep: ClaimEvidence, ranks: int) -> Measured:
         reason = f"reached in {units.seconds(float(np.median(whole)))} ({reason})"
     missing = ""
     if count < FEWEST_LAUNCHES:
-        missing = f"{FEWEST_LAUNCHES - count} more launches"
+        missing = _more_launches(count)
     elif 0 < reached < count:
         missing = "launches that agree"
     elif not reached and trained_s < claim.seconds:
@@ -343,7 +349,9 @@ def extra_reading_of_training(claim: Claim, evidence: Sequence[ClaimEvidence]) -
         f"sending alone {units.seconds(float(both.group['distribute_s'].median()))}, beside "
         f"{units.seconds(float(both.group['trained_s'].median()))} of training{span}"
     )
-    return [Measured(statements=_statements([interval], claim.limit), reason=reason, used=(scattered, parallel))]
+    missing = _more_launches(min(len(both.base), len(both.group)))
+    statements = _statements([interval], claim.limit)
+    return [Measured(statements=statements, reason=reason, used=(scattered, parallel), missing=missing)]
 
 
 def _with_reading(sweep: ClaimEvidence, ranks: int) -> pd.DataFrame:
@@ -419,10 +427,13 @@ def loss_difference(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[Mea
     used = (averaged, *compared)
     ends = [units.percent(float(_loss_differences(sweep).median()), 2) for sweep in used]
     words = [f"{sweep.workload.sync} ends {end} from it" for sweep, end in zip(used, ends, strict=True)]
-    interval = median_interval(_loss_differences(averaged))
+    differences = _loss_differences(averaged)
+    interval = median_interval(differences)
     most = units.ranks(averaged.counts[-1])
     reason = f"training loss on {most} against that on {averaged.counts[0]}: {', '.join(words)}"
-    return [Measured(statements=_statements([interval], claim.limit), reason=reason, used=used)]
+    missing = _more_launches(len(differences))
+    statements = _statements([interval], claim.limit)
+    return [Measured(statements=statements, reason=reason, used=used, missing=missing)]
 
 
 def _loss_differences(sweep: ClaimEvidence) -> pd.Series:
