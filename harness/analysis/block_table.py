@@ -81,7 +81,8 @@ class BlockTable:
 
     def _log_seconds(self, layout: str) -> Values:
         seconds = self.cells.loc[self.cells["layout"] == layout, "seconds"]
-        return np.log(seconds.to_numpy(dtype=float))
+        log_seconds: Values = np.log(seconds.to_numpy(dtype=float))
+        return log_seconds
 
     def _log_ratios(self, layout: str) -> Values:
         log_ratios = self.cells.loc[self.cells["layout"] == layout, "log_ratio"].dropna()
