@@ -315,7 +315,8 @@ def epoch_beside_start(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[
     before = count_ratio(best, over, count, "before", launches)
     if epoch is None or before is None:
         return _other_work(best)
-    means = np.exp(np.log(launches[["before", "seconds"]]).groupby(launches["ranks"]).mean())
+    log_seconds = launches[["before", "seconds"]].apply(np.log)
+    means = log_seconds.groupby(launches["ranks"]).mean().apply(np.exp)
     words = []
     for epochs in dict.fromkeys((1, int(launches["epochs"].median()))):
         whole = means["before"] + epochs * means["seconds"]
