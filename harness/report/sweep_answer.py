@@ -148,6 +148,7 @@ class _Content:
     question: str
     sentence: str
     data: Mapping[str, object]
+    details: str = ""
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
     table: Table | None = None
@@ -186,6 +187,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     return Answer(
         question=content.question,
         sentence=content.sentence,
+        details=content.details,
         table=content.table,
         data=content.data,
         banners=sweep_warnings(loaded, scaling, launches),
@@ -212,16 +214,17 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
     workload = loaded.runs[0].point.workload
     view = view_of(loaded, launches, scaling, measured.predicted)
     is_synthetic = any(run.data.kind == "synthetic" for run in loaded.valid)
-    sentences = (
-        sweep_sentences.headline(scaling, workload, measured.predicted),
-        sweep_sentences.to_accuracy(scaling, view.targets, view.goal),
+    details = (
+        sweep_sentences.details(scaling, measured.predicted),
+        sweep_sentences.to_accuracy(scaling, workload, view.targets, view.goal),
         measured.why_not_predicted,
         "The rows are synthetic." if is_synthetic else "",
     )
     accuracy = view.final.set_index("layout")["test_accuracy"].to_dict()
     return _Content(
         question=sweep_sentences.question(scaling, workload),
-        sentence=" ".join(filter(None, sentences)),
+        sentence=sweep_sentences.headline(scaling, workload, measured.predicted),
+        details=" ".join(filter(None, details)),
         table=terminal_table(scaling, view.final, measured.predicted),
         data={
             "sweep": loaded.folder.name,
