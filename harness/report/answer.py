@@ -193,11 +193,11 @@ class Answer:
     terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes` say what the
     answer rests on. `command` gives the same again, with `remark` on what it needs.
 
-    A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
-    lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
-    commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
-    Files of its figures name the `command`. `page` is where it was written. `suite` has tests
-    for JUnit's report.
+    A page has `place`, its folder below that of reports, a `figure` on its first screen, and lists `tiles`, `facts`,
+    `banners` and `sections`; `files` lie beside it. In the index it is a line: its `kind`, `title`, `when` the last
+    launch that it shows ran, what commands call the sweep that it is of (`name`), the two `sides` that it compares,
+    `machine` and `trained_on`. Files of its figures name the `command`. `page` is where it was written. `suite` has
+    tests for JUnit's report.
 
     `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
     """
@@ -209,6 +209,7 @@ class Answer:
     data: Mapping[str, object] = field(default_factory=dict)
     notes: Sequence[str] = ()
     banners: Sequence[Banner] = ()
+    figure: PageFigure | None = None
     tiles: Sequence[Fact] = ()
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
@@ -230,8 +231,10 @@ class Answer:
 
     @property
     def figures(self) -> list[PageFigure]:
-        """All figures of the page."""
-        return [element for section in self.sections for element in section.elements if isinstance(element, PageFigure)]
+        """All figures of the page, in its order."""
+        elements = (element for section in self.sections for element in section.elements)
+        below = [element for element in elements if isinstance(element, PageFigure)]
+        return [self.figure, *below] if self.figure else below
 
 
 def plain(text: str) -> str:
