@@ -144,7 +144,7 @@ class Exchange:
             wide = np.dtype(np.int32)  # some of Open MPI's sums end at 127, as its vector instructions do
         values = np.ascontiguousarray(array.astype(wide, copy=False)).reshape(-1)
         total = np.empty_like(values)
-        self.comm.Allreduce(values, total, op=_operation(op, kind))
+        self.comm.Allreduce(values, total, op=mpi_operation(op, kind))
         if op == AVERAGE:
             total = np.asarray(total * (1 / self.size)).astype(wide)  # whole numbers are cut off
         return total.astype(array.dtype, copy=False).reshape(array.shape)
@@ -171,7 +171,8 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _operation(op: int, kind: str) -> "MPI.Op":
+def mpi_operation(op: int, kind: str) -> "MPI.Op":
+    """Return MPI's operation for one of `OPERATIONS` on arrays of a NumPy `kind`; `AVERAGE` is a sum, divided later."""
     from mpi4py import MPI
 
     if kind == "b":  # as 0 and 1: any, or all

@@ -91,7 +91,7 @@ class GradientAverager:
         losses = [target] if self._may_be_printed(tape, target) else []
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
-            _overwrite(target, means.pop())
+            overwrite(target, means.pop())
         for i, mean in zip(chosen, means, strict=True):
             flat[i] = mean
         self.averaged(variables)
@@ -249,7 +249,7 @@ def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:
     return run
 
 
-def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
+def overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
     """Write another value into the memory of an eager scalar, for whoever holds it.
 
     An eager step has made its loss before it asks for the gradient. What the script then prints or adds up is the same

@@ -157,6 +157,11 @@ def put(owner: object, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
+def replaced_names() -> list[tuple[object, str]]:
+    """Return owner and name of everything that is replaced now, in the order in which it was."""
+    return [(owner, name) for owner, name, _ in _originals]
+
+
 def put_back() -> None:
     """Undo all replacements, and forget what they have refused: in a child process."""
     Refusals.first = None

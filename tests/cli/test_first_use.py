@@ -160,7 +160,6 @@ def publish(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], cache: Pat
     """Return a function that lets mnist consist of `files`, published at a server; at first use they are fetched."""
     monkeypatch.setenv("HARNESS_FETCH", "1")
     monkeypatch.delenv(MIRRORS, raising=False)
-    monkeypatch.setattr(first_use, "_failed", set())
 
     def published_at(server: Server, *mirrors: str, hashed: bool = True) -> None:
         changed = []
@@ -172,7 +171,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], cache: Pat
             )
         sets = {name: dataset_info(name) for name in known.dataset_names()}
         sets["mnist"] = dataclasses.replace(sets["mnist"], downloads=tuple(changed), mirrors=mirrors)
-        monkeypatch.setattr(known, "_registered", lambda: sets)
+        monkeypatch.setattr(known, "registered", lambda: sets)
 
     return published_at
 

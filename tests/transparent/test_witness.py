@@ -1,10 +1,10 @@
 """A process beside the ranks trains undivided: mistakes of the division end at their step, healthy scripts do not."""
 
+import contextlib
 import os
 import random
 import re
 import subprocess
-import threading
 import time
 from multiprocessing import Pipe
 
@@ -300,7 +300,7 @@ def codes(launch):
 def test_equal_observations_agree(launch):
     launch.send(observation(1.0))
     launch.rank.take(observation(1.0 + 1e-6))
-    assert launch.rank._agreed == 1
+    assert launch.rank.summary().values["steps"] == 1
     assert not launch.errors
 
 
@@ -351,12 +351,17 @@ def test_where_every_rank_reads_rows_of_its_own_nothing_is_judged(launch):
     assert codes(launch) == [NoteCode.ROWS_OF_EACH_RANK]
 
 
-def test_half_precision_may_differ_further(launch):
-    gradient = observation(1.0)
-    allowed = launch.rank._allowed_gap(gradient)
-    launch.rank.coarse = True
-    assert launch.rank._allowed_gap(gradient) > allowed
-    assert launch.rank._allowed_gap(observation(1.0, kind="number")) > allowed
+@pytest.mark.parametrize(
+    ("kind", "coarse", "agree"),
+    [("gradient", False, False), ("gradient", True, True), ("number", False, True)],
+)
+def test_half_precision_and_numbers_may_differ_further(launch, kind, coarse, agree):
+    launch.again = observation(1.0, kind=kind)
+    launch.rank.coarse = coarse
+    launch.send(observation(1.0, kind=kind))
+    with contextlib.nullcontext() if agree else pytest.raises(UserError):
+        launch.rank.take(observation(1.005, kind=kind))
+    assert launch.rank.over == (not agree)
 
 
 def test_values_are_shared_with_the_witness_until_it_ends(launch):
@@ -368,11 +373,12 @@ def test_values_are_shared_with_the_witness_until_it_ends(launch):
     assert not launch.witnesses[0].poll()
 
 
-def test_the_witness_says_that_it_has_files_of_its_own(launch):
-    waiting = threading.Timer(0.02, launch.send, ["ready"])
-    waiting.start()
+def test_the_witness_says_that_it_has_files_of_its_own(monkeypatch):
+    launch = Launch(monkeypatch, patience_s=600.0)
+    begin = time.monotonic()
+    launch.send("ready")
     launch.rank.await_own_files()
-    assert launch.rank._has_own_files
+    assert time.monotonic() - begin < 300.0
 
 
 # The witness sends what it observes to rank 0, gets what rank 0 shares, and ends when rank 0 hangs up.
@@ -432,7 +438,7 @@ def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
     _, witness = pair
     witness.reads()  # nothing has been trained: the file is as it was
     assert witness.ends == []
-    witness._step = 1
+    witness.gradients([tf.constant([1.0])], [tf.Variable([1.0])])
     witness.reads()
     assert witness.ends == [None]
 
