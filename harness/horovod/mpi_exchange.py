@@ -128,7 +128,7 @@ class Exchange:
             case "allreduce":
                 return [self._reduced(array, request.op) for array in arrays]
             case "allgather":
-                return [self._gathered(array, _rows_of(requests, place)) for place, array in enumerate(arrays)]
+                return [self._gathered(array, requests, place) for place, array in enumerate(arrays)]
             case "broadcast":
                 return [self._cast(array, request.root) for array in arrays]
             case "object":
@@ -149,7 +149,9 @@ class Exchange:
             total = np.asarray(total * (1 / self.size)).astype(wide)  # whole numbers are cut off
         return total.astype(array.dtype, copy=False).reshape(array.shape)
 
-    def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
+    def _gathered(self, array: Array, requests: Sequence[Request], place: int) -> Array:
+        """Return the rows of all ranks' tensors in this `place`."""
+        rows = [request.shapes[place][1][0] for request in requests]
         result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
         width = int(np.prod(array.shape[1:])) * array.itemsize
         self.comm.Allgatherv(_bytes(array), [_bytes(result), [count * width for count in rows]])
@@ -159,11 +161,6 @@ class Exchange:
         result = np.array(array, order="C")
         self.comm.Bcast(_bytes(result), root=root)
         return result
-
-
-def _rows_of(requests: Sequence[Request], place: int) -> list[int]:
-    """Return every rank's number of rows of the tensor in this place."""
-    return [request.shapes[place][1][0] for request in requests]
 
 
 def _bytes(array: Array) -> Array:

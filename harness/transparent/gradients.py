@@ -51,7 +51,8 @@ class GradientAverager:
 
     def _is_weight(self, source: Any) -> bool:
         """Tell whether the gradient of a `source` is one of all rows, and not one for each row."""
-        return _is_variable(source) and not self._runtime.variables.is_of_rows(source)
+        is_number = isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
+        return is_number and not self._runtime.variables.is_of_rows(source)
 
     def _jacobian(
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
@@ -233,10 +234,6 @@ def _contains(references: dict[int, weakref.ref[Any]], variable: Any) -> bool:
 def _shaped(gradient: tf.Tensor, shape: Any) -> tf.Tensor:
     """Return `gradient` with its variable's `shape` as its static shape."""
     return gradient if gradient.shape.is_fully_defined() else tf.ensure_shape(gradient, shape)
-
-
-def _is_variable(source: Any) -> bool:
-    return isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
 
 
 def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:

@@ -263,11 +263,6 @@ def part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: boo
         private_files.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
-def _absolute(options: dict[str, Any]) -> dict[str, Path]:
-    """Return those of a rank's options that are paths of what it writes, as they are meant now."""
-    return {name: options[name].absolute() for name in ("logs", "record") if options[name] is not None}
-
-
 def run_in_world(
     script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, options: dict[str, Any]
 ) -> NoReturn:
@@ -289,7 +284,9 @@ def run_in_world(
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
-        settings = RunSettings(**options | _absolute(options))  # the script may change its folder
+        # Paths of what is written are meant now: the script may change its folder.
+        places = {name: options[name].absolute() for name in ("logs", "record") if options[name] is not None}
+        settings = RunSettings(**options | places)
         if settings.record is not None:
             record = settings.record
             world.on_root(lambda: check_new_folder(record, "--record"))
