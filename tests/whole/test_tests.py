@@ -33,6 +33,86 @@ def test_a_test_file_has_the_name_of_a_module_of_its_room():
     assert strangers == []
 
 
+# Accesses that stay: what a test has of the product's own by a private name, and why.
+PRIVATE_NAMES = {
+    ("tests/mpi/planted_division.py", "_moments"): "a fault is planted inside the product, below all that is public",
+    ("tests/mpi/planted_division.py", "_weight"): "a fault is planted inside the product, below all that is public",
+}
+
+
+def private_names_of_harness():
+    """Return every private name that a module of the product gives to a function, class, attribute or variable."""
+    names = set()
+    for path in (ROOT / "harness").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return {name for name in names if re.fullmatch(r"_[A-Za-z]\w*", name)}
+
+
+def foreign_modules(tree):
+    """Return the names that a test file gives to modules that are neither the product's nor the tests'."""
+    imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    foreign = [alias for alias in imports if alias.name.partition(".")[0] not in ("harness", "tests")]
+    return {alias.asname or alias.name.partition(".")[0] for alias in foreign}
+
+
+def private_accesses(tree, private_names):
+    """Yield the private names of the product that a test file imports, takes of an object, or sets as a text.
+
+    A class of the tests' own may have such names: what is taken of `self` or `cls` is its own.
+    """
+    foreign = foreign_modules(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "harness":
+            yield from (alias.name for alias in node.names if alias.name in private_names)
+        elif isinstance(node, ast.Attribute) and node.attr in private_names:
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if owner not in {"self", "cls", *foreign}:
+                yield node.attr
+        elif isinstance(node, ast.Call | ast.Tuple):
+            texts = node.args if isinstance(node, ast.Call) else node.elts
+            is_set = isinstance(node, ast.Tuple) or ast.unparse(node.func).endswith(("setattr", "getattr", "delattr"))
+            words = [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+            is_foreign = bool(texts) and isinstance(texts[0], ast.Name) and texts[0].id in foreign
+            if is_set and not is_foreign:
+                yield from (word.rpartition(".")[2] for word in words if word.rpartition(".")[2] in private_names)
+
+
+def test_tests_use_no_private_name_of_the_product():
+    """They go through what is public; what deserves a test of its own is public."""
+    private_names = private_names_of_harness()
+    accesses = set()
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if "scripts" not in path.parts:  # programs of users, with names of their own
+            tree = ast.parse(path.read_text())
+            accesses |= {(path.relative_to(ROOT).as_posix(), name) for name in private_accesses(tree, private_names)}
+    assert accesses == set(PRIVATE_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_access"),
+    [
+        ("from harness.train.training import _fit\n", True),
+        ("training._fit(point)\n", True),
+        ("monkeypatch.setattr(training, '_fit', None)\n", True),
+        ("monkeypatch.setattr('harness.train.training._fit', None)\n", True),
+        ("PLACES = [(training, '_fit')]\n", True),
+        ("import os\nos._fit(1)\n", False),
+        ("import os\nmonkeypatch.setattr(os, '_fit', None)\n", False),
+        ("self._fit = 1\n", False),
+        ("training._other(point)\n", False),
+        ("print('_fit')\n", False),
+    ],
+)
+def test_an_access_to_a_private_name_is_seen(text, is_access):
+    assert list(private_accesses(ast.parse(text), {"_fit"})) == (["_fit"] if is_access else [])
+
+
 def marks(nodes):
     """Return the names of pytest's marks in `nodes`."""
     found = {node.attr for root in nodes for node in ast.walk(root) if isinstance(node, ast.Attribute)}
