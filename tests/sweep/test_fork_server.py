@@ -77,7 +77,7 @@ def answering() -> Iterator[Callable[[bytes, int], int]]:
         children.append(child := os.fork())
         if not child:
             try:
-                fork_server._answer(ours, [], sys.executable)
+                fork_server.answer_client(ours, [], sys.executable)
             finally:
                 os._exit(99)
         ours.close()

@@ -320,6 +320,6 @@ def test_whatever_ends_the_block_leaves_nothing_behind(tmp_path: Path, number: s
 
 def test_a_host_whose_names_have_no_address_is_reached_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "nowhere.invalid")
-    assert block_program._address("nowhere.invalid") == "127.0.0.1"
+    assert block_program.reachable_address("nowhere.invalid") == "127.0.0.1"
     with pytest.raises(UserError, match="nowhere"):
-        block_program._address("elsewhere.invalid")
+        block_program.reachable_address("elsewhere.invalid")
