@@ -19,7 +19,7 @@ from tests.labs.sentences import refuses
 
 def together(size, action):
     """Run ``action(peers)`` for `size` ranks at once, threads here, and return the results in order of ranks."""
-    barrier = threading.Barrier(size, timeout=20)
+    barrier = threading.Barrier(size, timeout=120)
     board = [None] * size
 
     def rank_of(rank):

@@ -81,7 +81,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
 
 
 PATCHED = (
-    "import os; from harness.sweep import job_submission; job_submission.ARRIVAL_S = 2.0; "
+    "import os; from harness.sweep import job_submission; job_submission.ARRIVAL_S = 20.0; "
     "from harness.sweep.schedulers import Scheduler; Scheduler.poll_s = 0.1; "
     "from harness.__main__ import main; main()"
 )

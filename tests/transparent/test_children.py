@@ -44,7 +44,7 @@ def ended(monkeypatch):
 
 
 def wait_for_threads(before):
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     return threading.active_count() == before

@@ -94,7 +94,7 @@ def process(top, tmp_path):
 
 def gone(folder):
     """Tell whether `folder` is removed within some seconds: that is done from outside, when the process has ended."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return not folder.exists()

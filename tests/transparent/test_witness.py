@@ -262,7 +262,7 @@ def observation(value, *, rows=8.0, kind="gradient", name="kernel"):
 class Launch:
     """Rank 0 of a launch: `witnesses` are the other ends of the lines to its witnesses."""
 
-    def __init__(self, monkeypatch, patience_s=0.3):
+    def __init__(self, monkeypatch, patience_s=60.0):
         self.errors = []
         self.witnesses = []
         self.runtime = alike_runtime()
@@ -328,7 +328,8 @@ def test_rows_that_are_lost_end_all_ranks(launch):
         launch.rank.take(observation(1.0, rows=7.0))
 
 
-def test_a_witness_that_is_late_or_gone_is_given_up(launch):
+def test_a_witness_that_is_late_is_given_up(monkeypatch):
+    launch = Launch(monkeypatch, patience_s=3.0)
     launch.send(observation(1.0))
     launch.rank.take(observation(1.0))
     launch.rank.take(observation(1.0))
@@ -338,7 +339,7 @@ def test_a_witness_that_is_late_or_gone_is_given_up(launch):
 
 
 def test_a_witness_that_hangs_up_is_given_up_at_once(monkeypatch):
-    launch = Launch(monkeypatch, patience_s=60.0)
+    launch = Launch(monkeypatch)
     launch.witnesses[0].close()
     launch.rank.take(observation(1.0))
     assert launch.rank.over
@@ -428,7 +429,7 @@ def test_what_rank_0_shares_comes_in_its_order(pair):
 def test_it_ends_when_rank_0_hangs_up(pair):
     line, witness = pair
     line.send(None)
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while not witness.ends and time.monotonic() < deadline:
         time.sleep(0.001)
     assert witness.ends == [None]
