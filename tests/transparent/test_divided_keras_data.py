@@ -103,8 +103,8 @@ def test_an_unknown_number_of_own_batches_is_refused_where_nobody_gives_the_step
     runtime = alike_runtime()
     runtime.own_rows.present = True
     with pytest.raises(UserError):
-        adapter_of(runtime, iter([NUMBERS[:1]] * 3))
-    assert adapter_of(runtime, iter([NUMBERS[:1]] * 3), steps_per_epoch=3).num_batches is None
+        adapter_of(runtime, ((NUMBERS[:1],) for _ in range(3)))
+    assert adapter_of(runtime, ((NUMBERS[:1],) for _ in range(3)), steps_per_epoch=3).num_batches is None
 
 
 def test_the_batch_size_of_a_data_set_is_that_of_its_last_batching():

@@ -242,7 +242,7 @@ def test_a_step_that_takes_rows_of_the_whole_batch_is_given_all_of_them():
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_the_numbers_of_a_step_are_combined_and_of_another_function_left_alone(trains):
-    script = Script()
+    script = Script(rank=0)
 
     @tf.function
     def step(value):

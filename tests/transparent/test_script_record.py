@@ -151,7 +151,7 @@ def times(monkeypatch):
 
 
 @pytest.fixture
-def timed(monkeypatch):
+def timed(times, monkeypatch):
     """Give what makes a step of an optimizer at each of some moments, and returns the epochs."""
     optimizer, variable = built_optimizer()
 
