@@ -51,6 +51,9 @@ def private_names_of_harness():
     return {name for name in names if re.fullmatch(r"_[A-Za-z]\w*", name)}
 
 
+SETTERS = ("setattr", "getattr", "delattr")
+
+
 def foreign_modules(tree):
     """Return the names that a test file gives to modules that are neither the product's nor the tests'."""
     imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
@@ -73,7 +76,8 @@ def private_accesses(tree, private_names):
                 yield node.attr
         elif isinstance(node, ast.Call | ast.Tuple):
             texts = node.args if isinstance(node, ast.Call) else node.elts
-            is_set = isinstance(node, ast.Tuple) or ast.unparse(node.func).endswith(("setattr", "getattr", "delattr"))
+            function = getattr(node, "func", None)
+            is_set = function is None or getattr(function, "attr", getattr(function, "id", "")) in SETTERS
             words = [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
             is_foreign = bool(texts) and isinstance(texts[0], ast.Name) and texts[0].id in foreign
             if is_set and not is_foreign:
