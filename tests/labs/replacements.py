@@ -46,7 +46,7 @@ def replacements() -> list[tuple[str, str]]:
     own_rows.install()
     watch = HangWatch(world, Path(), 0.0)
     replace_all(Runtime.build(world, settings, watch, own_rows, NoWitness()))
-    return [(describe(owner), name) for owner, name in patch.replaced_names()]
+    return [(describe(owner), name) for owner, name, _ in patch.originals]
 
 
 if __name__ == "__main__":
