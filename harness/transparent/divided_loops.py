@@ -125,15 +125,15 @@ class CompiledSteps:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.steps: dict[tuple[Any, ...], CompiledStep] = {}
+        self._steps: dict[tuple[Any, ...], CompiledStep] = {}
 
     def find(self, function: Any, args: Any, kwargs: Any) -> CompiledStep:
         """Return the step that a call of `function` makes."""
         fixed = [leaf for leaf in _leaves((args, kwargs)) if not _is_data(leaf)]
         key = (id(function), *map(_identity, fixed))
-        if key not in self.steps:
-            self.steps[key] = CompiledStep(function=function, held=tuple(fixed))
-        return self.steps[key]
+        if key not in self._steps:
+            self._steps[key] = CompiledStep(function=function, held=tuple(fixed))
+        return self._steps[key]
 
     def trace(self, step: CompiledStep, args: Any, kwargs: Any) -> bool:
         """Build the graph of a step that has not been called; tell whether it trains."""
