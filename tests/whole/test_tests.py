@@ -114,7 +114,7 @@ def test_tests_use_no_private_name_of_the_product():
         ("monkeypatch.setattr(training, '_planted', None)\n", True),
         ("monkeypatch.setattr('harness.train.training._planted', None)\n", True),
         ("PLACES = [(training, '_planted')]\n", True),
-        ("PROGRAM = 'import training; training._planted()'\n", True),
+        ("PROGRAM = 'import harness; training._planted()'\n", True),
         ("import os\nos._planted(1)\n", False),
         ("import os\nmonkeypatch.setattr(os, '_planted', None)\n", False),
         ("self._planted = 1\n", False),
