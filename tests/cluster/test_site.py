@@ -40,19 +40,8 @@ def by_topic(said: str) -> dict[str, list[dict[str, str]]]:
     return checks
 
 
-# Ranks of two such nodes would meet in the shared memory of the one machine if a node had several.
-ONE_RANK = """
-[[partition]]
-name = "normal"
-default = true
-cores_per_node = 4
-numa_domains = 1
-"""
-
-
 def test_two_nodes_are_checked_and_sum(terminal: Terminal) -> None:
     """It starts ranks, as the sum over nodes is what a cluster fails at."""
-    terminal.site.write_text(terminal.site.read_text() + ONE_RANK)
     checks = by_topic(terminal.harness(*doctor(terminal)))
     (job,) = checks["job"]
     (total,) = checks["sum over 2 nodes"]
