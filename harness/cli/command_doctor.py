@@ -7,10 +7,10 @@ import click
 from harness.base.command_context import Context
 from harness.base.exit_codes import FAILED
 from harness.base.processes import interruptible
-from harness.cli.answer_output import answering
+from harness.cli.answer_output import answering, print_table
 from harness.cli.common_options import NumberRange, context_options, defaulted, mpi_option, refuse_given
 from harness.cli.terminal import echo
-from harness.report.answer import Answer, Table
+from harness.report.answer import Answer
 
 if TYPE_CHECKING:
     from harness.doctor.all_checks import Diagnostic
@@ -53,22 +53,21 @@ def doctor_command(context: Context, cluster: bool, site: str | None, limit: flo
 
 
 def _check_cluster(context: Context, site: str | None, limit_s: float) -> Answer:
-    """Return the table of two nodes: check, node, state, what was found, what to do."""
+    """Print the table of two nodes: check, node, state, what was found, what to do."""
     from harness.doctor.cluster_check import check_cluster
     from harness.sweep.site import find_site
 
     with interruptible():
-        found = check_cluster(find_site(site), context.results, limit_s=limit_s, say=context.say)
+        node_checks = check_cluster(find_site(site), context.results, limit_s=limit_s, say=context.say)
     rows = []
     lines = []
-    for line in found:
-        check = line.check
-        rows.append((check.topic, line.node, check.status, check.finding, check.fix))
-        lines.append({"node": line.node} | _as_data(check))
-    headings = ("check", "node", "state", "found", "what to do")
-    table = Table(title="Two nodes of the cluster", headings=headings, rows=rows, left=len(headings))
-    sentence, code = _sum_up([line.check for line in found])
-    return Answer(sentence=sentence, table=table, data={"checks": lines}, code=code)
+    for node_check in node_checks:
+        check = node_check.check
+        rows.append((check.topic, node_check.node, check.status, check.finding, check.fix))
+        lines.append({"node": node_check.node} | _as_data(check))
+    print_table(("check", "node", "state", "found", "what to do"), rows)
+    sentence, code = _sum_up([node_check.check for node_check in node_checks])
+    return Answer(sentence=sentence, data={"checks": lines}, code=code)
 
 
 def _as_data(check: "Diagnostic") -> dict[str, str]:

@@ -156,7 +156,7 @@ def _wait_for_job(check: ClusterJob, limit_s: float, say: Say) -> tuple[State, t
     jobs: tuple[str, ...] = ()
     state = State(phase="unknown")
     begin = time.monotonic()
-    said = ""
+    last_line = ""
     try:
         jobs = scheduler.submit(check.job)
         while state.phase != "ended" and time.monotonic() - begin < limit_s:
@@ -165,9 +165,9 @@ def _wait_for_job(check: ClusterJob, limit_s: float, say: Say) -> tuple[State, t
             if state.phase == "unknown" and check.end.exists():  # PBS without job history
                 state = State(phase="ended", exit_code=0)
             line = f"job {jobs[0]}: {_phase(state)}"
-            if line != said:
+            if line != last_line:
                 say(line)
-                said = line
+                last_line = line
         return state, jobs
     finally:
         if state.phase != "ended":
@@ -213,9 +213,9 @@ def read_node(log: Path) -> Iterator[Diagnostic]:
         lines = log.with_suffix(".json").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    found = [diagnostic for line in lines if (diagnostic := _read_line(line)) is not None]
-    yield from found
-    if not found or found[-1].topic != OPERATION:
+    diagnostics = [diagnostic for line in lines if (diagnostic := _read_line(line)) is not None]
+    yield from diagnostics
+    if not diagnostics or diagnostics[-1].topic != OPERATION:
         error = first_error(read_output(log)) or f"it said nothing within {_NODE_CHECK_S} s"
         yield problem("doctor", error, f"see {log}")
 
@@ -233,27 +233,27 @@ def _check_sum(check: ClusterJob) -> Diagnostic:
     """Return whether the ranks on both nodes summed right."""
     out = read_output(check.folder / "sum.json")
     reply = Reply(code=int(check.end.read_text()), out=out, err=read_output(check.folder / "sum.txt"))
-    found = check_world(reply, title=_SUM, ranks=check.layout.ranks)
-    if found.status == PROBLEM:
+    diagnostic = check_world(reply, title=_SUM, ranks=check.layout.ranks)
+    if diagnostic.status == PROBLEM:
         error = first_error(reply.err)
         how = " ".join(check.scheduler.launcher(check.layout).words[:2])
         fix = f"{how} and the MPI library do not go together, or the network does not: see {check.folder}/sum.txt"
-        return replace(found, finding=f"{found.finding}: {error}" if error else found.finding, fix=fix)
+        return replace(diagnostic, finding=f"{diagnostic.finding}: {error}" if error else diagnostic.finding, fix=fix)
     nodes = reply.answers()[0]["nodes"]
     if len(nodes) != _NODES:
         finding = f"all ranks ran on {', '.join(nodes)}"
         return problem(_SUM, finding, "the launcher takes one node of the job only: try another LAUNCHER= in a site")
-    return replace(found, finding=f"{found.finding}, on {' and '.join(nodes)}")
+    return replace(diagnostic, finding=f"{diagnostic.finding}, on {' and '.join(nodes)}")
 
 
 def merge_nodes(checks: Iterator[NodeCheck]) -> tuple[NodeCheck, ...]:
     """Return the checks by topic, one for those that say the same on both nodes."""
     by_topic: dict[str, list[NodeCheck]] = {}
-    for found in checks:
-        by_topic.setdefault(found.check.topic, []).append(found)
+    for node_check in checks:
+        by_topic.setdefault(node_check.check.topic, []).append(node_check)
     merged: list[NodeCheck] = []
     for same_topic in by_topic.values():
-        different = {found.check for found in same_topic}
+        different = {node_check.check for node_check in same_topic}
         if len(same_topic) == _NODES and len(different) == 1:
             merged.append(NodeCheck(node=_BOTH, check=same_topic[0].check))
         else:

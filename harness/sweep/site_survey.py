@@ -95,7 +95,7 @@ def _interfaces() -> tuple[str, ...]:
 
 def site_file_text(survey: SiteSurvey) -> str:
     """Return the text of a site file with what `survey` saw, and a line to fill in for what it did not."""
-    hosts = (re.sub(r"\d+", "*", survey.host),) if survey.host else ()
+    hosts = (re.sub(r"\d+", "[0-9]*", survey.host),) if survey.host else ()
     lines = [
         f"# A computing centre's facts, as `harness site init` saw them on {printable(survey.host)}.",
         "# A line that begins with # states nothing: fill it in and take the # away, or leave it out.",

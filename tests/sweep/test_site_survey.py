@@ -48,7 +48,7 @@ def test_the_default_partition_and_the_largest_are_stated(tmp_path: Path) -> Non
     partitions = slurm.read_partitions(SINFO)
     survey = SiteSurvey(scheduler="slurm", host="login03.centre.example", partitions=partitions, launcher="srun")
     site = site_of(survey, tmp_path)
-    assert site.scheduler == "slurm" and site.hosts == ("login*.centre.example",)
+    assert site.scheduler == "slurm" and site.hosts == ("login[0-9]*.centre.example",)
     assert site.partition == (
         Partition(
             name="debug",
