@@ -15,8 +15,6 @@ from harness.report.answer import Answer
 if TYPE_CHECKING:
     from harness.doctor.all_checks import Diagnostic
 
-_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
-
 
 @click.command(name="doctor")
 @context_options("data_dir", "results")
@@ -42,9 +40,8 @@ def doctor_command(context: Context, cluster: bool, site: str | None, limit: flo
     with interruptible():
         for check in all_checks(context.data_dir):
             checks.append(check)
-            status = click.style(f"{check.status:8}", fg=_COLOURS[check.status])
             fix = f"\n{'':23} fix: {check.fix}" if check.fix else ""
-            echo(f"{status} {check.topic:14} {check.finding}{fix}")
+            echo(f"{check.status:8} {check.topic:14} {check.finding}{fix}")
     lines = []
     for check in checks:
         lines.append(_as_data(check))
