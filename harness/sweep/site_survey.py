@@ -57,6 +57,8 @@ def survey_site() -> SiteSurvey:
     name, _ = choose_scheduler("auto", Site())
     if name == "inside":  # a job of Slurm around this shell
         name = "slurm"
+    speeds = {name: facts.speed for name, facts in psutil.net_if_stats().items() if facts.isup}
+    to_others = [name for name in speeds if not name.startswith(_VIRTUAL)]
     modules = run_program(_MODULES, limit_s=_MODULES_LIMIT_S)
     try:
         scheduler = open_scheduler(name)
@@ -74,7 +76,7 @@ def survey_site() -> SiteSurvey:
         launcher=launcher,
         loaded_modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
         mpi_modules=read_mpi_modules(modules.out + modules.err),
-        interfaces=_interfaces(),
+        interfaces=tuple(sorted(to_others, key=lambda name: (not name.startswith(_FAST), -speeds[name], name))),
         scratch=next((os.environ[name] for name in _SCRATCH if os.environ.get(name)), ""),
     )
 
@@ -84,13 +86,6 @@ def read_mpi_modules(answer: str) -> tuple[str, ...]:
     names = (line.strip().removesuffix("(default)").removesuffix("<default>") for line in answer.splitlines())
     modules = (name for name in names if name and not name.endswith((":", "/")) and " " not in name)
     return tuple(dict.fromkeys(name for name in modules if _MPI_MODULE.search(name)))
-
-
-def _interfaces() -> tuple[str, ...]:
-    """Return the network interfaces that are up and lead to other machines, the fastest first."""
-    up = {name: facts.speed for name, facts in psutil.net_if_stats().items() if facts.isup}
-    real = [name for name in up if not name.startswith(_VIRTUAL)]
-    return tuple(sorted(real, key=lambda name: (not name.startswith(_FAST), -up[name], name)))
 
 
 def site_file_text(survey: SiteSurvey) -> str:
@@ -114,7 +109,9 @@ def site_file_text(survey: SiteSurvey) -> str:
         _line("launcher", "auto", f"how ranks start; auto is {survey.launcher or 'not known'}"),
         _line("account", "project1", "who pays, where the centre asks for it", stated=False),
     ]
-    named = _stated_partitions(survey.partitions)
+    named = [partition for partition in survey.partitions if partition.default]
+    largest = sorted(survey.partitions, key=lambda partition: partition.nodes or 0)[-1:]
+    named += [partition for partition in largest if partition not in named]
     others = [partition.name for partition in survey.partitions if partition not in named]
     if survey.scheduler != "local":
         names = ", ".join(partition.name for partition in survey.partitions) or "not known"
@@ -123,13 +120,6 @@ def site_file_text(survey: SiteSurvey) -> str:
     for partition in named:
         lines += ["", *_partition_lines(partition)]
     return "\n".join(lines) + "\n"
-
-
-def _stated_partitions(partitions: Sequence[Partition]) -> list[Partition]:
-    """Return the default partition and the one of the most nodes."""
-    default = [partition for partition in partitions if partition.default]
-    largest = sorted(partitions, key=lambda partition: partition.nodes or 0)[-1:]
-    return [*default, *(partition for partition in largest if partition not in default)]
 
 
 def _modules_line(survey: SiteSurvey) -> str:
