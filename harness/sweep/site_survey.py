@@ -4,7 +4,6 @@ import json
 import os
 import re
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
