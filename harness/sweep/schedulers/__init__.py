@@ -164,6 +164,10 @@ class Scheduler(abc.ABC):
         """Return what the scheduler says that a job may ask for at most; raise a UserError if it does not answer."""
         return None
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the partitions or queues that jobs may go to, none where the scheduler does not say."""
+        return ()
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
         return None

@@ -379,6 +379,10 @@ class Scheduler(schedulers.Scheduler):
         stated = [limit for limit in limits if limit is not None]
         return widest(stated) if len(stated) == len(wanted) else None
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return what sinfo and scontrol say."""
+        return self._live
+
     def path(self, path: str) -> str:
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
         if any(sign in path for sign in '"\\\n'):
