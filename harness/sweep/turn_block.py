@@ -50,7 +50,8 @@ class BlockSeries:
 
     The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
     enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
-    `limit_s` seconds (0: no limit). How far the series is on its `nodes` of a `partition` is written to `progress_file`.
+    `limit_s` seconds (0: no limit). How far the series is on its `nodes` of a `partition` is written to
+    `progress_file`.
     """
 
     blocks: tuple[TurnBlock, ...]

@@ -1,7 +1,10 @@
 """Slurm on hosts with names and addresses of their own: two nodes train over a network with a delay."""
 
 import shutil
+import subprocess
+import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,3 +87,54 @@ def test_a_block_has_its_turns_over_the_network(far_terminal: Terminal, far_apar
     assert (whole == 2).sum() > 5
     of_step = (turns["seconds"] / turns["steps"]).groupby(turns["launch"]).median()
     assert of_step[found[2].point.folder] > of_step[found[1].point.folder] + _DELAY_S
+
+
+def test_a_node_that_fails_its_start_check_is_named_and_fewer_nodes_are_measured(
+    far_terminal: Terminal, far_apart: Cluster
+) -> None:
+    assert far_apart.lab is not None
+    python = str(Path(sys.executable).resolve())
+    on_n2 = far_apart.lab.enter("n2")
+    subprocess.run([*on_n2, "mount", "--bind", "/bin/false", python], check=True)
+    try:
+        said = far_terminal.harness(*TINY, "--nodes", "1,2", "--repeats", "1", code=1)
+    finally:
+        subprocess.run([*on_n2, "umount", python], check=True)
+    assert "n2 failed the check at the start of the job" in said
+    assert {count: nodes_of(record) for count, record in records(far_terminal).items()} == {1: ["n1"]}
+    status = far_terminal.harness("status")
+    assert "1 failed" in status and "n2 failed the check" in status
+
+
+SCRIPT = """
+import os
+from mpi4py import MPI
+hosts = MPI.COMM_WORLD.allgather(os.uname().nodename)
+if MPI.COMM_WORLD.rank == 0:
+    print("RANKS ON", *hosts, flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", [("salloc",), ("sbatch", "--wait", "--output=job.out")], ids=["salloc", "batch job"])
+def test_a_script_in_a_job_runs_on_the_nodes_of_that_job(
+    far_terminal: Terminal, far_apart: Cluster, way: tuple[str, ...]
+) -> None:
+    folder = far_terminal.folder
+    (folder / "fit.py").write_text(SCRIPT)
+    line = f"exec {sys.executable} -m harness run -n 4 fit.py"
+    (folder / "job.sh").write_text(f"#!/bin/bash\n{line}\n")
+    words = [*way, "--nodes=2", "--exclusive", *(("bash",) if way[0] == "salloc" else ()), "job.sh"]
+    open_mpi = tomllib.loads(_SITE)["environment"] | {"OMPI_MCA_btl_tcp_if_include": "eth0"}
+    ended = subprocess.run(
+        far_apart.on("n1", words, folder),
+        cwd=folder,
+        env=far_terminal.environment | open_mpi,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    output = folder / "job.out"
+    said = ended.stdout + ended.stderr + (output.read_text() if output.exists() else "")
+    assert "RANKS ON n1 n1 n2 n2" in said
+    assert ended.returncode == 0, said

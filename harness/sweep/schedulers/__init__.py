@@ -316,8 +316,8 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
         if most is not None and needed > most:
             return f"needs {needed} {what}, {where} has {most}"
     asked = request.limit_s(layout.nodes)
-    fits_itself = request.mode == "turns" and not request.walltime  # the job's limit is an estimate within the partition's
-    if limit.walltime is not None and not fits_itself and asked > walltime_seconds(limit.walltime):
+    fits = request.mode == "turns" and not request.walltime  # its limit is estimated, within the partition's
+    if limit.walltime is not None and not fits and asked > walltime_seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
 
