@@ -133,9 +133,18 @@ def _limit_in_output(files: SweepFolder, running: Running, scheduler: Scheduler)
 
 
 def _had_no_time(files: SweepFolder, running: Running, *, timed_out: bool) -> bool:
-    """Return whether there was no time for the block of a launch: the limit ended its job, or would have."""
-    in_turns = running.together > 1
-    return in_turns and (timed_out or _series_progress(files, running).why is WhyEnded.LIMIT)
+    """Return whether the time limit of a job of several launches left no time for one, or for the block of one."""
+    if running.together > 1:
+        return timed_out or _series_progress(files, running).why is WhyEnded.LIMIT
+    return timed_out and waits_behind_others(files, running)
+
+
+def waits_behind_others(files: SweepFolder, running: Running) -> bool:
+    """Return whether a launch of a job in which launches follow each other has not begun: its log is empty."""
+    name = running.point.folder
+    follows_others = running.task < 0 and not files.script(name).exists()
+    log = files.log(name)
+    return follows_others and not (log.exists() and log.stat().st_size)
 
 
 def _series_progress(files: SweepFolder, running: Running) -> SeriesProgress:

@@ -11,6 +11,7 @@ from harness.schema.record import decode_file
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
+from harness.sweep.job_loop import waits_behind_others
 from harness.sweep.job_submission import identify
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
@@ -206,15 +207,12 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
 
 
 def _waits_in_job(files: SweepFolder, running: Running) -> bool:
-    """Return whether a launch waits in a job of several that runs: its log is empty, or its block has not begun."""
-    name = running.point.folder
+    """Return whether a launch waits in a job of several that runs."""
     if running.together > 1:
         progress = decode_file(files.blocks_made(running.name), SeriesProgress)
         made = progress.made if progress else ()
         return running.block > len(made)
-    shared = running.task < 0 and not files.script(name).exists()
-    log = files.log(name)
-    return shared and not (log.exists() and log.stat().st_size)
+    return waits_behind_others(files, running)
 
 
 def _job_state(running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """Slurm on hosts with names and addresses of their own: two nodes train over a network with a delay."""
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -138,3 +140,31 @@ def test_a_script_in_a_job_runs_on_the_nodes_of_that_job(
     said = ended.stdout + ended.stderr + (output.read_text() if output.exists() else "")
     assert "RANKS ON n1 n1 n2 n2" in said
     assert ended.returncode == 0, said
+
+
+def test_a_script_in_a_pbs_job_runs_on_the_nodes_of_that_job(far_terminal: Terminal, far_apart: Cluster) -> None:
+    """Variables and node file are those of OpenPBS 23.06; pbs_tmrsh is a double that enters the hosts."""
+    assert far_apart.lab is not None
+    folder = far_terminal.folder
+    (folder / "fit.py").write_text(SCRIPT)
+    (folder / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    cases = [f'{name}) exec {shlex.join(far_apart.lab.enter(name, folder))} "$@" ;;' for name in ("n1", "n2")]
+    tmrsh = folder / "pbs_tmrsh"
+    tmrsh.write_text("\n".join(["#!/bin/sh", "host=$1", "shift", 'case "$host" in', *cases, "esac", ""]))
+    tmrsh.chmod(0o755)
+    job = {"PBS_JOBID": "7.head", "PBS_ENVIRONMENT": "PBS_INTERACTIVE", "PBS_NODEFILE": str(folder / "nodes")}
+    open_mpi = tomllib.loads(_SITE)["environment"] | {
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "PRTE_MCA_prte_if_include": "eth0",
+    }
+    ended = subprocess.run(
+        far_apart.on("n1", [sys.executable, "-m", "harness", "run", "-n", "4", "fit.py"], folder),
+        cwd=folder,
+        env=far_terminal.environment | job | open_mpi | {"NCPUS": "2", "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "RANKS ON n1 n1 n2 n2" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.stderr
