@@ -26,6 +26,7 @@ FIRST_LIMIT_S = 1800.0
 _BLOCKS = 3  # that the time limit of a job in turns is for
 _RESERVE = 1.5  # times what they took
 _START_S = 120.0  # of a job, before its first block and after its last
+_SHOWN = 3  # reasons of nodes
 _NOTHING_KNOWN = PastLaunches()
 
 
@@ -149,6 +150,19 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
         node += "; its NUMA domains are not known here: numa_domains in a site file, or RANKS_PER_NODE=, says them"
     return (library, node)
+
+
+def warn_of_nodes(layouts: Sequence[Layout], limit: Partition | None, unusable: Sequence[str]) -> str | None:
+    """Return that a job of the largest of `layouts` waits for nodes that are `unusable` now, None where it does not."""
+    most = max(layout.nodes for layout in layouts)
+    if limit is None or limit.nodes is None or most <= limit.nodes - len(unusable):
+        return None
+    usable = limit.nodes - len(unusable)
+    reasons = "; ".join(unusable[:_SHOWN]) + ("; ..." if len(unusable) > _SHOWN else "")
+    return (
+        f"a job of {most} nodes waits until they can be used: now {usable} of {limit.nodes} can in partition "
+        f"{limit.name} ({reasons}); ask for NODES= up to {usable}, or let it wait"
+    )
 
 
 # What the jobs of a sweep have used, asked of its scheduler and kept in its folder.

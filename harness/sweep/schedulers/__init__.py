@@ -164,6 +164,10 @@ class Scheduler(abc.ABC):
         """Return what the scheduler says that a job may ask for at most; raise a UserError if it does not answer."""
         return None
 
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return a sentence for each node that jobs cannot have now, such as one that is drained."""
+        return ()
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
         return None
