@@ -101,8 +101,8 @@ def rank_input(*, here: bool) -> str:
     """
     with contextlib.suppress(OSError):  # closed
         if stat.S_ISREG(os.fstat(0).st_mode):
-            own = Path(f"/proc/{os.getpid()}/fd/0")
-            return str(own if here else own.resolve())
+            descriptor = Path(f"/proc/{os.getpid()}/fd/0")
+            return str(descriptor if here else descriptor.resolve())
     return os.devnull
 
 

@@ -66,8 +66,8 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
     echo(f"{status.name}: {counts}{left}{'' if status.at_work else ' (nothing runs now)'}")
     for job in status.jobs:
-        made = f"; {job.made} blocks made of {job.least} to {job.most}" if job.most else ""
-        echo(f"  {job.state:8} {job.detail}{made}")
+        progress = f"; {job.blocks} blocks made of {job.least} to {job.most}" if job.most else ""
+        echo(f"  {job.state:8} {job.detail}{progress}")
     if not in_full and not status.at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
     for entry, repeats in _group_entries(status.entries):

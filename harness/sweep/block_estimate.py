@@ -54,8 +54,8 @@ def _shares_of_blocks(files: SweepFolder, partition: str) -> Iterator[tuple[Layo
         progress = decode_file(path, SeriesProgress)
         if progress is None or progress.partition != partition:
             continue
-        made = progress.made[1:] or progress.made
-        for block in made:
+        counted = progress.blocks[1:] or progress.blocks
+        for block in counted:
             for layout in _layouts(files, block.launches):
                 yield layout, block.seconds / len(block.launches)
 

@@ -45,16 +45,16 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
     It is 1 where the time limit leaves no time for a block that is asked for.
     """
     begun = time.monotonic()
-    made: list[BlockMade] = []
+    finished: list[BlockMade] = []
     failed = 0
     why = WhyEnded.ALL
     for block in series.blocks:
-        _note_progress(series, made, begun)
+        _note_progress(series, finished, begun)
         block_begun = time.monotonic()
-        if series.limit_s and made and block_begun - begun + _LONGER * made[-1].seconds > series.limit_s:
+        if series.limit_s and finished and block_begun - begun + _LONGER * finished[-1].seconds > series.limit_s:
             why = WhyEnded.LIMIT
             break
-        if len(made) >= series.least and (len(made) - series.least) % series.of_repeat == 0:
+        if len(finished) >= series.least and (len(finished) - series.least) % series.of_repeat == 0:
             if failed:
                 why = WhyEnded.FAILED
                 break
@@ -67,18 +67,20 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
             failed = failed or _NOT_BEGUN
         failed = (_run_one(remaining, host) if remaining.launches else 0) or failed
         names = tuple(launch.name for launch in remaining.launches)
-        made.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun))
-    _note_progress(series, made, begun, why)
-    if len(made) < series.least:
+        finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun))
+    _note_progress(series, finished, begun, why)
+    if len(finished) < series.least:
         failed = failed or _NOT_BEGUN
     return failed
 
 
-def _note_progress(series: BlockSeries, made: Sequence[BlockMade], begun: float, why: WhyEnded | None = None) -> None:
+def _note_progress(
+    series: BlockSeries, finished: Sequence[BlockMade], begun: float, why: WhyEnded | None = None
+) -> None:
     """Write down how far `series` is, which was begun at that moment of the monotonic clock."""
     if series.progress_file:
         progress = SeriesProgress(
-            made=tuple(made),
+            blocks=tuple(finished),
             least=series.least,
             most=len(series.blocks),
             nodes=series.nodes,

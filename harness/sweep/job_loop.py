@@ -150,7 +150,7 @@ def waits_behind_others(files: SweepFolder, running: Running) -> bool:
 def _series_progress(files: SweepFolder, running: Running) -> SeriesProgress:
     """Return how far the blocks of a launch's job are: of a job that has not begun, none was made."""
     progress = decode_file(files.blocks_made(running.name), SeriesProgress)
-    return progress or SeriesProgress(made=(), least=0, most=0, nodes=0, partition="", seconds=0.0)
+    return progress or SeriesProgress(blocks=(), least=0, most=0, nodes=0, partition="", seconds=0.0)
 
 
 def _doubts(record: RunRecord) -> str:
@@ -508,10 +508,10 @@ class Launches:
         if running.together == 1 or not self.scheduler.survives_client:
             return
         progress = _series_progress(self._files, running)
-        made = len(progress.made)
-        blocks = "1 block" if made == 1 else f"{made} blocks"
-        if made < progress.least:
-            blocks = f"{made} of {progress.least} blocks"
+        count = len(progress.blocks)
+        blocks = "1 block" if count == 1 else f"{count} blocks"
+        if count < progress.least:
+            blocks = f"{count} of {progress.least} blocks"
         if progress.why is not None:
             hours = progress.nodes * progress.seconds / 3600
             end = f" in {format_seconds(progress.seconds)}, {hours:.2f} node-hours; {progress.why.value}"

@@ -40,13 +40,13 @@ class LaunchStatus:
 class JobStatus:
     """A job in turns that has not been taken in. `state` and `detail` as of a launch.
 
-    It has made `made` of `least` to `most` blocks; `least` is 0 where it has not begun.
+    It has made so many `blocks` of `least` to `most` blocks; `least` is 0 where it has not begun.
     """
 
     job: str
     state: str
     detail: str
-    made: int
+    blocks: int
     least: int
     most: int
 
@@ -188,7 +188,7 @@ def _jobs_in_turns(
             job=job,
             state=state,
             detail=detail,
-            made=len(progress.made) if progress else 0,
+            blocks=len(progress.blocks) if progress else 0,
             least=progress.least if progress else 0,
             most=progress.most if progress else 0,
         )
@@ -210,8 +210,8 @@ def _waits_in_job(files: SweepFolder, running: Running) -> bool:
     """Return whether a launch waits in a job of several that runs."""
     if running.together > 1:
         progress = decode_file(files.blocks_made(running.name), SeriesProgress)
-        made = progress.made if progress else ()
-        return running.block > len(made)
+        finished = progress.blocks if progress else ()
+        return running.block > len(finished)
     return waits_behind_others(files, running)
 
 

@@ -83,13 +83,13 @@ class BlockMade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesProgress:
-    """How far a series is after so many `seconds` on `nodes` of a `partition`: the blocks that were `made`.
+    """How far a series is after so many `seconds` on `nodes` of a `partition`: the `blocks` that were made.
 
     It makes `least` blocks in any case and at most `most`. `why` says why it makes no more, None while it goes on, or
     where its job was ended.
     """
 
-    made: tuple[BlockMade, ...]
+    blocks: tuple[BlockMade, ...]
     least: int
     most: int
     nodes: int

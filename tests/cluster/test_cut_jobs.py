@@ -21,7 +21,7 @@ def blocks_made(results: Path) -> int:
     for folder in sweep_folders(results):
         for path in SweepFolder(folder).all_blocks_made():
             progress = decode_file(path, SeriesProgress)
-            return len(progress.made) if progress else 0
+            return len(progress.blocks) if progress else 0
     return 0
 
 
@@ -34,7 +34,7 @@ def test_the_whole_blocks_of_a_job_that_its_limit_ends_count_and_the_next_comman
     wait_for(lambda: blocks_made(terminal.results) == 2, "two blocks", 300)
     (job,) = cluster.jobs()[before:]
     (in_turns,) = read_status(terminal.sweep_folder).jobs
-    assert (in_turns.job, in_turns.state, in_turns.made, in_turns.most) == (job, "running", 2, 4)
+    assert (in_turns.job, in_turns.state, in_turns.blocks, in_turns.most) == (job, "running", 2, 4)
     assert "2 blocks made of 4" in terminal.harness("status")
     cluster.ask("scontrol", "update", f"jobid={job}", "endtime=now+1")
     said, _ = sweep.communicate(timeout=200)

@@ -34,7 +34,9 @@ def write_blocks(files: SweepFolder, layouts: tuple[Layout, ...], seconds: list[
         for one in points:
             write_atomic(files.point(one.folder), encode(one))
         blocks.append(BlockMade(launches=tuple(one.folder for one in points), seconds=block_s))
-    progress = SeriesProgress(made=tuple(blocks), least=3, most=24, nodes=4, partition=partition, seconds=sum(seconds))
+    progress = SeriesProgress(
+        blocks=tuple(blocks), least=3, most=24, nodes=4, partition=partition, seconds=sum(seconds)
+    )
     write_atomic(files.blocks_made("adult-00000001"), encode(progress))
 
 

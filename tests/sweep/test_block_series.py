@@ -71,8 +71,8 @@ def test_blocks_are_made_until_the_speedups_are_known(tmp_path: Path, monkeypatc
     progress = progress_of(tmp_path)
     assert (progress.nodes, progress.seconds, progress.why) == (4, 120.0, WhyEnded.ENOUGH)
     assert (progress.least, progress.most) == (3, 9)
-    assert [block.seconds for block in progress.made] == [90.0, 10.0, 10.0, 10.0]
-    assert progress.made[3].launches == ("one-3", "two-3")
+    assert [block.seconds for block in progress.blocks] == [90.0, 10.0, 10.0, 10.0]
+    assert progress.blocks[3].launches == ("one-3", "two-3")
 
 
 def test_how_far_a_series_is_can_be_read_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_how_far_a_series_is_can_be_read_while_it_goes_on(tmp_path: Path, monkey
     def look_and_run(block: TurnBlock, host: str) -> BlockEnd:
         progress = progress_of(tmp_path)
         assert progress.why is None
-        seen.append(len(progress.made))
+        seen.append(len(progress.blocks))
         return run_block(block, host)
 
     monkeypatch.setattr(block_program, "run_block", look_and_run)

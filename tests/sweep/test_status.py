@@ -32,7 +32,7 @@ def note_blocks(files: SweepFolder, made: int) -> None:
     """Write down that the job has made so many of its two blocks."""
     (name,) = {running.name for running in read_running(files)}
     block = BlockMade(launches=("one", "two"), seconds=20.0)
-    progress = SeriesProgress(made=(block,) * made, least=2, most=2, nodes=2, partition="", seconds=20.0 * made)
+    progress = SeriesProgress(blocks=(block,) * made, least=2, most=2, nodes=2, partition="", seconds=20.0 * made)
     write_atomic(files.blocks_made(name), encode(progress))
 
 
@@ -46,7 +46,7 @@ def test_a_job_that_waits_has_the_schedulers_reason_and_its_estimate_of_the_star
 ) -> None:
     queue.answer("PENDING|Priority||0|2026-11-29T10:12:00")
     job = only_job(files)
-    assert (job.state, job.made, job.most) == ("queued", 0, 0)
+    assert (job.state, job.blocks, job.most) == ("queued", 0, 0)
     says(job.detail, "Priority", "2026-11-29T10:12:00")
     queue.answer("PENDING|Resources||0|N/A")
     job = only_job(files)
@@ -62,7 +62,7 @@ def test_a_job_that_runs_has_its_blocks(files: SweepFolder, queue: Queue) -> Non
     assert [entry.state for entry in status.entries] == ["running", "running", "queued", "queued"]
     note_blocks(files, 1)
     job = only_job(files)
-    assert (job.state, job.made, job.least, job.most) == ("running", 1, 2, 2)
+    assert (job.state, job.blocks, job.least, job.most) == ("running", 1, 2, 2)
     assert "n[1-2]" in job.detail
     told = CliRunner().invoke(main, ["status", "--results", str(files.path.parent)])
     says(told.output, "n[1-2]; 1 blocks made of 2 to 2")
