@@ -75,10 +75,14 @@ class WhyEnded(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockMade:
-    """A block that came to its end: the names of its `launches`, and its `seconds` with the start of its processes."""
+    """A block that came to its end: the names of its `launches`, and its `seconds` with the start of its processes.
+
+    `code` is the first exit code of these that is not 0.
+    """
 
     launches: tuple[str, ...]
     seconds: float
+    code: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
