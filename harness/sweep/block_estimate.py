@@ -38,7 +38,8 @@ class PastLaunches:
 def past_launches(files: SweepFolder, partition: str) -> PastLaunches:
     """Return what launches of the sweep of `files` took: in blocks in `partition`, else one by one.
 
-    Of several blocks of a job the first does not count: it may have compiled what the others found.
+    Of several blocks of a job the first does not count: it may have compiled what the others found. Nor does one in
+    which a launch failed: it may have ended early.
     """
     shares = list(_shares_of_blocks(files, partition)) or list(_launches_alone(files))
     by_layout: dict[Layout, list[float]] = {}
@@ -54,7 +55,8 @@ def _shares_of_blocks(files: SweepFolder, partition: str) -> Iterator[tuple[Layo
         progress = decode_file(path, SeriesProgress)
         if progress is None or progress.partition != partition:
             continue
-        counted = progress.blocks[1:] or progress.blocks
+        whole = [block for block in progress.blocks if not block.code]
+        counted = whole[1:] or whole
         for block in counted:
             for layout in _layouts(files, block.launches):
                 yield layout, block.seconds / len(block.launches)

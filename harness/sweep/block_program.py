@@ -65,9 +65,10 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
         remaining = _without_lost(block)
         if remaining != block:
             failed = failed or _NOT_BEGUN
-        failed = (_run_one(remaining, host) if remaining.launches else 0) or failed
+        code = _run_one(remaining, host) if remaining.launches else 0
+        failed = code or failed
         names = tuple(launch.name for launch in remaining.launches)
-        finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun))
+        finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun, code=code))
     _note_progress(series, finished, begun, why)
     if len(finished) < series.least:
         failed = failed or _NOT_BEGUN

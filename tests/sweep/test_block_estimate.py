@@ -26,17 +26,23 @@ def point(layout: Layout, repeat: int = 0) -> Point:
     return replace(make_point(), layout=layout, repeat=repeat)
 
 
-def write_blocks(files: SweepFolder, layouts: tuple[Layout, ...], seconds: list[float], partition: str = "") -> None:
-    """Leave what a job of so many blocks leaves: the points of its launches, and the seconds of its blocks."""
+def write_blocks(
+    files: SweepFolder, layouts: tuple[Layout, ...], seconds: list[float], *, partition: str = "", failed: int = -1
+) -> None:
+    """Leave what a job of so many blocks leaves: the points of its launches, and the seconds of its blocks.
+
+    A launch of the block with the number `failed` has failed.
+    """
     blocks = []
     for repeat, block_s in enumerate(seconds):
         points = [point(layout, repeat) for layout in layouts]
         for one in points:
             write_atomic(files.point(one.folder), encode(one))
-        blocks.append(BlockMade(launches=tuple(one.folder for one in points), seconds=block_s))
-    progress = SeriesProgress(
-        blocks=tuple(blocks), least=3, most=24, nodes=4, partition=partition, seconds=sum(seconds)
-    )
+        blocks.append(
+            BlockMade(launches=tuple(one.folder for one in points), seconds=block_s, code=int(repeat == failed))
+        )
+    total_s = sum(seconds)
+    progress = SeriesProgress(blocks=tuple(blocks), least=3, most=24, nodes=4, partition=partition, seconds=total_s)
     write_atomic(files.blocks_made("adult-00000001"), encode(progress))
 
 
@@ -63,6 +69,11 @@ def test_a_block_takes_what_earlier_blocks_took_but_for_the_first_of_a_job(files
 def test_the_only_block_of_a_job_counts(files: SweepFolder) -> None:
     write_blocks(files, (ONE, TWO), [100.0])
     assert past_launches(files, "").total((ONE, TWO)) == pytest.approx(100.0)
+
+
+def test_a_block_in_which_a_launch_failed_does_not_count(files: SweepFolder) -> None:
+    write_blocks(files, (ONE, TWO), [50.0, 20.0, 2.0], failed=2)
+    assert past_launches(files, "").total((ONE, TWO)) == pytest.approx(20.0)
 
 
 def test_blocks_of_another_partition_say_nothing(files: SweepFolder) -> None:

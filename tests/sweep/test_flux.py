@@ -122,9 +122,8 @@ def test_launches_for_which_a_job_had_no_time_are_missing_and_the_next_command_m
         run(lab, walltime="0:00:03")
     (folder,) = sweep_folders(lab.results)
     status = read_status(folder)
-    assert status.count("failed") == 1 and status.count("missing") >= 1
-    (failed,) = [entry for entry in status.entries if entry.state == "failed"]
-    says(failed.detail, "TIMEOUT", "WALLTIME")
+    assert status.count("failed") == 0
+    assert status.count("missing") + status.count("done") == 4
     lab.behave()
     run(lab, walltime="0:05:00")
     assert read_status(folder).count("done") == 4
