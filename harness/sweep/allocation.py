@@ -32,7 +32,10 @@ def current_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | 
     """Return the allocation that `environ` belongs to, None outside of one."""
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_JOB_NODELIST"):
         nodes = tuple(expand(environ["SLURM_JOB_NODELIST"]))
-        cores = _number(environ.get("SLURM_CPUS_ON_NODE")) or _fewest(environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        cores = _number(environ.get("SLURM_CPUS_ON_NODE"))
+        if cores is None:  # salloc says it of all nodes: 72(x2),36
+            counts = re.findall(r"(?:^|,)([0-9]{1,9})", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+            cores = min(map(int, counts), default=None)
         return Allocation(scheduler="Slurm", nodes=nodes, cores=cores)
     if environ.get("PBS_JOBID"):
         return Allocation(
@@ -43,12 +46,6 @@ def current_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | 
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() and int(text) else None
-
-
-def _fewest(text: str) -> int | None:
-    """Return the least of the counts in ``72(x2),36``, which salloc says of a job's nodes."""
-    counts = re.findall(r"(?:^|,)([0-9]{1,9})", text)
-    return min(map(int, counts), default=None)
 
 
 def _lines(path: str | None) -> tuple[str, ...]:

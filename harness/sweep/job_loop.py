@@ -97,8 +97,12 @@ def settle(
         return LaunchOutcome(record=record, doubts=_doubts(record))
     if not over:
         return None
-    late = _limit_in_output(files, running, scheduler) is not None
-    if not exited and (running.extra or _had_no_time(files, running, timed_out=state.timed_out or late)):
+    had_no_time = state.timed_out or _limit_in_output(files, running, scheduler) is not None
+    if running.together > 1:
+        had_no_time = had_no_time or _series_progress(files, running).why is WhyEnded.LIMIT
+    else:
+        had_no_time = had_no_time and waits_behind_others(files, running)
+    if not exited and (running.extra or had_no_time):
         return LaunchOutcome(not_made=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
@@ -130,13 +134,6 @@ def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool
 def _limit_in_output(files: SweepFolder, running: Running, scheduler: Scheduler) -> re.Match[str] | None:
     """Return what the scheduler has written into a job's output where its time limit has ended it."""
     return _TIME_LIMIT.search(read_output(scheduler.output(files.logs, running.job)))
-
-
-def _had_no_time(files: SweepFolder, running: Running, *, timed_out: bool) -> bool:
-    """Return whether the time limit of a job of several launches left no time for one, or for the block of one."""
-    if running.together > 1:
-        return timed_out or _series_progress(files, running).why is WhyEnded.LIMIT
-    return timed_out and waits_behind_others(files, running)
 
 
 def waits_behind_others(files: SweepFolder, running: Running) -> bool:

@@ -158,13 +158,15 @@ def write_job(
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
     launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(plan, scheduler))
     data_folder = str(data_dir.resolve()) if data_dir is not None else None
+    request = scheduler.request
+    past = past_launches(files, request.partition) if plan.is_shared else PastLaunches()
     job = _JobFiles(
         plan=plan,
         scheduler=scheduler,
         files=files,
         path=path,
         launches=launches,
-        limit_s=_limit_s(plan, scheduler, files),
+        limit_s=time_limit(plan, request, scheduler.limit(), past),
         data_dir=data_folder,
     )
     text = render_script(template or scheduler.template, job.script(), scheduler.path)
@@ -184,13 +186,6 @@ def write_job(
         remove_file(files.blocks_made(name))
         return Job(name=name, script=path, log=files.log(name))
     return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
-
-
-def _limit_s(plan: JobPlan, scheduler: Scheduler, files: SweepFolder) -> float:
-    """Return the seconds of a job's time limit; earlier launches are read only where it follows from them."""
-    request = scheduler.request
-    past = past_launches(files, request.partition) if plan.is_shared else PastLaunches()
-    return time_limit(plan, request, scheduler.limit(), past)
 
 
 def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
