@@ -65,8 +65,7 @@ def compare_measurements(
     shared = [layout for layout in first.layouts if _are_same_rows(first.of(layout), second.of(layout))]
     if not shared:
         return ()
-    launches = (*first.launches, *second.launches)
-    apart = len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
+    apart = _are_apart(first, second)
     rows = []
     for before in samples(first, shared):
         for now in samples(second, shared):
@@ -74,6 +73,15 @@ def compare_measurements(
                 row = _row_of_launches(before, now, apart=apart)
                 rows.append(replace(row, verdict=_meaning(row, practical)))
     return tuple(rows)
+
+
+def _are_apart(first: Measurement, second: Measurement) -> bool:
+    """Say whether launches of two measurements were of several sessions: at other times, or on other hosts."""
+    launches = (*first.launches, *second.launches)
+    if len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1:
+        return True
+    of_first, of_second = ({host.name for launch in side.launches for host in launch.hosts} for side in (first, second))
+    return bool(of_first and of_second) and of_first.isdisjoint(of_second)
 
 
 def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> bool:

@@ -188,8 +188,9 @@ class CaseSuite:
 class Answer:
     """What a command has found.
 
-    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `table`
-    is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes`
+    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. The
+    `details` are further sentences, each on a line of its own below it, where one would be long. `table` is what a
+    terminal shows, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes`
     say what the answer rests on. `command` gives the same again, with `remark` on what it needs.
 
     A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
@@ -202,6 +203,7 @@ class Answer:
     """
 
     sentence: str
+    details: Sequence[str] = ()
     question: str = ""
     table: Table | None = None
     data: Mapping[str, object] = field(default_factory=dict)
@@ -239,7 +241,7 @@ def plain(text: str) -> str:
 
 def markdown(answer: Answer) -> str:
     """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
-    parts = [f"**{answer.sentence}**"]
+    parts = [f"**{answer.sentence}**", *answer.details]
     parts += [f"> {banner.text}" for banner in answer.banners]
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
@@ -253,7 +255,8 @@ def markdown(answer: Answer) -> str:
 
 def document(answer: Answer) -> str:
     """Return a page of tables and lists as Markdown; columns also line up as plain text."""
-    parts = [f"# {answer.question}", answer.sentence, *(f"> {banner.text}" for banner in answer.banners)]
+    parts = [f"# {answer.question}", answer.sentence, *answer.details]
+    parts += [f"> {banner.text}" for banner in answer.banners]
     parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
     for section in answer.sections:
         parts += [f"## {section.title}"] if section.title and section.elements else []
