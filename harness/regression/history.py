@@ -37,12 +37,14 @@ _USUAL_BLOCKS = 3
 class HistorySession:
     """One session of one state of the code: its measurement, when it began, its launches, what changed before it.
 
+    `nodes` are the names of the hosts, none where they are not known.
     `changes` are the parts of the stack that differ from the session before.
     """
 
     measurement: Measurement
     started: datetime
     launches: int
+    nodes: tuple[str, ...]
     changes: tuple[StackLine, ...]
 
 
@@ -112,8 +114,15 @@ def history_of(measured: Sequence[Measurement], baseline: Measurement | None = N
             lines = compare_stacks(sessions[-1].measurement, measurement)
             changes = tuple(line for line in lines if line.changed)
         started = min(launch.started for launch in launches)
+        nodes = dict.fromkeys(host.name for launch in launches for host in launch.hosts)
         sessions.append(
-            HistorySession(measurement=measurement, started=started, launches=len(launches), changes=changes)
+            HistorySession(
+                measurement=measurement,
+                started=started,
+                launches=len(launches),
+                nodes=tuple(nodes),
+                changes=changes,
+            )
         )
     return History(
         sessions=tuple(sessions),

@@ -168,16 +168,18 @@ def _session_table(history: History) -> Table:
                 units.moment(session.started),
                 names[number],
                 str(session.launches),
+                _listed(session.nodes) or units.NONE,
                 _listed(outside) or units.NONE,
                 _stack_words(session) or units.NONE,
             )
         )
     return Table(
         title="Sessions",
-        headings=("Session (UTC)", "Commit", "Launches", "Beyond the limits", "Stack changed"),
+        headings=("Session (UTC)", "Commit", "Launches", "Nodes", "Beyond the limits", "Stack changed"),
         rows=rows,
         left=2,
-        texts=(3, 4),
+        texts=(3, 4, 5),
+        wide=(3,),
         note="A plus sign marks uncommitted changes. `harness check` judges a session.",
     )
 

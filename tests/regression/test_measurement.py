@@ -3,16 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from harness.analysis.confidence_intervals import LEVEL
 from harness.base.errors import UserError
 from harness.regression.launch_comparison import compare_measurements
 from harness.regression.measurement import HostTime, MeasuredLaunch, Measurement, measured_in, session_numbers
 from harness.regression.session_check import check_sessions
 from harness.regression.session_samples import session_samples
+from harness.schema.record import encode
+from harness.schema.sweep_folder import RUN_FILE
 from tests.labs.factories import make_point, make_run, write_run
 from tests.labs.histories import make_measurement, make_summary
+from tests.labs.planted import write_planted
 
 
 def launch(ranks: int, repeat: int, *hosts: str, minutes: float = 0, seconds: float = 1.0) -> MeasuredLaunch:
@@ -72,7 +75,6 @@ def test_sessions_of_one_block_each_are_judged_by_how_far_they_differ() -> None:
     (row,) = check.rows
     assert row.sessions == (4, 4) and row.blocks == (4, 4)
     assert row.interval is not None and 0.2 < row.interval.low < 1 - 1 / 1.3 < row.interval.high < 0.26
-    assert LEVEL == 0.95
 
 
 def test_recorded_sweeps_on_different_hosts_are_of_different_sessions() -> None:
@@ -87,6 +89,18 @@ def test_a_record_gives_the_hosts_of_its_ranks(tmp_path: Path) -> None:
     write_run(tmp_path, replace(run, ranks=ranks))
     (measured,) = measured_in(tmp_path, "x", None).launches
     assert [host.name for host in measured.hosts] == ["node0", "node1"]
+
+
+def test_the_time_of_a_row_is_that_of_each_host_without_its_waiting(tmp_path: Path) -> None:
+    """Ranks of node b compute a tenth longer, and those of a wait for them."""
+    step_s = np.array([0.001, 0.001, 0.0011, 0.0011])
+    run = write_planted(tmp_path, 4, 0, lambda _, steps: np.tile(step_s, (steps, 1)), wire=0.0005)
+    ranks = tuple(replace(rank, host="a" if rank.rank < 2 else "b") for rank in run.ranks)
+    (tmp_path / run.point.folder / RUN_FILE).write_bytes(encode(replace(run, ranks=ranks)))
+    (measured,) = measured_in(tmp_path, "x", None).launches
+    assert [host.name for host in measured.hosts] == ["a", "b"]
+    times = [host.row_seconds or 0.0 for host in measured.hosts]
+    assert times == pytest.approx([0.001 / 64, 0.0011 / 64])
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("a b", None), ("", None), ("a", 0.0), ("a", -1.0)])

@@ -91,12 +91,12 @@ def test_slow_nodes_on_all_machines() -> None:
     for nodes, sessions, deviation in itertools.product((2, 4, 8), (1, 4, 8), (0.01, 0.02)):
         noise = normal(deviation)
         where = {"nodes": nodes, "sessions": sessions}
-        alike = named(noise, draws=2000, **where)
-        apart = named(noise, draws=2000, **where, apart=0.005)
-        tails = named(heavy_tails(deviation), draws=2000, **where)
-        power = [named(noise, draws=400, **where, slower=slower) for slower in (0.05, 0.1)]
+        alike = named(noise, draws=1000, **where)
+        apart = named(noise, draws=1000, **where, apart=0.005)
+        tails = named(heavy_tails(deviation), draws=1000, **where)
+        power = [named(noise, draws=200, **where, slower=slower) for slower in (0.05, 0.1)]
         print(f"{nodes} nodes, {sessions} sessions, {deviation:.0%}: {alike:.1%} {apart:.1%} {tails:.1%}, {power}")
-        assert max(alike, apart, tails) <= 0.06
+        assert max(alike, apart, tails) <= 0.065  # two standard deviations of the count above 5 %
 
 
 def named_in(sessions: list[list[MeasuredLaunch]]) -> SlowNode:
