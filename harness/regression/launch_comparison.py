@@ -80,8 +80,9 @@ def _are_apart(first: Measurement, second: Measurement) -> bool:
     launches = (*first.launches, *second.launches)
     if len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1:
         return True
-    of_first, of_second = ({host.name for launch in side.launches for host in launch.hosts} for side in (first, second))
-    return bool(of_first and of_second) and of_first.isdisjoint(of_second)
+    first_hosts = {host.name for launch in first.launches for host in launch.hosts}
+    second_hosts = {host.name for launch in second.launches for host in launch.hosts}
+    return bool(first_hosts and second_hosts) and first_hosts.isdisjoint(second_hosts)
 
 
 def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> bool:

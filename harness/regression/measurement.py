@@ -419,7 +419,8 @@ def _useful_time(timed: _TimedCalls, to_turns: float) -> UsefulTime:
 def _hosts(run: RunRecord, useful: Values | None) -> tuple[HostTime, ...]:
     """Return the hosts of `run` in order of their ranks; `useful` are the useful seconds of an epoch by rank."""
     if useful is None or min(useful) <= 0 or not all(rank.rows for rank in run.ranks):
-        return tuple(HostTime(name=host) for host in dict.fromkeys(rank.host for rank in run.ranks))
+        names = dict.fromkeys(rank.host for rank in run.ranks)
+        return tuple(HostTime(name=name) for name in names)
     by_host: dict[str, list[float]] = {}
     for rank in run.ranks:
         by_host.setdefault(rank.host, []).append(float(useful[rank.rank]) / rank.rows)
@@ -549,9 +550,9 @@ def session_numbers(measurement: Measurement) -> dict[MeasuredLaunch, int]:
             else:
                 others.append(peer)
         by_time[number] = [*others, session]
-    found = [session for same_time in by_time.values() for session in same_time]
-    found.sort(key=lambda session: min(launch.started for launch in session.launches))
-    return {launch: number for number, session in enumerate(found) for launch in session.launches}
+    in_order = [session for same_time in by_time.values() for session in same_time]
+    in_order.sort(key=lambda session: min(launch.started for launch in session.launches))
+    return {launch: number for number, session in enumerate(in_order) for launch in session.launches}
 
 
 def _is_one_session(first: _Session, second: _Session) -> bool:

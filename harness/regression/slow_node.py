@@ -112,9 +112,8 @@ def _node_times(launches: Sequence[MeasuredLaunch], last: MeasuredLaunch, nodes:
     for launch in launches:
         seconds = {host.name: host.row_seconds for host in launch.hosts}
         if launch.layout == last.layout and sorted(seconds) == list(nodes):
-            times = [seconds[node] for node in nodes]
-            known = [math.log(time) for time in times if time is not None]
-            rows += [known] if len(known) == len(nodes) else []
+            costs = [math.log(time) for node in nodes if (time := seconds[node]) is not None]
+            rows += [costs] if len(costs) == len(nodes) else []
     if not rows:
         return None
     return _NodeTimes(started=min(launch.started for launch in launches), costs=np.array(rows))

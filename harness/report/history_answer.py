@@ -112,8 +112,8 @@ def _worst(charts: Sequence[ControlChart]) -> ControlChart | None:
     """Return which of `charts` to name: a factor before what it makes up, of these the one that changed most."""
 
     def size(chart: ControlChart) -> tuple[bool, float]:
-        found = chart.beyond or chart.change
-        return chart.quantity not in MADE_UP, abs(found.step) if found else 0.0
+        change = chart.beyond or chart.change
+        return chart.quantity not in MADE_UP, abs(change.step) if change else 0.0
 
     return max(charts, key=size, default=None)
 
