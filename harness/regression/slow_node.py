@@ -110,10 +110,9 @@ def _node_times(launches: Sequence[MeasuredLaunch], last: MeasuredLaunch, nodes:
     """Return the times of the `launches` of the layout of `last` on the same `nodes`, None without one."""
     rows = []
     for launch in launches:
-        seconds = {host.name: host.row_seconds for host in launch.hosts}
+        seconds = {host.name: host.row_seconds for host in launch.hosts if host.row_seconds is not None}
         if launch.layout == last.layout and sorted(seconds) == list(nodes):
-            costs = [math.log(time) for node in nodes if (time := seconds[node]) is not None]
-            rows += [costs] if len(costs) == len(nodes) else []
+            rows.append([math.log(seconds[node]) for node in nodes])
     if not rows:
         return None
     return _NodeTimes(started=min(launch.started for launch in launches), costs=np.array(rows))
