@@ -19,6 +19,7 @@ from harness.regression.launch_comparison import PRACTICAL
 from harness.regression.measurement import MeasuredLaunch, Measurement, Values, as_cost, as_slowdown, session_numbers
 
 _FEWEST_FREEDOM = 2
+_ALIKE = 0.01  # by as much nodes of one kind may differ always
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,9 @@ def sessions_of(measurement: Measurement) -> tuple[tuple[MeasuredLaunch, ...], .
 def slow_node(sessions: Sequence[Sequence[MeasuredLaunch]]) -> SlowNode | None:
     """Return the node that is slower in the last of `sessions`, in order of time, and in those before it without a gap.
 
-    None where none is: the error of 5 % is shared by the nodes, and a slowdown below PRACTICAL is none. Only launches
-    of one layout count, on the nodes of the last one on most ranks.
+    None where none is: it has to be slower than nodes of one kind may be (1 %), with an error of 5 % that the nodes
+    share, and the estimate above PRACTICAL. Only launches of one layout count, on the nodes of the last one on most
+    ranks.
     """
     last = max(sessions[-1], key=lambda launch: (launch.layout.ranks, launch.started))
     nodes = sorted(host.name for host in last.hosts)
@@ -119,11 +121,11 @@ def _node_times(launches: Sequence[MeasuredLaunch], last: MeasuredLaunch, nodes:
 
 
 def _chance(newest: _NodeTimes, times: Sequence[_NodeTimes]) -> float:
-    """Return the p-value of no slower node beside the largest excess of the `newest` session."""
+    """Return the p-value of nodes that are alike beside the largest excess of the `newest` session."""
     freedom = sum(table.freedom for table in times)
     variance = sum(float((table.rest**2).sum()) for table in times) / freedom
     launches, nodes = newest.costs.shape
     error = math.sqrt(variance * nodes / (nodes - 1) / launches)
     if error == 0:
         return 0.0
-    return float(stdtr(freedom, -float(newest.excess.max()) / error))
+    return float(stdtr(freedom, (_ALIKE - float(newest.excess.max())) / error))
