@@ -44,7 +44,7 @@ def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
     return Answer(
         question=f"How did {subject} change from session to session?",
         sentence=history_sentence(history),
-        details=_details(history),
+        details=history_details(history),
         table=table,
         banners=measurement_warnings(measured, [by_label[label] for label in measured]),
         data={"sessions": table.rows, "charts": history.charts, "slow_node": history.slow_node},
@@ -90,7 +90,7 @@ def history_sentence(history: History) -> str:
     return f"{over}: no change of level is sure{inside}."
 
 
-def _details(history: History) -> tuple[str, ...]:
+def history_details(history: History) -> tuple[str, ...]:
     """Return more of what the sentence names: what changed before it, the other charts, a slow node."""
     lines = []
     beyond = [chart for chart in history.charts if chart.beyond]

@@ -10,7 +10,7 @@ from harness.regression.history import History, history_of
 from harness.regression.measurement import Measurement
 from harness.regression.session_model import level_change, limit_run
 from harness.report.answer import plain
-from harness.report.history_answer import history_answer, history_sentence
+from harness.report.history_answer import history_answer, history_details, history_sentence
 from harness.report.html_pages import write_page
 from tests.labs.histories import make_measurement, make_summary
 from tests.labs.page_text import Text
@@ -50,9 +50,8 @@ def test_the_first_session_after_a_change_of_level_is_named_with_what_changed() 
     others = {chart.quantity for chart in history.charts if chart.change}
     assert not others & {"load balance", "computation scaling"}
     assert [number for number, session in enumerate(history.sessions) if session.changes] == [8]
-    answer = history_answer(history)
-    says(plain(answer.sentence), "transfer efficiency on 2 ranks", 6, str(history.sessions[8].started.date()))
-    says(plain(" ".join(answer.details)), "MPICH 5.0", "a change of level")
+    says(plain(history_sentence(history)), "transfer efficiency on 2 ranks", 6, str(history.sessions[8].started.date()))
+    says(plain(" ".join(history_details(history))), "MPICH 5.0", "a change of level")
 
 
 def test_a_level_that_stays_is_no_change() -> None:
@@ -69,10 +68,9 @@ def test_few_sessions_beyond_the_limits_are_named_though_a_change_of_level_is_no
     (chart,) = (chart for chart in history.charts if chart.quantity == "transfer efficiency")
     assert chart.beyond is not None and (chart.beyond.first, chart.beyond.sessions) == (6, 4)
     assert math.exp(-chart.beyond.step) == pytest.approx(0.8, abs=0.02)
-    answer = history_answer(history)
     since = str(history.sessions[6].started.date())
-    says(plain(answer.sentence), "transfer efficiency on 2 ranks", "all 4 sessions", since)
-    says(plain(" ".join(answer.details)), "on average", "not sure")
+    says(plain(history_sentence(history)), "transfer efficiency on 2 ranks", "all 4 sessions", since)
+    says(plain(" ".join(history_details(history))), "on average", "not sure")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from harness.regression.measurement import HostTime, MeasuredLaunch
 from harness.regression.session_check import check_sessions
 from harness.regression.slow_node import SlowNode, slow_node
 from harness.report.answer import plain
-from harness.report.history_answer import history_answer
+from harness.report.history_answer import history_details
 from harness.report.session_answer import session_answer
 from tests.labs.histories import make_measurement, make_summary
 from tests.labs.sentences import says
@@ -143,5 +143,5 @@ def test_history_and_check_name_it() -> None:
     check = check_sessions(before, now)
     for found in (history.slow_node, check.slow_node):
         assert found is not None and (found.name, found.sessions) == (SLOW, 2)
-    for answer in (history_answer(history), session_answer(check, "harness check")):
-        says(plain(" ".join(answer.details)), SLOW, "slow", "2 newest sessions", str(sessions[3][0].started.date()))
+    for details in (history_details(history), session_answer(check, "harness check").details):
+        says(plain(" ".join(details)), SLOW, "slow", "2 newest sessions", str(sessions[3][0].started.date()))
