@@ -63,7 +63,8 @@ class _NodeTimes:
     def freedom(self) -> int:
         """The degrees of freedom of the rest."""
         launches, nodes = self.costs.shape
-        return (launches - 1) * (nodes - 1)
+        freedom: int = (launches - 1) * (nodes - 1)
+        return freedom
 
 
 def sessions_of(measurement: Measurement) -> tuple[tuple[MeasuredLaunch, ...], ...]:
