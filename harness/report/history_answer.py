@@ -44,7 +44,7 @@ def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
     return Answer(
         question=f"How did {subject} change from session to session?",
         sentence=history_sentence(history),
-        details=history_details(history),
+        details=" ".join(history_details(history)),
         table=table,
         banners=measurement_warnings(measured, [by_label[label] for label in measured]),
         data={"sessions": table.rows, "charts": history.charts, "slow_node": history.slow_node},

@@ -12,8 +12,8 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
-from harness.report.answer import Card, Cell, Element, Fact, Items, Section, Table
-from harness.report.figures import SweepView, draw_figures
+from harness.report.answer import Card, Cell, Element, Fact, Items, PageFigure, Section, Table
+from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.run_words import layout_words, on_one_machine
 from harness.report.sweep_sentences import last_point, speedup_label, target_of
@@ -209,9 +209,8 @@ _LAUNCH_PARTS = (
 )
 
 
-def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
-    """Return what was measured: scaling, prediction, time, learning."""
-    figures = draw_figures(view)
+def measured_sections(loaded: Loaded, view: SweepView, figures: Mapping[str, Sequence[PageFigure]]) -> list[Section]:
+    """Return what was measured: scaling, prediction, time, learning, each with its `figures` (`draw_figures`)."""
     scaling = [_scaling_table(loaded, view), *figures["scaling"]]
     predicted = [sweep_tables.extrapolation_table(series, view.names) for series in view.extrapolations]
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]
