@@ -189,7 +189,7 @@ class Answer:
     """What a command has found.
 
     `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `details`
-    stand below it in smaller letters: what the sentence rests on, and what else a reader must know. `table` is what a
+    are further sentences below it in smaller letters: what it rests on, and what else a reader must know. `table` is what a
     terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes` say what the
     answer rests on. `command` gives the same again, with `remark` on what it needs.
 
@@ -203,7 +203,7 @@ class Answer:
     """
 
     sentence: str
-    details: str = ""
+    details: Sequence[str] = ()
     question: str = ""
     table: Table | None = None
     data: Mapping[str, object] = field(default_factory=dict)
@@ -244,8 +244,7 @@ def plain(text: str) -> str:
 
 def markdown(answer: Answer) -> str:
     """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
-    parts = [f"**{answer.sentence}**"]
-    parts += [answer.details] if answer.details else []
+    parts = [f"**{answer.sentence}**", *answer.details]
     parts += [f"> {banner.text}" for banner in answer.banners]
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
@@ -259,8 +258,7 @@ def markdown(answer: Answer) -> str:
 
 def document(answer: Answer) -> str:
     """Return a page of tables and lists as Markdown; columns also line up as plain text."""
-    parts = [f"# {answer.question}", answer.sentence]
-    parts += [answer.details] if answer.details else []
+    parts = [f"# {answer.question}", answer.sentence, *answer.details]
     parts += [f"> {banner.text}" for banner in answer.banners]
     parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
     for section in answer.sections:

@@ -44,7 +44,7 @@ def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
     return Answer(
         question=f"How did {subject} change from session to session?",
         sentence=history_sentence(history),
-        details=" ".join(history_details(history)),
+        details=history_details(history),
         table=table,
         banners=measurement_warnings(measured, [by_label[label] for label in measured]),
         data={"sessions": table.rows, "charts": history.charts, "slow_node": history.slow_node},
@@ -71,6 +71,7 @@ def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
 def history_sentence(history: History) -> str:
     """Return the whole history in a sentence: since when it is beyond the limits, else where the level changed."""
     over = units.plural(len(history.sessions), "session")
+<<<<<<< HEAD
     beyond = _worst([chart for chart in history.charts if chart.beyond])
     if beyond is not None and beyond.beyond is not None:
         run = beyond.beyond
@@ -80,6 +81,19 @@ def history_sentence(history: History) -> str:
     if changed is not None and changed.change is not None:
         since = _begin(history, changed, changed.change.first)
         return f"{over}: {_chart_name(changed)} changed by {_step(changed, changed.change)} from {since} UTC on."
+=======
+    changed = [chart for chart in history.charts if chart.change]
+    if changed:
+        first = max(changed, key=lambda chart: abs(chart.change.step) if chart.change else 0.0)
+        change = first.change
+        assert change is not None
+        session = history.sessions[first.points[change.first].session]
+        since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
+        more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
+        stack = _stack_words(session)
+        cause = f"before that session changed: {stack}" if stack else "nothing of the stack changed there"
+        return f"{over}: {since}{more}; {cause}."
+>>>>>>> main
     last = len(history.sessions) - 1
     outside = [chart for chart in history.charts if chart.is_outside(last)]
     if outside:
@@ -90,6 +104,7 @@ def history_sentence(history: History) -> str:
     return f"{over}: no change of level is sure{inside}."
 
 
+<<<<<<< HEAD
 def history_details(history: History) -> tuple[str, ...]:
     """Return more of what the sentence names: what changed before it, the other charts, a slow node."""
     lines = []
@@ -142,6 +157,8 @@ def _with_stack(session: HistorySession) -> str:
     return f"Before that session changed: {changes}." if changes else "Nothing of the stack changed there."
 
 
+=======
+>>>>>>> main
 def _stack_words(session: HistorySession) -> str:
     """Return what of the stack changed before a session, an empty text for nothing."""
     return _listed([f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes])

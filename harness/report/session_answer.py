@@ -55,7 +55,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
     return Answer(
         question=f"Did {subject} get worse since '{reference.label}'?",
         sentence=_sentence(check),
-        details=" ".join(_details(check)),
+        details=_details(check),
         table=table,
         banners=measurement_warnings((reference.label, "the new sessions"), (reference, check.current), check.rows),
         data={

@@ -148,7 +148,7 @@ class _Content:
     question: str
     sentence: str
     data: Mapping[str, object]
-    details: str = ""
+    details: Sequence[str] = ()
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
     table: Table | None = None
@@ -217,7 +217,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
     view = view_of(loaded, launches, scaling, measured.predicted)
     is_synthetic = any(run.data.kind == "synthetic" for run in loaded.valid)
     details = (
-        sweep_sentences.details(scaling, measured.predicted),
+        *sweep_sentences.details(scaling, measured.predicted),
         sweep_sentences.to_accuracy(scaling, workload, view.targets, view.goal),
         measured.why_not_predicted,
         "The rows are synthetic." if is_synthetic else "",
@@ -228,7 +228,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
     return _Content(
         question=sweep_sentences.question(scaling, workload),
         sentence=sweep_sentences.headline(scaling, workload, measured.predicted),
-        details=" ".join(filter(None, details)),
+        details=tuple(filter(None, details)),
         table=terminal_table(scaling, view.final, measured.predicted),
         data={
             "sweep": loaded.folder.name,

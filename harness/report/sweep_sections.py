@@ -100,13 +100,10 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
         return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
     words = " and ".join(units.significant(peak) for peak in sorted(peaks))
-    return f"The peak of a rank's device is {words} TFLOP/s, of dense matrix products in {_type(runs[0])}. "
-
-
-def _type(run: RunRecord) -> str:
-    precision = run.point.workload.precision.removeprefix("mixed_")
-    is_on_gpu = bool(run.ranks[0].gpu)
-    return "float32 (TF32 where the GPU has it)" if precision == "float32" and is_on_gpu else precision
+    precision = runs[0].point.workload.precision.removeprefix("mixed_")
+    if precision == "float32" and runs[0].ranks[0].gpu:
+        precision = "float32 (TF32 where the GPU has it)"
+    return f"The peak of a rank's device is {words} TFLOP/s, of dense matrix products in {precision}. "
 
 
 # What a script prints of its own speed, beside what was timed of it.

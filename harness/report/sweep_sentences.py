@@ -67,17 +67,17 @@ def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extr
     return f"{sentence}; an upper limit, no training." if workload.sync == "none" else f"{sentence}."
 
 
-def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> str:
+def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> tuple[str, ...]:
     """Return what stands below the headline: the sample, the speedup including interference, what is predicted."""
     last = last_point(scaling)
     if last is None:
-        return ""
+        return ()
     sentences = [f"{_capitalised(_sample(last, scaling))}."]
     if ran_apart(last):
         sentences.append(f"Including interference: {ran_words(last)}{_why_apart(last, scaling)}.")
     if extrapolations:
         sentences.append(f"{_capitalised(_furthest(extrapolations, scaling))}.")
-    return " ".join(sentences)
+    return tuple(sentences)
 
 
 def _why_apart(last: PointScaling, scaling: Scaling) -> str:

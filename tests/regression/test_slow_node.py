@@ -143,5 +143,5 @@ def test_history_and_check_name_it() -> None:
     check = check_sessions(before, now)
     for found in (history.slow_node, check.slow_node):
         assert found is not None and (found.name, found.sessions) == (SLOW, 2)
-    for details in (" ".join(history_details(history)), session_answer(check, "harness check").details):
-        says(plain(details), SLOW, "slow", "2 newest sessions", str(sessions[3][0].started.date()))
+    for details in (history_details(history), session_answer(check, "harness check").details):
+        says(plain(" ".join(details)), SLOW, "slow", "2 newest sessions", str(sessions[3][0].started.date()))

@@ -180,4 +180,4 @@ def test_a_speedup_with_interference_names_who_lost_more() -> None:
     base, last = scaling.points
     for ran_speedup, loser in ((2.4, "1 rank lost"), (1.6, "2 ranks lost")):
         disturbed = replace(scaling, points=(base, replace(last, ran_speedup=ran_speedup)))
-        says(sweep_sentences.details(disturbed), f"Including interference: {ran_speedup:.2f}", loser)
+        says(" ".join(sweep_sentences.details(disturbed)), f"Including interference: {ran_speedup:.2f}", loser)

@@ -73,7 +73,7 @@ def details(runs: list[RunRecord]) -> str:
     """What stands below the sentence of a sweep of these `runs`."""
     scaling = scale(launch_frame(runs))
     assert scaling is not None
-    return plain(sweep_sentences.details(scaling))
+    return plain(" ".join(sweep_sentences.details(scaling)))
 
 
 def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:
