@@ -67,11 +67,7 @@ def check_command(
     hour, that is judged and nothing is measured. Exit code 0: nothing got worse, or by less than --threshold; 1: a
     regression; 2: cannot compare (another machine, another workload, no baseline); 3: cannot tell.
     """
-<<<<<<< HEAD
-    from harness.regression.baselines import studies_of_sweeps_and_checks
-=======
-    from harness.regression.baselines import saved_measurements
->>>>>>> main
+    from harness.regression.baselines import saved_measurements, studies_of_sweeps_and_checks
     from harness.report.session_answer import session_answer
 
     limit = threshold / 100

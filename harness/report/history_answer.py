@@ -71,7 +71,6 @@ def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
 def history_sentence(history: History) -> str:
     """Return the whole history in a sentence: since when it is beyond the limits, else where the level changed."""
     over = units.plural(len(history.sessions), "session")
-<<<<<<< HEAD
     beyond = _worst([chart for chart in history.charts if chart.beyond])
     if beyond is not None and beyond.beyond is not None:
         run = beyond.beyond
@@ -81,19 +80,6 @@ def history_sentence(history: History) -> str:
     if changed is not None and changed.change is not None:
         since = _begin(history, changed, changed.change.first)
         return f"{over}: {_chart_name(changed)} changed by {_step(changed, changed.change)} from {since} UTC on."
-=======
-    changed = [chart for chart in history.charts if chart.change]
-    if changed:
-        first = max(changed, key=lambda chart: abs(chart.change.step) if chart.change else 0.0)
-        change = first.change
-        assert change is not None
-        session = history.sessions[first.points[change.first].session]
-        since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
-        more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
-        stack = _stack_words(session)
-        cause = f"before that session changed: {stack}" if stack else "nothing of the stack changed there"
-        return f"{over}: {since}{more}; {cause}."
->>>>>>> main
     last = len(history.sessions) - 1
     outside = [chart for chart in history.charts if chart.is_outside(last)]
     if outside:
@@ -104,7 +90,6 @@ def history_sentence(history: History) -> str:
     return f"{over}: no change of level is sure{inside}."
 
 
-<<<<<<< HEAD
 def history_details(history: History) -> tuple[str, ...]:
     """Return more of what the sentence names: what changed before it, the other charts, a slow node."""
     lines = []
@@ -114,7 +99,8 @@ def history_details(history: History) -> tuple[str, ...]:
         lines.append(_chart_line(history, named))
         place = named.beyond or named.change
         assert place is not None
-        lines.append(_with_stack(history.sessions[named.points[place.first].session]))
+        stack = _stack_words(history.sessions[named.points[place.first].session])
+        lines.append(f"Before that session changed: {stack}." if stack else "Nothing of the stack changed there.")
     others = [_chart_name(chart) for chart in history.charts if chart is not named and (chart.beyond or chart.change)]
     if others:
         lines.append(f"Also: {_listed(others)} (table of levels).")
@@ -152,13 +138,6 @@ def _chart_line(history: History, chart: ControlChart) -> str:
     return f"{line[0].upper()}{line[1:]}."
 
 
-def _with_stack(session: HistorySession) -> str:
-    changes = _stack_words(session)
-    return f"Before that session changed: {changes}." if changes else "Nothing of the stack changed there."
-
-
-=======
->>>>>>> main
 def _stack_words(session: HistorySession) -> str:
     """Return what of the stack changed before a session, an empty text for nothing."""
     return _listed([f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes])
