@@ -545,7 +545,8 @@ def session_numbers(measurement: Measurement) -> dict[MeasuredLaunch, int]:
         )
         others = []
         for peer in by_time.get(number, []):
-            if _is_one_session(session, peer):
+            is_known = session.hosts and peer.hosts
+            if not is_known or session.hosts & peer.hosts or session.repeats & peer.repeats:
                 session = session.joined(peer)
             else:
                 others.append(peer)
@@ -553,13 +554,6 @@ def session_numbers(measurement: Measurement) -> dict[MeasuredLaunch, int]:
     in_order = [session for same_time in by_time.values() for session in same_time]
     in_order.sort(key=lambda session: min(launch.started for launch in session.launches))
     return {launch: number for number, session in enumerate(in_order) for launch in session.launches}
-
-
-def _is_one_session(first: _Session, second: _Session) -> bool:
-    """Say whether launches of one time are of one session."""
-    if not first.hosts or not second.hosts:
-        return True
-    return bool(first.hosts & second.hosts or first.repeats & second.repeats)
 
 
 def whole_repeats(measurement: Measurement, layouts: Sequence[Layout]) -> list[tuple[MeasuredLaunch, ...]]:

@@ -114,7 +114,10 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
             worst = max(check.rows, key=lambda row: row.slowdown)
             lines.append(f"The largest estimate: {_difference(worst)}.")
         case _:
-            lines += _listed(check.of(check.verdict))
+            rows = check.of(check.verdict)
+            lines += [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
+            more = len(rows) - _MOST_NAMED
+            lines += [f"{units.plural(more, 'more row')}: see the table."] if more > 0 else []
     if check.verdict == Verdict.IMPROVEMENT:
         lines.append(f"Nothing got worse by {units.percent(check.threshold)}.")
     node = check.slow_node
@@ -154,13 +157,6 @@ def _needed(unsure: Sequence[SessionRow]) -> str:
     if blocks:
         return f"About {units.plural(blocks, 'more block')} would decide{but}: --until-sure MINUTES makes them."
     return "Sessions differ too much here for this limit: raise --threshold, or use a quieter machine."
-
-
-def _listed(rows: Sequence[SessionRow]) -> list[str]:
-    """Return a line on each of the first of `rows`, and how many more there are."""
-    lines = [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
-    more = len(rows) - _MOST_NAMED
-    return [*lines, f"{units.plural(more, 'more row')}: see the table."] if more > 0 else lines
 
 
 def _difference(row: SessionRow) -> str:
