@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from harness.analysis.confidence_intervals import LEVEL
-from harness.regression.launch_comparison import PRACTICAL
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import MeasuredLaunch, Measurement, Values, as_cost, as_slowdown, session_numbers
 
 _FEWEST_FREEDOM = 2
@@ -79,8 +79,8 @@ def slow_node(sessions: Sequence[Sequence[MeasuredLaunch]]) -> SlowNode | None:
     """Return the node that is slower in the last of `sessions`, in order of time, and in those before it without a gap.
 
     None where none is: it has to be slower than nodes of one kind may be (1 %), with an error of 5 % that the nodes
-    share, and the estimate above PRACTICAL. Only launches of one layout count, on the nodes of the last one on most
-    ranks.
+    share, and the estimate above DEFAULT_THRESHOLD. Only launches of one layout count, on the nodes of the last
+    one on most ranks.
     """
     last = max(sessions[-1], key=lambda launch: (launch.layout.ranks, launch.started))
     nodes = sorted(host.name for host in last.hosts)
@@ -92,7 +92,7 @@ def slow_node(sessions: Sequence[Sequence[MeasuredLaunch]]) -> SlowNode | None:
         return None
     newest = times[-1]
     worst = int(newest.excess.argmax())
-    limit = as_cost(PRACTICAL)
+    limit = as_cost(DEFAULT_THRESHOLD)
     if newest.excess[worst] < limit or _chance(newest, times) > (1 - LEVEL) / len(nodes):
         return None
     series = []
