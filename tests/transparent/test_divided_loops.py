@@ -124,17 +124,6 @@ def test_a_line_that_trains_no_more_is_refused_at_its_second_part():
         _refuse_idle(loop, 5)
 
 
-def test_numbers_that_the_script_takes_out_are_weighted_by_rows():
-    script = Script()
-    loop = DatasetLoop(dataset=None, lines=())
-    gathered = [(1.0, 1.0), (4.0, 2.0)]
-    script.runtime.collectives.gather = lambda value, label: gathered
-    agreed = script.loops._agreed(np.float32(4.0), loop, ("train.py", 4))
-    assert agreed == 3.0
-    assert agreed.dtype == np.float32
-    assert script.loops._agreed(np.bool_(False), loop, ("train.py", 5)) is np.bool_(True)  # rank 0's
-
-
 def test_a_trial_goes_from_state_to_state():
     trial = LoopTrial()
     assert trial.state is TrainingState.UNKNOWN
@@ -308,7 +297,7 @@ def test_every_state_is_reached_and_the_last_ones_are_left_by_nothing():
         reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
     assert reached == set(TrainingState)
     last = set(TrainingState) - {before for before, _ in TRANSITIONS}
-    assert last == {TrainingState.DIVIDED, TrainingState.WHOLE, TrainingState.REFUSED}
+    assert last == {TrainingState.WHOLE, TrainingState.REFUSED}
     assert {event for _, event in TRANSITIONS} == set(TrainingEvent)
 
 
