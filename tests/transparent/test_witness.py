@@ -340,7 +340,7 @@ def seen(launch):
 def test_equal_variables_say_nothing(launch, seen):
     launch.send(state(32.0))
     launch.rank.take(state(32.0))
-    assert not launch.rank.over
+    assert not launch.rank.has_ended
     assert not launch.errors
 
 
@@ -358,7 +358,7 @@ def test_a_variable_that_the_script_alone_does_not_have_twice_is_left_out(launch
     for value in (16.0, 14.0):
         launch.send(state(32.0))
         launch.rank.take(state(value))
-    assert not launch.rank.over
+    assert not launch.rank.has_ended
     assert len(launch.witnesses) == 2  # one that rounds otherwise was asked once
 
 
