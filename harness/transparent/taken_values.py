@@ -12,22 +12,24 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-import harness
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import replace, script_place
 from harness.transparent.runtime import Runtime
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
 _GENERATED = ("<frozen", "__autograph_generated_file")
-_LIBRARIES = tuple(f"{Path(module.__file__).parent}/" for module in (tf, keras, np, harness))
+_LIBRARIES = (
+    f"{Path(__file__).parents[1]}/",
+    *(f"{Path(str(module.__file__)).parent}/" for module in (tf, keras, np)),
+)
 
 
 class TakenValues:
     """Replaces what hands values of TensorFlow over to Python: `numpy`, which `float` and formats use, and `len`.
 
     A single number that the script takes while it has a divided batch is the mean over all ranks' rows, or their sum
-    where the trial has seen that. One without fractions is the sum, or rank 0's. A truth value is rank 0's, so that all
-    ranks take the same branch. The witness compares these numbers.
+    where the trial has seen that. One without fractions is the sum, or the rank's own. A truth value is rank 0's, so that
+    all ranks take the same branch. The witness compares these numbers.
 
     A loop that takes the rows of its first batch out of TensorFlow, or their number, gets whole batches: nobody knows
     what it makes of them.

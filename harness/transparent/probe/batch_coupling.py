@@ -70,7 +70,7 @@ def _gap(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool
     weight = first_part(rows) / rows
     addends = (first, second) if summed else (weight * first, (1 - weight) * second)
     length = max(float(np.linalg.norm(each)) for each in (whole, *addends))
-    return float(np.linalg.norm(sum(addends) - (whole + again) / 2)), length
+    return float(np.linalg.norm(addends[0] + addends[1] - (whole + again) / 2)), length
 
 
 @contextlib.contextmanager
