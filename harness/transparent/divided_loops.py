@@ -298,7 +298,7 @@ class StepCalls:
             runtime.rows.present_rows = max(rows_in(batch), default=0)
             if step.state is TrainingState.DIVIDED and not step.returns_rows and not indivisible(batch):
                 rows = max(rows_in(batch))
-                self._steps.probe_again(step, *batch, rows)
+                self._steps.probe_again(step, batch[0], batch[1], rows)
                 step.times.steps += 1
                 batch = self.divide(batch)
                 runtime.rows.present_rows = max(rows_in(batch))
@@ -346,7 +346,7 @@ class StepCalls:
         fits = not argument_rows or has_part_only
         if step.state is TrainingState.DIVIDED and fits:
             if batch_rows >= 2 * self._runtime.world.size:
-                self._steps.probe_again(step, *as_tensors((args, kwargs)), part_rows)
+                self._steps.probe_again(step, as_tensors(args), as_tensors(kwargs), part_rows)
             step.times.steps += 1
             return call(args, kwargs)
         if step.state is TrainingState.IDLE:

@@ -28,8 +28,8 @@ class TakenValues:
     """Replaces what hands values of TensorFlow over to Python: `numpy`, which `float` and formats use, and `len`.
 
     A single number that the script takes while it has a divided batch is the mean over all ranks' rows, or their sum
-    where the trial has seen that. One without fractions is the sum, or the rank's own. A truth value is rank 0's, so that
-    all ranks take the same branch. The witness compares these numbers.
+    where the trial has seen that. One without fractions is the sum, or the rank's own. A truth value is rank 0's: all
+    ranks take the same branch. The witness compares these numbers.
 
     A loop that takes the rows of its first batch out of TensorFlow, or their number, gets whole batches: nobody knows
     what it makes of them.

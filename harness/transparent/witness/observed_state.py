@@ -4,6 +4,7 @@ Weights and the slots of optimizers follow from gradients, which are compared. A
 rates, statistics, states of generators, whatever the script keeps.
 """
 
+import math
 import sys
 import weakref
 from collections import Counter
@@ -153,7 +154,9 @@ def _gap(variable: VariableKey, first: npt.NDArray[np.float64], second: npt.NDAr
     values = (float(first[0]), float(second[0])) if len(first) == 1 else None
     if np.array_equal(first, second, equal_nan=True):
         return StateGap(variable, 0.0, 0.0, values)
-    length = np.nan_to_num(max(abs(first[0]), abs(second[0])), posinf=np.finfo(np.float32).max)
-    distance = float(np.nan_to_num(np.abs(first - second).max(), nan=np.inf))
+    length = max(abs(float(first[0])), abs(float(second[0])))
+    distance = float(np.abs(first - second).max())
+    if not math.isfinite(length) or not math.isfinite(distance):
+        return StateGap(variable, math.inf, math.inf, values)
     excess = distance / (_allowed_share(variable) * length + _LEAST)
     return StateGap(variable, distance / max(length, _LEAST), excess, values)
