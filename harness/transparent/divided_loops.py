@@ -226,7 +226,7 @@ class StepCalls:
         self._runtime = runtime
         self._scalars = scalars
         self._end_trial = end_trial
-        self._steps = CompiledSteps(runtime)
+        self.steps = CompiledSteps(runtime)
 
     def divide(self, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks."""
@@ -269,7 +269,7 @@ class StepCalls:
             return outcome
         if runtime.calls or runtime.in_trainer or runtime.quiet or runtime.own_rows.present:
             return self._stepped(original, function, args, kwargs, function)
-        step = self._steps.find(function, args, kwargs)
+        step = self.steps.find(function, args, kwargs)
         call = partial(self._stepped, original, function, owner=step)
         loop = runtime.loop
         if tf.config.functions_run_eagerly():
@@ -298,7 +298,7 @@ class StepCalls:
             runtime.rows.present_rows = max(rows_in(batch), default=0)
             if step.state is TrainingState.DIVIDED and not step.returns_rows and not indivisible(batch):
                 rows = max(rows_in(batch))
-                self._steps.probe_again(step, batch[0], batch[1], rows)
+                self.steps.probe_again(step, batch[0], batch[1], rows)
                 step.times.steps += 1
                 batch = self.divide(batch)
                 runtime.rows.present_rows = max(rows_in(batch))
@@ -325,7 +325,7 @@ class StepCalls:
         settled = step.returns_rows if loop is None else id(step) in loop.owners
         if step.state in (TrainingState.UNKNOWN, TrainingState.IDLE) and not settled:
             check_rows(self._runtime, [leaf for leaf in tf.nest.flatten(as_tensors((args, kwargs))) if has_rows(leaf)])
-            if not self._steps.probe(step, args, kwargs) and loop is not None:
+            if not self.steps.probe(step, args, kwargs) and loop is not None:
                 loop.takes_gradients = True  # the trial finds out
                 loop.owners.add(id(step))
         return outcome
@@ -339,14 +339,14 @@ class StepCalls:
         if id(step) in loop.owners and step.state is TrainingState.UNKNOWN:  # the trial has found out
             step.note(TrainingEvent.TRAINED)
             step.note(TrainingEvent.INDEPENDENT)
-        if step.state is TrainingState.UNKNOWN and not self._steps.trace(step, args, kwargs):
+        if step.state is TrainingState.UNKNOWN and not self.steps.trace(step, args, kwargs):
             step.note(TrainingEvent.NOTHING_TRAINED)
         argument_rows = rows_in(as_tensors((args, kwargs)))
         has_part_only = part_rows in argument_rows and (batch_rows == part_rows or batch_rows not in argument_rows)
         fits = not argument_rows or has_part_only
         if step.state is TrainingState.DIVIDED and fits:
             if batch_rows >= 2 * self._runtime.world.size:
-                self._steps.probe_again(step, as_tensors(args), as_tensors(kwargs), part_rows)
+                self.steps.probe_again(step, as_tensors(args), as_tensors(kwargs), part_rows)
             step.times.steps += 1
             return call(args, kwargs)
         if step.state is TrainingState.IDLE:

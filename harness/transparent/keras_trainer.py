@@ -147,7 +147,7 @@ class Trainers:
 
         def probed_step(iterator: Any) -> Any:
             nonlocal function
-            is_new = self._source not in training.sources and _may_sum(trainer)
+            is_new = self._source not in training.sources and may_sum(trainer)
             is_due = self.steps_until_probe(trainer) < trainer.steps_per_execution
             if not (is_new or is_due) or isinstance(iterator, (Made, Ended)):
                 return function(iterator)
@@ -301,7 +301,7 @@ class Trainers:
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
         """Return why a model, or a batch of `rows` rows, cannot be divided; an empty text where it can."""
         if trainer not in self._asked:  # only once: a Sequential takes its first batch's size for its input's
-            self._asked[trainer] = next(filter(None, map(_fixed_rows, trainer._flatten_layers())), "")
+            self._asked[trainer] = next(filter(None, map(fixed_rows, trainer._flatten_layers())), "")
         size = self._runtime.world.size
         uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
         return self._asked[trainer] or uneven
@@ -344,7 +344,7 @@ class Trainers:
             return original(trainer, x, y, sample_weight, **kwargs)
 
 
-def _may_sum(trainer: Any) -> bool:
+def may_sum(trainer: Any) -> bool:
     """Tell whether a model may have sums over rows, or mix them: only parts that are Keras's own surely do not."""
     if not is_keras_object(type(trainer)) or any(
         getattr(loss, "reduction", "mean") in (None, "none") for loss in tree.flatten(trainer.loss)
@@ -361,7 +361,7 @@ def _may_sum(trainer: Any) -> bool:
     )
 
 
-def _fixed_rows(layer: Any) -> str:
+def fixed_rows(layer: Any) -> str:
     """Return why a layer takes a fixed number of rows; an empty text where it does not."""
     shape = getattr(layer, "batch_shape", None)
     if getattr(layer, "stateful", False):

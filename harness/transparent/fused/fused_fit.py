@@ -585,7 +585,7 @@ class Fusion:
         self.count = FusedCount()
         self.probes: LaterProbes | None = None
         self._ranks = ranks
-        self._always = always
+        self.always = always
         self._pending: FusedFit | None = None
         self._fits: weakref.WeakKeyDictionary[Any, FusedFit] = weakref.WeakKeyDictionary()  # by their iterators
         self._functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -654,7 +654,7 @@ class Fusion:
                 ranks=self._ranks,
                 count=self.count,
                 epochs=call.arguments["epochs"] - call.arguments["initial_epoch"],
-                always=self._always,
+                always=self.always,
                 callbacks=callbacks,
                 steps=lambda: self._steps_of(trainer),
                 probes=self.probes,

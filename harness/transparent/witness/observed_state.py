@@ -41,7 +41,8 @@ class VariableKey(NamedTuple):
 class ObservedState(NamedTuple):
     """What variables hold after a step at `place`.
 
-    `counts`: how many were made of each kind. `measures`: of those that are alive and have values.
+    `counts`: how many were made of each kind. `measures`: of those that are alive and have values: a single number, or
+    the length and some projections of an array.
     """
 
     place: str
@@ -104,7 +105,8 @@ class LiveVariables:
                 continue
             left_out = self._left_out.get(id(variable))
             if (left_out is None or left_out() is not variable) and bool(variable.is_initialized()):
-                held[variable_key] = _measures_of(variable.numpy())
+                value = variable.numpy()
+                held[variable_key] = measures(value) if np.ndim(value) else np.array([value], np.float64)
         return ObservedState(place, dict(self._made), held)
 
 
@@ -116,13 +118,6 @@ def _makes_slot() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _measures_of(value: Any) -> npt.NDArray[np.float64]:
-    """Return the number of a single value; of an array its length and some projections."""
-    if np.ndim(value) == 0:
-        return np.array([value], np.float64)
-    return measures(value)
 
 
 def _allowed_share(variable: VariableKey) -> float:
