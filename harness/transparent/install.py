@@ -161,6 +161,7 @@ def replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
+    from harness.transparent.step_outputs import StepOutputs
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)
@@ -174,6 +175,7 @@ def replace_all(runtime: "Runtime") -> None:
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, averager).install()
+    StepOutputs(runtime.collectives.trial).install()
     Checkpoints(runtime).install()
     runtime.at_end = loops.end_trial
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -128,6 +128,25 @@ class Runtime:
         self.notes.append(note)
         if self.world.rank == 0:
             print(f"harness: {note}", file=sys.stderr, flush=True)
+
+    @property
+    def probes_again(self) -> bool:
+        """Whether trainings of divided batches are probed again, before steps 32, 64, 128 ..."""
+        settings = self.settings
+        is_judged = settings.witness != "off" and settings.record is None and not self.witness.is_witness
+        return is_judged and self.world.size > 1 and self.sync.shares_gradients
+
+    def refuse_mixed(self, step: int) -> NoReturn:
+        """Refuse a training whose batches have been divided up to a `step` that mixes their rows.
+
+        Raises:
+            UserError: always; on all ranks, which have found so together.
+        """
+        raise UserError(
+            f"step {step} of a training mixes the rows of its batch ({script_place()}), and batches have been divided "
+            "until then: divided over ranks, the script may train otherwise than alone; run it with -n 1, or with "
+            "--witness off all the same"
+        )
 
     @property
     def quiet(self) -> bool:

@@ -50,11 +50,16 @@ TOGETHER = {
         "training-third-compile-masked",
         "training-row-queue",
         "take-iterator-inside",
+        "observed-rows-counted",
+        "observed-rows-taken",
+        "observed-rows-printed",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
 }
 """Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
+    "observed-class-counts",
+    "observed-mixed-later",
     "session-rows-masked",
     "free-graph-clipped",
     "trap-any-order",

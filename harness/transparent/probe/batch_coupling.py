@@ -62,12 +62,15 @@ def is_sum(gradients: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | Non
 
 
 def _gap(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> tuple[float, float]:
-    """Return how far the batch's gradient is from the one made of its parts, and the greater length of the two."""
+    """Return how far the batch's gradient is from the one made of its parts, and the length of the longest.
+
+    Where the parts' gradients are nearly opposite, what is left of them is as much rounding as they are long.
+    """
     whole, first, second, again = gradients
     weight = first_part(rows) / rows
-    parts = first + second if summed else weight * first + (1 - weight) * second
-    length = max(float(np.linalg.norm(whole)), float(np.linalg.norm(parts)))
-    return float(np.linalg.norm(parts - (whole + again) / 2)), length
+    addends = (first, second) if summed else (weight * first, (1 - weight) * second)
+    length = max(float(np.linalg.norm(each)) for each in (whole, *addends))
+    return float(np.linalg.norm(addends[0] + addends[1] - (whole + again) / 2)), length
 
 
 @contextlib.contextmanager
