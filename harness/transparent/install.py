@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.turns import current_turns
 from harness.schema.record_notes import Note
 from harness.transparent.children import child_seed
-from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, Refusals, offer_old_names, refusing
 
 if TYPE_CHECKING:
     from harness.transparent.fused import Fusion
@@ -121,6 +121,7 @@ def install(
     if runtime.ranks > 1:
         runtime.witness.install(runtime)
         _replace_all(runtime)
+        Refusals.on_ranks = True
         ImportHook(_refuse_old_keras, ["tf_keras"]).install()
         MissedTurns().install()
         check_ranks(runtime, script)
@@ -228,6 +229,7 @@ def _refuse_old_keras() -> None:
     """Have Keras 2, which has modules of its own, refuse to train."""
     import tf_keras
 
+    @refusing
     def refuse(*_: Any, **__: Any) -> None:
         raise UserError(
             "the script trains with Keras 2 (tf_keras), which cannot be divided over the ranks: leave out "
