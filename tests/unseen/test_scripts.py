@@ -1,15 +1,13 @@
 """Random training scripts print on ranks what they print alone, or are refused: a few in CI with a seed of the day."""
 
 import ast
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.unseen import day_seed
 from tests.unseen.scripts import TOGETHER, count, draw, run_each, run_together, write
 
-DEFAULT_SEED = 1
 FEW = 10
 MANY = 200
 ENDING = 10
@@ -18,9 +16,8 @@ _GOOD = ("right", "refused: ")
 
 
 @pytest.fixture
-def seed() -> Iterator[int]:
-    """The seed in UNSEEN_SEED, which .ci/run draws each day and writes into its log, else always the same."""
-    yield int(os.environ.get("UNSEEN_SEED", DEFAULT_SEED)) * 1_000_000
+def seed() -> int:
+    return day_seed() * 1_000_000
 
 
 def test_every_seed_has_a_script_of_its_own() -> None:

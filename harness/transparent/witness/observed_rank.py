@@ -189,6 +189,7 @@ class ObservedRank(PeerRank):
             self._compared_keys.append(observation.key)
             self._compare(observation, alone)
 
+    @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def _compare(self, divided: Observation, alone: Observation) -> None:
         """Compare the observation of the ranks, of a divided batch, with the witness's of the whole batch."""
         lengths = np.nan_to_num(alone.measures[:, 0], posinf=0.0)
