@@ -254,6 +254,7 @@ def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays:
 
 
 _EXPECTED = (StopIteration, StopAsyncIteration, OSError)  # what a replacement may raise as the original does
+_OF_OPERATIONS = "tensorflow.python.framework.errors_impl"  # errors that the script's own operations end with
 
 
 def _is_of_replacement(error: Exception, original: Callable[..., Any]) -> bool:
@@ -263,7 +264,7 @@ def _is_of_replacement(error: Exception, original: Callable[..., Any]) -> bool:
     for its own.
     """
     code = getattr(inspect.unwrap(original), "__code__", None)
-    if code is None or isinstance(error, _EXPECTED) or error.__traceback__ is None:
+    if code is None or isinstance(error, _EXPECTED) or type(error).__module__ == _OF_OPERATIONS:
         return False
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return code not in codes and not any(is_script(inner.co_filename) for inner in codes)

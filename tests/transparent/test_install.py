@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.transparent import install
 from harness.transparent.fused import Fusion
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
-from harness.transparent.patch import HorovodScript
+from harness.transparent.patch import HorovodScript, Refused, put_back
 from harness.transparent.run_settings import RunSettings
 from tests.labs.alike_ranks import alike_runtime
 
@@ -106,5 +106,6 @@ def test_keras_2_refuses_to_train(monkeypatch):
     monkeypatch.setitem(sys.modules, "tf_keras", old)
     install._refuse_old_keras()
     for method in (old.Model.fit, optimizers.Optimizer.apply_gradients, optimizers.legacy.Optimizer.apply_gradients):
-        with pytest.raises(UserError):
+        with pytest.raises(Refused):
             method()
+    put_back()

@@ -53,6 +53,7 @@ TOGETHER = {
         "training-third-compile-masked",
         "training-row-queue",
         "take-iterator-inside",
+        "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
 }
