@@ -191,17 +191,17 @@ def test_arrays_are_divided_for_a_step_that_is_known_to_be_divisible():
     assert len(ends) == 2
 
 
-def test_arrays_of_which_every_rank_computes_all_rows_count_as_many_as_one_process_has():
+@pytest.mark.parametrize(("rank", "counted"), [(0, 4.0), (1, 0.0)])
+def test_arrays_of_which_every_rank_computes_all_rows_count_as_many_as_one_process_has(rank, counted):
     """The witness is compared in their number."""
-    for rank, counted in ((0, 4.0), (1, 0.0)):
-        runtime, calls, _ = step_calls(rank=rank)
-        seen = []
-        step = known_step(TrainingEvent.TRAINED, TrainingEvent.MIXED)
-        calls._call_with_arrays(
-            step, lambda args, kwargs, rows=runtime.rows: seen.append(float(rows.weight())), (np.array(BATCH),), {}
-        )
-        assert seen == [counted]
-        assert float(runtime.rows.weight()) == runtime.rows.default
+    runtime, calls, _ = step_calls(rank=rank)
+    seen = []
+    step = known_step(TrainingEvent.TRAINED, TrainingEvent.MIXED)
+    calls._call_with_arrays(
+        step, lambda args, kwargs: seen.append(float(runtime.rows.weight())), (np.array(BATCH),), {}
+    )
+    assert seen == [counted]
+    assert float(runtime.rows.weight()) == runtime.rows.default
 
 
 def test_a_call_that_trains_nothing_leaves_the_step_idle():
