@@ -160,10 +160,10 @@ class Refusals:
         """Go on if nothing was refused.
 
         Raises:
-            Refused: with what was refused first.
+            Refused: with what was refused first; see `remember`.
         """
         if cls.first is not None:
-            raise Refused(cls.first)
+            raise cls.remember(cls.first)
 
     @classmethod
     def remember(cls, error: UserError | RunError | SharedError) -> BaseException:
@@ -173,7 +173,7 @@ class Refusals:
         """
         cls.first = cls.first or error
         in_main_thread = threading.current_thread() is threading.main_thread()
-        return Refused(cls.first) if in_main_thread else error
+        return Refused(cls.first) if in_main_thread else cls.first
 
 
 def refusing(action: Callable[..., Any]) -> Callable[..., Any]:

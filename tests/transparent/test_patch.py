@@ -143,8 +143,10 @@ def test_what_ends_a_block_is_done_before_a_refusal_ends_the_script(library):
 
 
 def test_a_pool_of_threads_passes_a_refusal_on_and_does_not_wait_for_ever(library):
-    with multiprocessing.pool.ThreadPool(1) as pool, pytest.raises(UserError):
-        pool.apply_async(library.train, (3,)).get(timeout=60)
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        for rows in (3, 4):
+            with pytest.raises(UserError, match="odd"):
+                pool.apply_async(library.train, (rows,)).get(timeout=60)
     with pytest.raises(Refused):
         library.train(2)
 
