@@ -151,7 +151,21 @@ def _take_turns_alone() -> None:
     replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply, stays=True)
 
 
+def refuse_debug_mode(original: Callable[..., Any]) -> None:
+    """Stand for `tf.data.experimental.enable_debug_mode`.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(
+        "the script asks for tf.data's debug mode, in which batches are no tensors that could be divided over the "
+        "ranks: leave out tf.data.experimental.enable_debug_mode(), or run it with -n 1"
+    )
+
+
 def _replace_all(runtime: "Runtime") -> None:
+    import tensorflow as tf
+
     from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.divided_keras_data import divide_adapters
@@ -161,6 +175,7 @@ def _replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
+    from harness.transparent.patch import replace
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)
@@ -175,6 +190,7 @@ def _replace_all(runtime: "Runtime") -> None:
     loops.install()
     Sessions(runtime, averager).install()
     Checkpoints(runtime).install()
+    replace(tf.data.experimental, "enable_debug_mode", (), refuse_debug_mode)
     runtime.at_end = loops.end_trial
 
 

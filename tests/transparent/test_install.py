@@ -7,6 +7,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent import install
@@ -15,6 +16,7 @@ from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, 
 from harness.transparent.patch import HorovodScript, Refused, put_back
 from harness.transparent.run_settings import RunSettings
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.sentences import refuses
 
 
 @pytest.fixture
@@ -109,3 +111,8 @@ def test_keras_2_refuses_to_train(monkeypatch):
         with pytest.raises(Refused):
             method()
     put_back()
+
+
+def test_debug_mode_of_data_sets_is_refused():
+    with refuses("enable_debug_mode()", "-n 1"):
+        install.refuse_debug_mode(tf.data.experimental.enable_debug_mode)
