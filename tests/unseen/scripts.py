@@ -274,7 +274,7 @@ _FIT = """
             self.model.stop_training = after_epoch(epoch, {value})
 
     {own_step}
-    model.compile(optimizer=optimizer, loss=loss_of, metrics=["mae"])
+    model.compile(optimizer=optimizer, loss=loss_of, metrics={metrics})
     {data}
     model.fit({arguments}, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[AfterEpoch()])
 """
@@ -373,6 +373,7 @@ def _body(habits: Habits) -> str:
     return _FIT.format(
         value=value,
         own_step=own_step,
+        metrics=[] if own_step else ["mae"],  # a step of the script's own updates none
         data=tensors if of_set else "",
         arguments="data" if of_set else "x[order], y[order], batch_size=BATCH",
     )
