@@ -20,7 +20,7 @@ from tests.scripts.corpus.__main__ import divide_output, has_run, judge, run
 _RTOL = 1e-2
 _LOOPS = ("compiled loop", "eager loop", "loop over arrays")
 _TRAININGS = ("fit", "fit of a data set", "own train_step", "train_on_batch", *_LOOPS)
-_IN_STEPS = ("tf.print", "py_function", "summary", "rows in the step")
+_IN_STEPS = ("tf.print", "py_function", "rows in the step")
 _OUTSIDE = ("float", "numpy", "item", "format", "len", "print", "eager sum")
 _IN_FIT = ("history", "callback", "metric object")
 TOGETHER = 6
@@ -74,7 +74,7 @@ def draw(seed: int, *, judged: bool = False, ends: bool = True) -> Habits:
     if training == "own train_step" and rng.random() < 0.5:
         leaves = pick(*_IN_STEPS)
     if judged and leaves in UNJUDGED:
-        leaves = "summary" if leaves in _IN_STEPS else "float"
+        leaves = "callback" if training == "own train_step" else "float"
     return Habits(
         seed=seed,
         training=training,
@@ -308,7 +308,6 @@ _ON_BATCH = """
 _INSIDE = {
     "tf.print": 'tf.print(loss, output_stream="file://" + LOG + ".steps")',
     "py_function": "tf.py_function(remember, [loss], [])",
-    "summary": 'tf.summary.scalar("loss", loss, step=optimizer.iterations)',
     "rows in the step": "counted.assign_add(tf.shape(rows, out_type=tf.int64)[0])",
 }
 _TAKEN = {
