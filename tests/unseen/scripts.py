@@ -372,7 +372,7 @@ def _body(habits: Habits) -> str:
     return _FIT.format(
         value=value,
         own_step=own_step,
-        metrics=[] if own_step else ["mae"],  # a step of the script's own updates none
+        metrics=None if own_step else ["mae"],  # a step of the script's own updates none
         data=tensors if of_set else "",
         arguments="data" if of_set else "x[order], y[order], batch_size=BATCH",
     )
