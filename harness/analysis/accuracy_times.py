@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.comparison import paired_ratio
-from harness.analysis.confidence_intervals import Interval
+from harness.analysis.comparison import comparable
+from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.analysis.launch_frames import final_frame
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.schema.presets import JUPITER
@@ -21,9 +21,9 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 class TimeToAccuracy:
     """One layout. `seconds` is the median training time after which a launch first has the target accuracy.
 
-    Epochs are not interpolated. A launch that never reaches it counts as infinitely long: `seconds` is None where
-    half of the launches or more do not. `speedup` is over the base's median, None where either is; its interval
-    needs 6 launches of both, all of which reach the target.
+    Epochs are not interpolated. A launch that never reaches it counts as infinitely long, which has a median and no
+    mean: `seconds` is None where half of the launches or more do not. `speedup` is over the base's median, None where
+    either is; its interval needs 6 launches of both, all of which reach the target.
     """
 
     layout: str
@@ -72,8 +72,14 @@ def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeTo
         reached=int(np.isfinite(group["seconds"]).sum()),
         seconds=seconds if math.isfinite(seconds) else None,
         speedup=base_seconds / seconds if both_reach else None,
-        interval=paired_ratio(base, group) if all_reach and not is_base else None,
+        interval=_ratio_interval(base, group) if all_reach and not is_base else None,
     )
+
+
+def _ratio_interval(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
+    """Return the 95 % interval of the median of `base` over that of `group`, of their `comparable` launches."""
+    pair = comparable(base, group)
+    return ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None
 
 
 # Sweeps side by side: at equal samples, and to equal accuracy.

@@ -28,10 +28,12 @@ _TAIL_LINES = 3  # of the log of a failed launch
 def status_command(sweep: str | None, context: Context) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     statuses = []
+    counts = {}
     for folder in find_sweeps(sweep, context.results):
-        statuses.append(_status_by_the_page(folder))
-        _print(statuses[-1], folder, in_full=sweep is not None)
-    counts = {status.name: _states(status) for status in statuses}
+        status = _status_by_the_page(folder)
+        _print(status, folder, in_full=sweep is not None)
+        statuses.append(status)
+        counts[status.name] = Counter(entry.state for entry in status.entries)
     return Answer(sentence="", data={"counts": counts, "sweeps": statuses})
 
 
@@ -50,10 +52,6 @@ def _status_by_the_page(folder: Path) -> "Status":
     return status.with_invalid({run.point.folder: run.invalid for run in load_sweep(folder).runs})
 
 
-def _states(status: "Status") -> Counter[str]:
-    return Counter(entry.state for entry in status.entries)
-
-
 def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
     from harness.sweep.plan import format_seconds
@@ -61,12 +59,14 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
     counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
-    at_work = status.active or status.count("queued", "running")
-    if status.blocks and at_work:
+    if status.blocks and status.at_work:
         counts += f"; turn blocks made: {status.blocks}"
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
-    echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
-    if not in_full and not at_work and status.count("done") == len(status.entries) and not status.skipped:
+    echo(f"{status.name}: {counts}{left}{'' if status.at_work else ' (nothing runs now)'}")
+    for job in status.jobs:
+        progress = f"; {job.blocks} blocks made of {job.least} to {job.most}" if job.most else ""
+        echo(f"  {job.state:8} {job.detail}{progress}")
+    if not in_full and not status.at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
     for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
@@ -79,7 +79,7 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
         echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
         return
-    if status.count("ended", "queued", "running"):
+    if status.at_work or status.count("ended"):
         echo("  no command waits for these launches; this one takes them in and launches what is missing:")
     elif status.to_launch:
         echo("  this command launches again what failed, is missing or has no valid times:")

@@ -28,7 +28,7 @@ from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression import variant_launcher
-from harness.regression.launch_comparison import OPEN, PRACTICAL, ComparedRow
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD, OPEN, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name
@@ -47,7 +47,7 @@ from harness.sweep.warm_python import warm_python
 COMPARISONS = "comparisons"
 """The folder, below the results, of the records of comparisons."""
 _TRIES = 2  # of a block
-_BLOCK_S = 20.0  # in turns: its start takes as long
+BLOCK_S = 20.0  # in turns: its start takes as long
 _PREPARATION_S = 7 * 86400.0  # a data set may have to be fetched
 _PROCESS_BYTES = 600 * 2**20  # a rank, with its network and rows
 
@@ -72,7 +72,7 @@ class Spent:
 class Comparison:
     """The `variants` that trained in turns, what was `measured` of each, and the `rows` of each but the first.
 
-    `spent` is what it took; a difference below `practical` is none. `folder` has the records, a folder for each variant
+    `spent` is what it took; a difference below `threshold` is none. `folder` has the records, a folder for each variant
     by its number.
     """
 
@@ -80,7 +80,7 @@ class Comparison:
     measured: tuple[Measurement, ...]
     rows: tuple[tuple[ComparedRow, ...], ...]
     spent: Spent
-    practical: float
+    threshold: float
     folder: Path
 
     @property
@@ -244,14 +244,14 @@ class VariantTurns:
             self._begin = begin
         if begin - self._begin + self._longest_s > self._budget_s:
             return False
-        turns = self._train_until_it_counts(say)
+        turns = self.train_block(say)
         if not self.blocks and self._lengthen(float(turns["at_s"].max() - turns["at_s"].min()), say):
             return self.add_block(say)
         self.blocks.append(turns)
         self._longest_s = max(self._longest_s, time.monotonic() - begin)
         return True
 
-    def _train_until_it_counts(self, say: Callable[[str], None]) -> pd.DataFrame:
+    def train_block(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Return the turns of the next block, which is trained again where it does not count."""
         for tries_left in reversed(range(_TRIES)):
             result = self._train(len(self.blocks), say)
@@ -263,9 +263,9 @@ class VariantTurns:
 
     def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
-        factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
+        factor = math.ceil(BLOCK_S / max(seconds, 0.1))
         workloads = [variant.sweep.workload for variant in self.variants]
-        if seconds >= _BLOCK_S / 2 or any(one.script or one.seconds is not None for one in workloads):
+        if seconds >= BLOCK_S / 2 or any(one.script or one.seconds is not None for one in workloads):
             return False
         epochs = workloads[0].epochs
         longer = epochs * factor
@@ -344,7 +344,7 @@ class VariantTurns:
         changes = {**started.environments[place], **scratch, **spec.changes, **variant.environment()}
         return replace(spec, changes=changes)
 
-    def compare(self, practical: float) -> Comparison:
+    def compare(self, threshold: float) -> Comparison:
         """Return the ratios by the blocks so far.
 
         Raises:
@@ -361,13 +361,13 @@ class VariantTurns:
                 variant=number,
                 scaling=measured[0].scaling,
             )
-            compared.append(judge_samples(block_samples(self.blocks, study), practical, comparisons=others))
+            compared.append(judge_samples(block_samples(self.blocks, study), threshold, comparisons=others))
         return Comparison(
             variants=tuple(self.variants),
             measured=tuple(measured),
             rows=tuple(compared),
             spent=self.spent(),
-            practical=practical,
+            threshold=threshold,
             folder=self._folder,
         )
 
@@ -400,7 +400,9 @@ class VariantTurns:
         return measured[0]
 
 
-def run_variants(turns: VariantTurns, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Comparison:
+def run_variants(
+    turns: VariantTurns, *, threshold: float = DEFAULT_THRESHOLD, say: Callable[[str], None]
+) -> Comparison:
     """Return the comparison of the variants of `turns`, with more blocks while one of its rows is open.
 
     Raises:
@@ -417,7 +419,7 @@ def run_variants(turns: VariantTurns, *, practical: float = PRACTICAL, say: Call
                     say(str(turns.spent()))
             if not turns.blocks:
                 raise UserError("no block was measured: give a larger BUDGET")
-            result = turns.compare(practical)
+            result = turns.compare(threshold)
             if result.is_sure:
                 return result
             if not in_time:

@@ -120,15 +120,15 @@ def install(
         turns.first_steps = _PREFETCHED
     if runtime.ranks > 1:
         runtime.witness.install(runtime)
-        _replace_all(runtime)
+        replace_all(runtime)
         Refusals.on_ranks = True
-        ImportHook(_refuse_old_keras, ["tf_keras"]).install()
+        ImportHook(refuse_old_keras, ["tf_keras"]).install()
         MissedTurns().install()
         check_ranks(runtime, script)
     else:
         if turns is not None:
             _take_turns_alone()
-        if (fusion := _fusion(runtime)) is not None:
+        if (fusion := choose_fusion(runtime)) is not None:
             fusion.install()
     return runtime, measured
 
@@ -163,7 +163,8 @@ def refuse_debug_mode(original: Callable[..., Any]) -> None:
     )
 
 
-def _replace_all(runtime: "Runtime") -> None:
+def replace_all(runtime: "Runtime") -> None:
+    """Make all replacements of a rank that has others beside it."""
     import tensorflow as tf
 
     from harness.transparent.checkpoints import Checkpoints
@@ -183,7 +184,7 @@ def _replace_all(runtime: "Runtime") -> None:
     loops = Loops(runtime, scalars)
     averager.install()
     divide_adapters(runtime)
-    Trainers(runtime, scalars, loops.end_trial, fusion=_fusion(runtime)).install()
+    Trainers(runtime, scalars, loops.end_trial, fusion=choose_fusion(runtime)).install()
     Layers(runtime).install()
     ScriptDraws(runtime).install()
     Metrics(runtime, scalars).install()
@@ -194,7 +195,7 @@ def _replace_all(runtime: "Runtime") -> None:
     runtime.at_end = loops.end_trial
 
 
-def _fusion(runtime: "Runtime") -> "Fusion | None":
+def choose_fusion(runtime: "Runtime") -> "Fusion | None":
     """Return what fuses steps; None where it is not asked for, and in the witness, which makes few steps."""
     from harness.transparent.fused import FusingRanks, Fusion
 
@@ -241,7 +242,7 @@ def fuse_alone(settings: "RunSettings") -> None:
     Fusion(ranks, always=settings.fuse == "always").install()
 
 
-def _refuse_old_keras() -> None:
+def refuse_old_keras() -> None:
     """Have Keras 2, which has modules of its own, refuse to train."""
     import tf_keras
 

@@ -21,7 +21,7 @@ _LIMIT_S = 600
 # between these nodes, and their controller has little to do.
 _HARNESS = (
     "from harness.__main__ import main; from harness.sweep import job_loop, job_submission; "
-    "job_loop._GRACE_S = job_submission._ARRIVAL_S = 3.0; main()"
+    "job_loop.GRACE_S = job_submission.ARRIVAL_S = 3.0; main()"
 )
 
 
@@ -87,7 +87,8 @@ class Terminal:
             others += ["--scheduler", "slurm", "--site", str(self.site), "--reports", "reports"]
         # On hosts of their own a process has to be started there.
         python = sys.executable if self.cluster.lab else warm_python()
-        line = [python, "-c", _HARNESS, command, "--results", "results", *others]
+        results = () if command == "site" else ("--results", "results")
+        line = [python, "-c", _HARNESS, command, *results, *others]
         return subprocess.Popen(
             self.cluster.on("n1", line, self.folder),
             cwd=self.folder,

@@ -52,6 +52,11 @@ class Queue:
         path = self.folder / "submissions.txt"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
+    def answer(self, cells: str) -> None:
+        """Say what squeue says of all jobs, from the state to the start."""
+        for path in (self.folder / "jobs").glob("*.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"squeue": cells}))
+
     def end(self) -> None:
         """Let all jobs end, with exit code 3."""
         for path in (self.folder / "jobs").glob("*.json"):
@@ -71,7 +76,7 @@ def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_QUEUE", str(folder))
     monkeypatch.setattr(Scheduler, "poll_s", 0.1)
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 4.0)
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 20.0)
     monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 5.0)
     monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
     return Queue(folder)

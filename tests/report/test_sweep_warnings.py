@@ -69,6 +69,13 @@ def headline(runs: list[RunRecord], **changes: object) -> str:
     return plain(sweep_sentences.headline(scaling, make_workload(**changes)))
 
 
+def details(runs: list[RunRecord]) -> str:
+    """What stands below the sentence of a sweep of these `runs`."""
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    return plain(" ".join(sweep_sentences.details(scaling)))
+
+
 def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:
     """Six launches a rank count of so many seconds."""
     return [make_launch(n, k, s * (1 + k / 100), **changes) for n, s in seconds.items() for k in range(6)]
@@ -103,7 +110,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
             )
     assert "test accuracy 2 ranks" not in write_report(tmp_path / "limit", tmp_path / "reports").read_text()
     limit = measured_in(tmp_path / "limit", "limit", None)
-    rows = compare_measurements(limit, limit, practical=0.03)
+    rows = compare_measurements(limit, limit, threshold=0.03)
     check = check_sessions(limit, limit)
     for answer in (
         comparison_answer(("limit", "limit"), (limit, limit), [rows], (0,), "harness compare"),
@@ -126,8 +133,8 @@ def test_launches_in_turns_beside_other_work_are_said_first() -> None:
 
 def test_a_sentence_counts_the_launches_that_are_invalid() -> None:
     runs = [*launches({1: 1.0, 2: 0.6}), make_launch(2, 6, 0.6, invalid=(BUSY,))]
-    assert "(1 of 13 launches invalid and left out)" in headline(runs)
-    assert "invalid" not in headline(launches({1: 1.0, 2: 0.6}))
+    assert "(1 of 13 launches invalid and left out)" in details(runs)
+    assert "invalid" not in details(launches({1: 1.0, 2: 0.6}))
 
 
 def test_without_synchronisation_nothing_trains() -> None:
@@ -175,7 +182,7 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
             write_run(tmp_path / name, make_launch(1, repeat, float(one)))
     write_run(tmp_path / "other", make_launch(1, 7, 1.0, invalid=(BUSY,)))
     first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
-    rows = [compare_measurements(first, other, practical=0.03)]
+    rows = [compare_measurements(first, other, threshold=0.03)]
     answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
     assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
 
