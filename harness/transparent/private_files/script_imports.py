@@ -38,14 +38,12 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
-        elif not isinstance(node, ast.If) or _is_main_guard(node):
+        elif isinstance(node, ast.If):
+            names = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
+            if names == {"__name__"}:  # if __name__ == "__main__"
+                waiting += ast.iter_child_nodes(node)
+        else:
             waiting += ast.iter_child_nodes(node)
-
-
-def _is_main_guard(node: ast.If) -> bool:
-    """Tell whether `node` is ``if __name__ == "__main__":``, which holds in a script."""
-    names = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
-    return names == {"__name__"}
 
 
 def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:
