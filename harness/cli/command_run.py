@@ -7,11 +7,13 @@ import stat
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -44,6 +46,52 @@ from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, ru
 _GRACE_S = 10.0  # for mpirun to end its ranks
 
 
+_RULE = b"-" * 70
+_ON_ABORT = (b"MPI_ABORT was invoked", b"prterun has exited due to process", b"mpirun has exited due to process")
+
+
+class RanksErrors:
+    """Writes on what ranks have written to standard error, without Open MPI's own words on an abort.
+
+    A rank that ends all others has said why. Open MPI then has two paragraphs to say, each between two rules.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write_on = write
+        self._line = b""  # its end has not come, and it may be a rule
+        self._rule = b""  # the next line tells whose it is
+        self._drops = False
+
+    def read(self, stream: BinaryIO) -> None:
+        """Write on what comes from `stream`, to its end."""
+        while data := os.read(stream.fileno(), 1 << 16):
+            for part in data.splitlines(keepends=True):
+                self._take(part)
+        self._write(self._rule + self._line)
+
+    def _write(self, text: bytes) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more: the ranks go on
+            self._write_on(text)
+
+    def _take(self, part: bytes) -> None:
+        """Take a line, or the beginning or the rest of one."""
+        self._line += part
+        may_be_dropped = self._drops or self._rule or self._line.startswith(b"-")
+        if may_be_dropped and not part.endswith(b"\n"):
+            return
+        line, self._line = self._line, b""
+        is_rule = line.startswith(_RULE)
+        if self._drops:
+            self._drops = not is_rule
+            return
+        if self._rule and line.startswith(_ON_ABORT):
+            self._rule, self._drops = b"", True
+            return
+        self._write(self._rule)
+        self._rule = line if is_rule else b""
+        self._write(b"" if is_rule else line)
+
+
 def run_ranks(
     command: Sequence[str],
     environment: Mapping[str, str | None],
@@ -54,10 +102,10 @@ def run_ranks(
 ) -> int:
     """Run `command` (mpirun and all) and return its exit code; a variable of None is unset.
 
-    The ranks inherit standard error, and standard output unless they are to write to the descriptor `output`; mpirun
-    inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them, and so does the end of
-    this process in any other way. Where all ranks are `here` and know with which code they end, it is in a file and
-    mpirun's is 0; ranks on other hosts would not see this host's files.
+    The ranks inherit standard output unless they are to write to the descriptor `output`; their standard error is ours
+    (`RanksErrors`). mpirun inherits the open files `handles`. Ctrl-C, SIGTERM and a closed terminal end all of them,
+    and so does the end of this process in any other way. Where all ranks are `here` and know with which code they end,
+    it is in a file and mpirun's is 0; ranks on other hosts would not see this host's files.
     """
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     with interruptible():
@@ -72,8 +120,12 @@ def run_ranks(
             env=variables | of_scratch | guard.variables,
             stdin=subprocess.DEVNULL,
             stdout=output,
+            stderr=subprocess.PIPE,
             pass_fds=(*handles, *scratch.handles),
         )
+        assert child.stderr is not None
+        errors = threading.Thread(target=RanksErrors(partial(os.write, 2)).read, args=[child.stderr], daemon=True)
+        errors.start()
         code: int | None = None
         try:
             code = child.wait()
@@ -90,6 +142,7 @@ def run_ranks(
         finally:
             scratch.close()
             guard.end(orderly=code == 0)  # otherwise mpirun may have left ranks
+            errors.join(_GRACE_S)
     return exit_codes.of_return_code(code)
 
 

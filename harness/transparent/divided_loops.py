@@ -303,7 +303,10 @@ class StepCalls:
                 batch = self.divide(batch)
                 runtime.rows.present_rows = max(rows_in(batch))
                 return call(*batch)
-            return self._call_whole(step, call, args, kwargs, None)
+            if step.state is not TrainingState.WHOLE or not runtime.rows.present_rows:
+                return self._call_whole(step, call, args, kwargs, None)
+            with runtime.rows.counted_once(runtime.rows.present_rows):  # as many as the witness has
+                return self._call_whole(step, call, args, kwargs, None)
         finally:
             runtime.loop = outer_loop
             runtime.rows.set_undivided()

@@ -1,6 +1,8 @@
-"""What `harness run` gives to its ranks."""
+"""What `harness run` gives to its ranks, and what it passes on of theirs."""
 
 import os
+import queue
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,3 +142,52 @@ def test_a_script_on_ranks_starts_no_others_on_ranks(tmp_path: Path, monkeypatch
     monkeypatch.setenv(command_run.MARK, "-")
     monkeypatch.setattr(command_run, "run_ranks", lambda *words, **settings: 0)
     assert run_command_line(["run", "-n", "2", str(script)]) == 2
+
+
+RULE = b"-" * 74 + b"\n"
+ABORT = RULE + b"MPI_ABORT was invoked on rank 0\n\nYou may or may not see output.\n" + RULE
+ENDED = RULE + b'prterun has exited due to process rank 0 calling\n"abort".\n' + RULE
+KILLED = RULE + b"prterun noticed that process rank 1 exited on signal 9\n" + RULE
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ABORT + b"harness: rank 0: no\n" + ENDED, b"harness: rank 0: no\n"),
+        (b"harness: no\n" + ABORT + ENDED + b"more", b"harness: no\nmore"),
+        (KILLED, KILLED),
+        (
+            RULE + b"epoch 1\n" + RULE + b"epoch 2\n--- half a rule",
+            RULE + b"epoch 1\n" + RULE + b"epoch 2\n--- half a rule",
+        ),
+        (b"10 %\r20 %\r\n- a list\n", b"10 %\r20 %\r\n- a list\n"),
+    ],
+)
+def test_what_ranks_write_is_passed_on_without_the_launchers_words_on_an_abort(
+    text: bytes, expected: bytes, step: int
+) -> None:
+    written: list[bytes] = []
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as stream:
+        reader = threading.Thread(target=command_run.RanksErrors(written.append).read, args=[stream])
+        reader.start()
+        for begin in range(0, len(text), step):
+            os.write(write, text[begin : begin + step])
+        os.close(write)
+        reader.join()
+    assert b"".join(written) == expected
+
+
+def test_an_unfinished_line_is_passed_on_at_once() -> None:
+    """As a progress bar is."""
+    written: queue.Queue[bytes] = queue.Queue()
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as stream:
+        reader = threading.Thread(target=command_run.RanksErrors(written.put).read, args=[stream])
+        reader.start()
+        os.write(write, b"10 %")
+        parts = [written.get(timeout=60), written.get(timeout=60)]
+        os.close(write)
+        reader.join()
+    assert b"".join(parts) == b"10 %"

@@ -44,6 +44,7 @@ def trial_batches(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
     return batch, some(batch, 0, first), some(batch, first, rows - first), batch
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def mixes(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool:
     """Tell from the `gradients` of a batch of `rows`, of its two parts and of the batch again if it mixes its rows.
 
@@ -55,6 +56,7 @@ def mixes(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: boo
     return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def is_sum(gradients: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | None:
     """Tell whether what `mixes` takes is a sum over the rows of a batch, not a mean; None if it mixes them."""
     summed = _gap(gradients, rows, summed=True)[0] < _gap(gradients, rows, summed=False)[0]

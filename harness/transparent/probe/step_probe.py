@@ -284,6 +284,7 @@ def _verdicts(trial: Trial, probes: Sequence[GradientProbe], rows: int) -> tuple
     return owners, verdicts
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
     """Tell whether parts of a batch move variables differently: a queue of rows, or a moving mean of them."""
     places = {place for probe in probes for place in probe.states}

@@ -218,6 +218,7 @@ class ObservedRank(PeerRank):
             return f"{variable} is {gap.share:.2g} of its size away from what one process makes of the whole batch"
         return f"{variable} is {gap.values[0]:.6g} and not {gap.values[1]:.6g} as one process makes of the whole batch"
 
+    @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def _compare(self, divided: Observation, alone: Observation) -> None:
         """Compare the observation of the ranks, of a divided batch, with the witness's of the whole batch."""
         lengths = np.nan_to_num(alone.measures[:, 0], posinf=0.0)
