@@ -65,6 +65,7 @@ def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeTo
     both_reach = math.isfinite(seconds) and math.isfinite(base_seconds)
     all_reach = bool(np.isfinite(pd.concat([group["seconds"], base["seconds"]])).all())
     is_base = set(group["run"]) == set(base["run"])
+    pair = comparable(base, group) if all_reach and not is_base else None
     return TimeToAccuracy(
         layout=layout,
         ranks=int(group["ranks"].iloc[0]),
@@ -72,14 +73,8 @@ def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeTo
         reached=int(np.isfinite(group["seconds"]).sum()),
         seconds=seconds if math.isfinite(seconds) else None,
         speedup=base_seconds / seconds if both_reach else None,
-        interval=_ratio_interval(base, group) if all_reach and not is_base else None,
+        interval=ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None,
     )
-
-
-def _ratio_interval(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
-    """Return the 95 % interval of the median of `base` over that of `group`, of their `comparable` launches."""
-    pair = comparable(base, group)
-    return ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None
 
 
 # Sweeps side by side: at equal samples, and to equal accuracy.

@@ -193,7 +193,10 @@ def _point(
     times = table.times(first["layout"], compared=compared)
     efficiency = _times(times.ratio, factors.to_efficiency)
     efficiency_interval = _scaled(times.ratio_interval, factors.to_efficiency)
-    other_session = table_as_it_ran is None and compared and _lacks_interval(times, base, group)
+    is_base = first["layout"] == base["layout"].iloc[0]
+    has_enough = min(len(base), len(group)) >= FEWEST_BLOCKS
+    lacks_interval = not is_base and has_enough and times.ratio_interval is None
+    other_session = table_as_it_ran is None and compared and lacks_interval
     flags = (
         why_different,
         _OTHER_SESSION if other_session else "",
@@ -224,12 +227,6 @@ def _point(
         flags=tuple(flag for flag in flags if flag),
         **(_as_it_ran(table_as_it_ran.times(first["layout"], compared=compared), factors) if table_as_it_ran else {}),
     )
-
-
-def _lacks_interval(times: LayoutTimes, base: pd.DataFrame, group: pd.DataFrame) -> bool:
-    """Return whether the ratio of a layout's `times` has no interval, although there are launches enough for one."""
-    is_base = group["layout"].iloc[0] == base["layout"].iloc[0]
-    return not is_base and min(len(base), len(group)) >= FEWEST_BLOCKS and times.ratio_interval is None
 
 
 def _as_it_ran(times: LayoutTimes, factors: _Factors) -> dict[str, Any]:

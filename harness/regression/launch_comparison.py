@@ -63,8 +63,7 @@ def compare_measurements(
     shared = [layout for layout in first.layouts if _are_same_rows(first.of(layout), second.of(layout))]
     if not shared:
         return ()
-    launches = (*first.launches, *second.launches)
-    apart = len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
+    apart = _are_apart(first, second)
     rows = []
     for before in samples(first, shared):
         for now in samples(second, shared):
@@ -72,6 +71,16 @@ def compare_measurements(
                 row = _row_of_launches(before, now, apart=apart)
                 rows.append(replace(row, verdict=_meaning(row, threshold)))
     return tuple(rows)
+
+
+def _are_apart(first: Measurement, second: Measurement) -> bool:
+    """Say whether launches of two measurements were of several sessions: at other times, or on other hosts."""
+    launches = (*first.launches, *second.launches)
+    if len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1:
+        return True
+    first_hosts = {host.name for launch in first.launches for host in launch.hosts}
+    second_hosts = {host.name for launch in second.launches for host in launch.hosts}
+    return bool(first_hosts and second_hosts) and first_hosts.isdisjoint(second_hosts)
 
 
 def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> bool:

@@ -23,12 +23,13 @@ from harness.regression.session_model import (
     scatter_between,
 )
 from harness.regression.session_samples import SessionSample, session_samples
+from harness.regression.slow_node import SlowNode, sessions_of, slow_node
 from harness.schema.layout import Layout
 
 _DEFAULT_SESSIONS = 4
 _DAY = timedelta(days=1)
 
-_MADE_UP = (STEP, EFFICIENCY, PARALLEL)
+MADE_UP = (STEP, EFFICIENCY, PARALLEL)
 """Quantities that change when a factor does: it is the one to name first."""
 
 
@@ -96,6 +97,13 @@ class SessionCheck:
         return max(starts) - min(starts) < _DAY
 
     @property
+    def slow_node(self) -> SlowNode | None:
+        """The node whose ranks were slower than those of the others in the newest session, and perhaps before."""
+        if not self.current.launches:
+            return None
+        return slow_node((*sessions_of(self.reference), *sessions_of(self.current)))
+
+    @property
     def blocks_would_decide(self) -> bool:
         """Whether a row that cannot be told would be by more blocks of this session."""
         unsure = self.of(Verdict.CANNOT_TELL)
@@ -104,7 +112,7 @@ class SessionCheck:
     def of(self, verdict: Verdict) -> tuple[SessionRow, ...]:
         """Return the rows of `verdict`, the factors before what they make up, of these the largest slowdown first."""
         rows = [row for row in self.rows if row.verdict == verdict]
-        return tuple(sorted(rows, key=lambda row: (row.quantity in _MADE_UP, -row.slowdown)))
+        return tuple(sorted(rows, key=lambda row: (row.quantity in MADE_UP, -row.slowdown)))
 
 
 def check_sessions(
@@ -212,7 +220,7 @@ class _RowPair:
     @property
     def is_measured(self) -> bool:
         """Whether there are blocks enough for an interval."""
-        return has_enough_blocks(self.before.sessions, self.now.sessions)
+        return has_enough_blocks(self.before.sessions, self.now.sessions, self.scatter)
 
     def change(self) -> Difference:
         """Return how far the new sessions are above the baseline's."""

@@ -29,7 +29,7 @@ from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, Submiss
 from harness.sweep.schedulers import Job, Scheduler
 from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
-from harness.sweep.turn_block import SeriesEnd
+from harness.sweep.turn_block import SeriesProgress, WhyEnded
 
 # What became of a launch: only a whole record makes it a success, whatever the scheduler says.
 
@@ -44,16 +44,16 @@ _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)"
 class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
-    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `unneeded`
-    was an extra launch that its job has not made. Without `end_known` the scheduler no longer lists its job, and
-    nothing says that it has ended: it is not submitted again by itself.
+    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `not_made`
+    is of a block that its job had no time for, or did not need. Without `end_known` the scheduler no longer lists its
+    job, and nothing says that it has ended: it is not submitted again by itself.
     """
 
     record: RunRecord | None = None
     doubts: str = ""
     reason: str = ""
     again: bool = False
-    unneeded: bool = False
+    not_made: bool = False
     end_known: bool = True
 
     @property
@@ -97,8 +97,13 @@ def settle(
         return LaunchOutcome(record=record, doubts=_doubts(record))
     if not over:
         return None
-    if running.extra and not exited:
-        return LaunchOutcome(unneeded=True)
+    had_no_time = state.timed_out or _limit_in_output(files, running, scheduler) is not None
+    if running.together > 1:
+        had_no_time = had_no_time or _series_progress(files, running).why is WhyEnded.LIMIT
+    else:
+        had_no_time = had_no_time and waits_behind_others(files, running)
+    if not exited and (running.extra or had_no_time):
+        return LaunchOutcome(not_made=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
         if _lasts_less(GRACE_S, seen.requeued, running.job):
@@ -126,6 +131,25 @@ def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool
     return time.monotonic() - first_seen.setdefault(name, time.monotonic()) < seconds
 
 
+def _limit_in_output(files: SweepFolder, running: Running, scheduler: Scheduler) -> re.Match[str] | None:
+    """Return what the scheduler has written into a job's output where its time limit has ended it."""
+    return _TIME_LIMIT.search(read_output(scheduler.output(files.logs, running.job)))
+
+
+def waits_behind_others(files: SweepFolder, running: Running) -> bool:
+    """Return whether a launch of a job in which launches follow each other has not begun: its log is empty."""
+    name = running.point.folder
+    follows_others = running.task < 0 and not files.script(name).exists()
+    log = files.log(name)
+    return follows_others and not (log.exists() and log.stat().st_size)
+
+
+def _series_progress(files: SweepFolder, running: Running) -> SeriesProgress:
+    """Return how far the blocks of a launch's job are: of a job that has not begun, none was made."""
+    progress = decode_file(files.blocks_made(running.name), SeriesProgress)
+    return progress or SeriesProgress(blocks=(), least=0, most=0, nodes=0, partition="", seconds=0.0)
+
+
 def _doubts(record: RunRecord) -> str:
     if record.invalid:
         return f", times not valid: {'; '.join(record.invalid)}"
@@ -140,7 +164,7 @@ def _keep_failure(files: SweepFolder, running: Running, state: State, scheduler:
     code = _exit_code(files, point, state)
     printed = first_error(log) or first_error(job)
     explanation = scheduler.explain(state)
-    late = _TIME_LIMIT.search(job)
+    late = _limit_in_output(files, running, scheduler)
     if late:
         reason = f"its time limit of {late['limit']} s ended it after {late['used']} s"
     elif state.forced or (state.phase == "unknown" and not files.exit_code(point.folder).exists()):
@@ -193,7 +217,7 @@ class Launches:
     timed: bool = False
 
     def __post_init__(self) -> None:
-        self.failed = self.dropped = 0
+        self.failed = self.dropped = self.not_made = 0
         self.busy = ""
         self._waiting = list(self.plans)
         self._running = {running.point.folder: running for running in self.carried}
@@ -323,6 +347,8 @@ class Launches:
     def _prepare(self, plan: JobPlan) -> Job:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         extra = set(plan.extra)
+        in_turns = plan.shape == "block"
+        block_of = plan.block_of_launches() if in_turns else {}
         for index, point in enumerate(plan.launches):
             set_aside(self._files, point.folder)
             self._begun[point.folder] = time.monotonic()
@@ -333,7 +359,8 @@ class Launches:
                 scheduler=self.scheduler.name,
                 name=queue_name(self.folder, plan),
                 task=index if plan.shape == "array" else -1,
-                together=len({peer.layout for peer in plan.points}) if plan.shape == "block" else 1,
+                together=len({peer.layout for peer in plan.points}) if in_turns else 1,
+                block=block_of.get(point, 0),
                 extra=point in extra,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
@@ -425,7 +452,7 @@ class Launches:
             self._tell(running, old, state)
             outcome = settle(self._files, running, state, self.scheduler, self._seen)
             if outcome is not None:
-                self._settled(running, outcome)
+                self._settled(running, outcome, state)
                 changed = True
         if changed:
             self._note(now=False)
@@ -442,14 +469,15 @@ class Launches:
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
-    def _settled(self, running: Running, outcome: LaunchOutcome) -> None:
+    def _settled(self, running: Running, outcome: LaunchOutcome, state: State) -> None:
         del self._running[running.point.folder]
-        if self.scheduler.survives_client and not outcome.unneeded:
+        if self.scheduler.survives_client and not (outcome.not_made and running.extra):
             self._over.append(running)
         if not any(sibling.job == running.job for sibling in self._running.values()):
             self._states.pop(running.job, None)
-            self._tell_series_end(running)
-        if outcome.unneeded:
+            self._tell_blocks(running, state)
+        if outcome.not_made:
+            self._count_not_made(running)
             return
         if running.extra:
             self.progress.added(1)
@@ -466,17 +494,27 @@ class Launches:
         left = self.pace.left([*waiting, *(launch.point for launch in self._running.values())])
         self.progress.ended(self.pace.name(point), text, None if self.scheduler.survives_client else left)
 
-    def _tell_series_end(self, running: Running) -> None:
-        """Say how many blocks a job has made, and what they cost."""
-        path = self._files.series_end(running.name)
-        end = decode_file(path, SeriesEnd) if self.scheduler.survives_client and running.name else None
-        if end is None:
+    def _count_not_made(self, running: Running) -> None:
+        """Count a launch that is asked for and of whose block nothing stands."""
+        if not running.extra:
+            self.not_made += 1
+            self.progress.dropped(1)
+
+    def _tell_blocks(self, running: Running, state: State) -> None:
+        """Say how many blocks a job that has ended has made, what they cost, and why it made no more."""
+        if running.together == 1 or not self.scheduler.survives_client:
             return
-        blocks = "1 block" if end.blocks == 1 else f"{end.blocks} blocks"
-        hours = end.nodes * end.seconds / 3600
-        self.progress.say(
-            f"job {running.job}: {blocks} in {format_seconds(end.seconds)}, {hours:.2f} node-hours; {end.why.value}"
-        )
+        progress = _series_progress(self._files, running)
+        count = len(progress.blocks)
+        blocks = "1 block" if count == 1 else f"{count} blocks"
+        if count < progress.least:
+            blocks = f"{count} of {progress.least} blocks"
+        if progress.why is not None:
+            hours = progress.nodes * progress.seconds / 3600
+            end = f" in {format_seconds(progress.seconds)}, {hours:.2f} node-hours; {progress.why.value}"
+        else:
+            end = f"; {self.scheduler.explain(state)}"
+        self.progress.say(f"job {running.job}: {blocks}{end}")
 
     def _finished(self, running: Running, record: RunRecord, doubts: str) -> str:
         """Count a launch that left its record, and return how fast it was with its `doubts`."""

@@ -17,7 +17,8 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import longest_block_s, time_limit
+from harness.sweep.block_estimate import PastLaunches, past_launches
+from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import JobPlan, queue_name
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.schedulers import Job, Scheduler
@@ -157,7 +158,17 @@ def write_job(
     path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
     launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(plan, scheduler))
     data_folder = str(data_dir.resolve()) if data_dir is not None else None
-    job = _JobFiles(plan=plan, scheduler=scheduler, files=files, path=path, launches=launches, data_dir=data_folder)
+    request = scheduler.request
+    past = past_launches(files, request.partition) if plan.is_shared else PastLaunches()
+    job = _JobFiles(
+        plan=plan,
+        scheduler=scheduler,
+        files=files,
+        path=path,
+        launches=launches,
+        limit_s=time_limit(plan, request, scheduler.limit(), past),
+        data_dir=data_folder,
+    )
     text = render_script(template or scheduler.template, job.script(), scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
     for point in plan.launches:
@@ -172,7 +183,7 @@ def write_job(
     write_atomic(path, text)
     if plan.shape == "block":
         write_atomic(path.with_suffix(".json"), encode(job.series()))
-        remove_file(files.series_end(name))
+        remove_file(files.blocks_made(name))
         return Job(name=name, script=path, log=files.log(name))
     return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
 
@@ -199,13 +210,14 @@ def _job_launch(point: Point, scheduler: Scheduler, files: SweepFolder) -> JobLa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _JobFiles:
-    """What is written for a job: its script at `path`, and the turn block beside it."""
+    """What is written for a job: its script at `path`, and the turn block beside it; `limit_s` is its time limit."""
 
     plan: JobPlan
     scheduler: Scheduler
     files: SweepFolder
     path: Path
     launches: tuple[JobLaunch, ...]
+    limit_s: float
     data_dir: str | None
 
     def script(self) -> JobScript:
@@ -241,14 +253,10 @@ class _JobFiles:
             binds=binds,
             shape=self.plan.shape,
             node_check=self.scheduler.node_check(self.plan.layout),
-            walltime=walltime(self._limit_s()),
+            walltime=walltime(self.limit_s),
             request=self.scheduler.request,
             site=self.scheduler.site,
         )
-
-    def _limit_s(self) -> float:
-        block_s = longest_block_s(self.files)
-        return time_limit(self.plan, self.scheduler.request, self.scheduler.limit(), block_s)
 
     def series(self) -> BlockSeries:
         """Return the blocks of the job's launches."""
@@ -262,9 +270,10 @@ class _JobFiles:
             least=len(self.plan.needed_blocks),
             of_repeat=self._blocks_of_last_repeat(),
             folder=str(self.files.path),
-            limit_s=self._limit_s() - _ENDING_S if self.scheduler.survives_client else 0.0,
+            limit_s=self.limit_s - _ENDING_S if self.scheduler.survives_client else 0.0,
             nodes=self.plan.layout.nodes,
-            end_file=str(self.files.series_end(queue_name(self.files.path, self.plan))),
+            partition=self.scheduler.request.partition,
+            progress_file=str(self.files.blocks_made(queue_name(self.files.path, self.plan))),
         )
 
     def _blocks_of_last_repeat(self) -> int:
@@ -289,7 +298,7 @@ class _JobFiles:
             name=name,
             launches=tuple(specs),
             rounds=str(self.files.block_turns(name)),
-            limit_s=self._limit_s() if batch else 0.0,
+            limit_s=self.limit_s if batch else 0.0,
             on_gpus=any(point.layout.gpus_per_rank for point in points),
         )
 

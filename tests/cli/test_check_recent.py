@@ -17,6 +17,7 @@ from harness.schema.sweep import Study, Sweep
 from harness.schema.sweep_folder import STUDY_FILE
 from harness.sweep import execute
 from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.labs.sentences import refuses
 
 LAYOUTS = tuple(make_point(ranks).layout for ranks in (1, 2))
 
@@ -94,3 +95,32 @@ def test_until_sure_measures_and_all_its_looks_share_the_error(
     monkeypatch.setattr(session_check, "check_sessions", spy)
     check(tmp_path, "--until-sure=5")
     assert len(measured_anew) == 1 and looks[-1] == 4
+
+
+def test_a_damaged_study_of_another_sweep_is_left_out_and_named(tmp_path: Path, measured_anew: list[Path]) -> None:
+    write_sweep(tmp_path / "results/recent", datetime.now(UTC) - timedelta(minutes=10))
+    damaged = tmp_path / "results/damaged"
+    write_sweep(damaged, datetime.now(UTC) - timedelta(minutes=5))
+    (damaged / STUDY_FILE).write_text("{")
+    document = check(tmp_path)
+    assert document["against"] == "main" and not measured_anew
+    assert any(str(damaged / STUDY_FILE) in note for note in document["notes"])
+    places = [f"--results={tmp_path / 'results'}", f"--baselines={tmp_path / 'b'}", f"--reports={tmp_path / 'r'}"]
+    history = CliRunner().invoke(main, ["history", "old", "--json", *places], standalone_mode=False)
+    assert history.exception is None, history.output
+    listed = json.loads(history.stdout)
+    assert len(listed["sessions"]) == 2  # of old and recent
+    assert any(str(damaged / STUDY_FILE) in note for note in listed["notes"])
+
+
+@pytest.mark.parametrize("command", ["check", "history"])
+def test_a_damaged_study_of_the_sweep_that_is_asked_for_is_refused(
+    tmp_path: Path, measured_anew: list[Path], command: str
+) -> None:
+    damaged = tmp_path / "results/damaged"
+    write_sweep(damaged, datetime.now(UTC))
+    (damaged / STUDY_FILE).write_text("{")
+    places = [f"--results={tmp_path / 'results'}", f"--baselines={tmp_path / 'b'}", f"--reports={tmp_path / 'r'}"]
+    with refuses(damaged / STUDY_FILE, "damaged"):
+        CliRunner().invoke(main, [command, "damaged", *places], standalone_mode=False, catch_exceptions=False)
+    assert not measured_anew

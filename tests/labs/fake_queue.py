@@ -11,6 +11,7 @@ before the job is queued, ``no_number`` ends well without a number, ``accept_the
 code before the error is reported, ``kill_then_accept`` kills the command that submits and then takes a second, and
 ``accept_then_kill`` does it the other way round. Any other text is what the command prints and fails with, ``CODE:`` in
 front of it the exit code. ``always.json`` names layouts' number of nodes that are refused with a text each time.
+A job's ``squeue`` is what squeue says of it.
 """
 
 import json
@@ -117,9 +118,9 @@ def jobs():
 
 def squeue(*words):
     for number, job in jobs().items():
-        word = "PENDING|Resources" if job["state"] == "queued" else "FAILED|NonZeroExitCode"
+        cells = "PENDING|Resources||0|N/A" if job["state"] == "queued" else "FAILED|NonZeroExitCode||0|N/A"
         for task in [f"{number}_{index}" for index in range(job["tasks"])] or [number]:
-            print(f"{task}|{word}||0|N/A|{job['name']}")
+            print(f"{task}|{job.get('squeue') or cells}|{job['name']}")
 
 
 def sinfo(*words):

@@ -168,6 +168,10 @@ class Scheduler(abc.ABC):
         """Return the partitions or queues that jobs may go to, none where the scheduler does not say."""
         return ()
 
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return a sentence for each node that jobs cannot have now, such as one that is drained."""
+        return ()
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
         return None
@@ -320,7 +324,8 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
         if most is not None and needed > most:
             return f"needs {needed} {what}, {where} has {most}"
     asked = request.limit_s(layout.nodes)
-    if limit.walltime is not None and asked > walltime_seconds(limit.walltime):
+    fits = request.mode == "turns" and not request.walltime  # its limit is estimated, within the partition's
+    if limit.walltime is not None and not fits and asked > walltime_seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
 

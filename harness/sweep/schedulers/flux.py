@@ -127,6 +127,13 @@ def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
             state = State(phase="present", word=word, nodes=nodes)
         else:
             ended = int(code) if re.fullmatch(r"-?[0-9]{1,9}", code) else None
-            state = State(phase="ended", word=result, nodes=nodes, exit_code=ended, forced=result not in _OWN_END)
+            state = State(
+                phase="ended",
+                word=result,
+                nodes=nodes,
+                exit_code=ended,
+                forced=result not in _OWN_END,
+                timed_out=result == "TIMEOUT",
+            )
         keep_unended(jobs, number, state, name)
     return jobs

@@ -419,6 +419,10 @@ class Scheduler(schedulers.Scheduler):
             _LOG.warning("nothing is known of the queues: %s", error)
             return ()
 
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return what is wrong with nodes by pbsnodes."""
+        return tuple(dict.fromkeys(self._nodes()[1].values()))
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive: OpenPBS takes ``nodes=2:ppn=2`` and gives something else."""
         words = line.split()

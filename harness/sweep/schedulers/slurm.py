@@ -383,6 +383,16 @@ class Scheduler(schedulers.Scheduler):
         """Return what sinfo and scontrol say."""
         return self._live
 
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return what is wrong with nodes of the partition by sinfo."""
+        partition = ("-p", self.request.partition) if self.request.partition else ()
+        answer = self.commands.ask(("sinfo", "--noheader", "-N", *partition, "-o", NODE_FIELDS))
+        try:
+            return tuple(read_slurm_nodes(answer.out).values())
+        except UnreadableAnswer as error:
+            _LOG.warning("which nodes are not well is not known: %s", error)
+            return ()
+
     def path(self, path: str) -> str:
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
         if any(sign in path for sign in '"\\\n'):
