@@ -14,7 +14,7 @@ from tests.scripts.corpus import joined, scripts
 from tests.scripts.corpus.__main__ import divide_output, judge, run
 
 ROOM = Path(__file__).parents[2] / "harness" / "transparent"
-PAGE = (Path(__file__).parents[2] / "docs/own-script.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/own-script-internals.md").read_text()
 # What a process keeps of one script must not help the next: those that change most are last, and some are alone.
 TOGETHER = {
     "fits": (

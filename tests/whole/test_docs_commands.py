@@ -93,7 +93,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plain(command: str) -> str:
     """Return the command as the tables name it."""
-    return command.removeprefix(".venv/bin/").removesuffix(" --its --own --arguments")
+    return command.removeprefix(".venv/bin/")
 
 
 COMMANDS = list(dict.fromkeys(map(plain, (*examples(EVERYTHING), *mentions(PAGES["README.md"])))))
