@@ -41,9 +41,9 @@ def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None, bloc
     start. Launches that follow each other in one job have the sum of theirs. Where that is not enough, the rest is
     missing and runs with the next command.
     """
-    if plan.shape == "block":
+    if plan.in_turns:
         total = _blocks_limit_s(plan, request, block_s)
-    elif plan.shape == "nested":
+    elif plan.mode == "turns":
         total = sum(request.limit_s(point.layout.nodes) for point in plan.points)
     else:
         return request.limit_s(plan.layout.nodes)
@@ -105,15 +105,15 @@ def estimate(
     expected = 0.0
     for plan in plans:
         limit += plan.layout.nodes * time_limit(plan, request, partition, block_s) * plan.jobs / 3600
-        if plan.shape == "block":
+        if plan.in_turns:
             expected += plan.layout.nodes * (block_s or 0.0) * len(plan.needed_blocks) / 3600
             continue
         for point in plan.points:
-            layout = plan.layout if plan.shape == "nested" else point.layout
+            layout = plan.layout if plan.mode == "turns" else point.layout
             expected += layout.nodes * (time_left([point], durations) or 0.0) / 3600
     finished = sum(len(values) for values in durations.values())
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
-    one_by_one = all(plan.shape != "block" for plan in plans)
+    one_by_one = not any(plan.in_turns for plan in plans)
     shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
     return NodeHours(
         expected=expected if finished else None,

@@ -19,14 +19,14 @@ from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import check_record, set_aside
 from harness.sweep.job_cost import note_ended
-from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
+from harness.sweep.job_plan import Job, JobPlan, without_layouts
 from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import QueueRoom, submit_job
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, SubmissionRefused, UnreadableAnswer
-from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
 from harness.sweep.turn_block import SeriesEnd
@@ -172,14 +172,22 @@ _SPOILT = 2  # launches in a row whose times are not valid, before a busy machin
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
 
 
+@dataclass(kw_only=True, slots=True)
+class LaunchTally:
+    """How many launches of a command failed, how many were not tried, and what kept cores busy for too long."""
+
+    failed: int = 0
+    dropped: int = 0
+    busy: str = ""
+
+
 @dataclass(kw_only=True)
 class Launches:
     """The launches of one command: the jobs of `plans`, and what is `carried` over from the queue.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
     that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
-    waited for, before the first launch and after two in a row without valid times; `busy` says what kept them so for
-    too long.
+    waited for, before the first launch and after two in a row without valid times.
     """
 
     scheduler: Scheduler
@@ -193,8 +201,7 @@ class Launches:
     timed: bool = False
 
     def __post_init__(self) -> None:
-        self.failed = self.dropped = 0
-        self.busy = ""
+        self._tally = LaunchTally()
         self._waiting = list(self.plans)
         self._running = {running.point.folder: running for running in self.carried}
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
@@ -213,8 +220,8 @@ class Launches:
         self._refused: SubmissionRefused | None = None
         self._room = QueueRoom()
 
-    def run(self) -> int:
-        """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children.
+    def run(self) -> LaunchTally:
+        """Launch all, in order, and return what became of them. An interruption ends jobs only if they are children.
 
         Raises:
             UserError: the scheduler took none of them, or its answers stay away or cannot be read.
@@ -238,7 +245,7 @@ class Launches:
                 self.progress.say(f"scheduler commands: {called}")
         if self._refused is not None and not self._submitted:
             raise self._refused
-        return self.failed
+        return self._tally
 
     def take_in(self) -> None:
         """Settle what has ended; submit nothing. What the scheduler does not list is asked for until that is sure."""
@@ -265,11 +272,13 @@ class Launches:
             self._say(waits)
         if not batch or waits is not None or self._disturbed():
             return
-        prepared = [self._prepare(plan) for plan in batch]
+        jobs = [Job(plan=plan, files=SweepFolder(self.folder.resolve())) for plan in batch]
+        for job in jobs:
+            self._prepare(job)
         self._note(now=True)
         try:
-            for plan, job in zip(batch, prepared, strict=True):
-                if plan in self._waiting and not self._submit_one(plan, job):
+            for job in jobs:
+                if job.plan in self._waiting and not self._submit_one(job):
                     return
                 self._note(now=False)
         finally:
@@ -307,21 +316,22 @@ class Launches:
         try:
             self.scheduler.wait_for_cores(max(plan.layout.cores for plan in self._waiting), self.progress.say)
         except UserError as error:
-            if any(plan.shape == "block" for plan in self._waiting):
+            if any(plan.in_turns for plan in self._waiting):
                 self.progress.say(
                     "not waiting any longer: turns that other processes disturb are left out of the ratios"
                 )
                 return False
             left = sum(len(plan.points) for plan in self._waiting)
-            self.busy = str(error)
+            self._tally.busy = str(error)
             self._waiting = []
-            self.dropped += left
+            self._tally.dropped += left
             self.progress.dropped(left)
             return True
         return False
 
-    def _prepare(self, plan: JobPlan) -> Job:
+    def _prepare(self, job: Job) -> None:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
+        plan = job.plan
         extra = set(plan.extra)
         for index, point in enumerate(plan.launches):
             set_aside(self._files, point.folder)
@@ -331,24 +341,24 @@ class Launches:
                 job="",
                 started=datetime.now(UTC),
                 scheduler=self.scheduler.name,
-                name=queue_name(self.folder, plan),
-                task=index if plan.shape == "array" else -1,
-                together=len({peer.layout for peer in plan.points}) if plan.shape == "block" else 1,
+                name=job.name,
+                task=index if job.tasks else -1,
+                together=len({peer.layout for peer in plan.points}) if plan.in_turns else 1,
                 extra=point in extra,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
-        template = self.submission.template
-        return write_job(plan, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
+        write_job(job, self.scheduler, data_dir=data_dir, template=self.submission.template)
 
-    def _submit_one(self, plan: JobPlan, job: Job) -> bool:
+    def _submit_one(self, job: Job) -> bool:
         """Submit one job that waits; return False when nothing more is to be submitted for now."""
+        plan = job.plan
         if not self.scheduler.survives_client:
             self.progress.started(self.pace.name(*plan.points))
         launches = [self._running[point.folder] for point in plan.launches]
         folders = {launch.point.folder for launch in launches}
         self._open |= folders
         try:
-            identifiers = submit_job(self.scheduler, self._files, job, launches, self.progress.say)
+            identifiers = submit_job(self.scheduler, job, launches, self.progress.say)
         except QueueFull as error:
             self._open -= folders
             return self._leave_alone(plan, error)
@@ -398,7 +408,7 @@ class Launches:
         for point in points:
             failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
             write_failure(self._files, failure)
-        self.failed += len(points)
+        self._tally.failed += len(points)
         self.progress.dropped(len(points))
         self._say(f"not submitted, {len(points)} of the launches, {plan.layout}: {reason}")
 
@@ -458,7 +468,7 @@ class Launches:
         if outcome.record is None and self._goes_on(point, outcome):
             text = f"{outcome.reason}; submitted again"
         elif outcome.record is None:
-            self.failed += 1
+            self._tally.failed += 1
             self._give_up(point.layout, outcome)
         else:
             text = self._finished(running, outcome.record, text)
@@ -498,7 +508,7 @@ class Launches:
             if not outcome.end_known or self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
-        self._waiting.append(JobPlan(shape="jobs", points=(point,)))
+        self._waiting.append(JobPlan(mode="jobs", points=(point,)))
         return True
 
     def _give_up(self, layout: Layout, outcome: LaunchOutcome) -> None:
@@ -508,7 +518,7 @@ class Launches:
             return
         dropped = len(self._take_out({layout}))
         if dropped:
-            self.dropped += dropped
+            self._tally.dropped += dropped
             self.progress.dropped(dropped)
             self._say(f"{layout}: failed twice in the same way, so {dropped} more are not tried")
 

@@ -17,9 +17,9 @@ from harness.base.errors import UserError
 from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_plan import QUEUE_NAME
+from harness.sweep.job_plan import QUEUE_NAME, Job
 from harness.sweep.scheduler_answers import COMMAND_LIMIT_S, NotQueued, SubmissionRefused, SubmissionUnknown
-from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.sweep_files import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
@@ -43,10 +43,8 @@ def submission_under_way(files: SweepFolder) -> Iterator[int]:
         os.close(handle)
 
 
-def submit_job(
-    scheduler: Scheduler, files: SweepFolder, job: Job, launches: Sequence[Running], say: Say
-) -> tuple[str, ...]:
-    """Submit `job`, of `launches` of the sweep of `files`, and return its identifier, or one for each task.
+def submit_job(scheduler: Scheduler, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
+    """Submit `job`, of `launches`, and return its identifier, or one for each task.
 
     Where the outcome is not known the job is looked for by its name.
 
@@ -59,12 +57,12 @@ def submit_job(
     if not scheduler.survives_client:
         return scheduler.submit(job)
     try:
-        with submission_under_way(files) as handle:
+        with submission_under_way(job.files) as handle:
             scheduler.commands.handles = (handle,)
             return scheduler.submit(job)
     except SubmissionUnknown as error:
         say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, files, launches, _ARRIVAL_S if error.lost else min(_ANSWERED_S, _ARRIVAL_S))
+        jobs = _look(scheduler, job.files, launches, _ARRIVAL_S if error.lost else min(_ANSWERED_S, _ARRIVAL_S))
         if job.name not in jobs:
             if not error.lost:
                 raise SubmissionRefused(error.text) from error

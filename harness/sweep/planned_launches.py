@@ -16,7 +16,7 @@ from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, survey
 from harness.sweep.job_cost import NodeHours, estimate, longest_block_s, remarks
-from harness.sweep.job_loop import Launches
+from harness.sweep.job_loop import Launches, LaunchTally
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
@@ -59,7 +59,7 @@ class WantedLaunches:
         if mode != "turns":
             return plan_jobs(missing, mode or "jobs"), ()
         if not self.scheduler.interleaves:
-            return plan_jobs(missing, "nested"), ()
+            return plan_jobs(missing, "turns"), ()
         peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
@@ -153,15 +153,6 @@ class SweepPlan:
         return replace(self, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchTally:
-    """How many launches of a plan failed, how many were not tried, and what kept cores busy for too long."""
-
-    failed: int = 0
-    dropped: int = 0
-    busy: str = ""
-
-
 def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
     """Run the jobs of `plan`, and return what became of them."""
     total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
@@ -181,7 +172,7 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
             timed=timed,
         )
         try:
-            failed = launches.run()
+            return launches.run()
         except KeyboardInterrupt:
             if wanted.scheduler.survives_client and launches.going:
                 progress.say(
@@ -190,7 +181,6 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
                     f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
                 )
             raise
-    return LaunchTally(failed=failed, dropped=launches.dropped, busy=launches.busy)
 
 
 def current(sweep: Sweep) -> Sweep:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.schema.layout import Layout
-from harness.sweep.schedulers import Job, Scheduler, open_scheduler
+from harness.sweep.schedulers import Scheduler, open_scheduler
 from harness.sweep.site import Partition, Site
+from tests.labs.factories import make_job
 from tests.labs.sentences import says
 
 FLUX = """#!/bin/sh
@@ -37,9 +38,7 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scheduler:
 
 
 def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\n")
-    assert scheduler.submit(Job(name="h-a", script=script, log=tmp_path / "log")) == ("1234",)
+    assert scheduler.submit(make_job(tmp_path, "#!/bin/sh\n")) == ("1234",)
     assert scheduler.find(["h-a", "h-b", "h-c", "h-z"]) == {"h-a": "1234", "h-b": "1235"}
     states = scheduler.poll(["1234", "1235", "1236", "1237", "1238", "9"])
     phases = [states[job].phase for job in ("1234", "1235", "1236", "1237", "1238", "9")]

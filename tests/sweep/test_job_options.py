@@ -21,8 +21,8 @@ def test_a_time_limit_may_depend_on_the_nodes() -> None:
     request = JobRequest(walltime="1:00:00,4=0:20:00,8=0:10:00")
     assert [request.limit_s(nodes) for nodes in (1, 3, 4, 7, 8, 64)] == [3600, 3600, 1200, 1200, 600, 600]
     points = tuple(replace(make_point(), layout=Layout(nodes=nodes)) for nodes in (1, 4, 8))
-    assert time_limit(JobPlan(shape="jobs", points=points[1:2]), request, None) == 1200
-    assert time_limit(JobPlan(shape="nested", points=points), request, None) == 5400
+    assert time_limit(JobPlan(mode="jobs", points=points[1:2]), request, None) == 1200
+    assert time_limit(JobPlan(mode="turns", points=points), request, None) == 5400
     limit = Partition(name="short", walltime="0:30:00")
     assert "WALLTIME=1:00:00" in str(exceeds(Layout(nodes=1), request, limit))
     assert exceeds(Layout(nodes=4), request, limit) is None

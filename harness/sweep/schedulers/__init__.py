@@ -17,25 +17,12 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
+from harness.sweep.job_plan import Job
 from harness.sweep.scheduler_answers import CommandRunner, State
 from harness.sweep.site import LAUNCHERS, MODES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 
 if TYPE_CHECKING:
     from harness.sweep.launch_command import LaunchCommand
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """A script to run and the file that takes the output of its first launch.
-
-    `name` is its name in the queue, at most 15 characters. `tasks` is the number of an array's tasks, 0 for a
-    job that is none.
-    """
-
-    name: str
-    script: Path
-    log: Path
-    tasks: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.comm.mpi_library import Family, find_mpi
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
+from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     RetryPhrases,
@@ -16,7 +17,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, ended_jobs
+from harness.sweep.schedulers import ended_jobs
 from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.

@@ -14,8 +14,9 @@ import psutil
 from harness.base import exit_codes
 from harness.base.launch_guard import JOB, find_processes
 from harness.schema.record import JobUsage
+from harness.sweep.job_plan import Job
 from harness.sweep.scheduler_answers import State, in_a_rank
-from harness.sweep.schedulers import Job, slurm
+from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import expand
 from harness.sweep.site import Partition
 

@@ -23,9 +23,9 @@ from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi4py_variables
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
+from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
 from harness.sweep.scheduler_answers import State, environment_of_no_job, variables_of_a_job
-from harness.sweep.schedulers import Job
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.

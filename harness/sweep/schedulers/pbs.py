@@ -15,6 +15,7 @@ from harness.base.processes import Reply
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
+from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     CommandRunner,
@@ -26,7 +27,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
+from harness.sweep.schedulers import SiteFinding, at_once, compare_partition
 from harness.sweep.site import Partition, clock_seconds, size_bytes
 
 # What PBS's qstat and pbsnodes print, as JSON or text: jobs as states and usage, and nodes.

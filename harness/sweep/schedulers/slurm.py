@@ -15,6 +15,7 @@ from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
+from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     CommandRunner,
@@ -27,7 +28,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
+from harness.sweep.schedulers import SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
 from harness.sweep.site import Partition, Site, clock_seconds, size_bytes, walltime, walltime_seconds
 
 # What Slurm's squeue, sacct, sinfo and scontrol print, as states, usage, partitions and nodes.

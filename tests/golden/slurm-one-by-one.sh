@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 launches, nested, up to 4 ranks
+# mnist-dnn, 2 launches, one after the other, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 
