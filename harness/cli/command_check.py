@@ -146,10 +146,13 @@ def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | 
     from harness.regression.measurement import measurements, without
     from harness.schema.record import decode
     from harness.schema.sweep import Study
-    from harness.schema.sweep_folder import SweepFolder, sweep_folders
+    from harness.schema.sweep_folder import SweepFolder, last_written, sweep_folders
 
     since = datetime.now(UTC) - SESSION_GAP
+    oldest = (since - SESSION_GAP).timestamp()  # the clocks of hosts and of the file system differ
     for folder in sweep_folders(judge.context.results):
+        if last_written(folder) < oldest:  # as all that follow
+            break
         study_file = SweepFolder(folder).study
         study = decode(study_file.read_bytes(), Study, study_file)
         if (study.sweep.workload, study.sweep.data_id) != (reference.workload, reference.data_id):

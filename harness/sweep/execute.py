@@ -245,6 +245,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 pace=Pace(launch_order(sweep, sweep.layouts)),
                 progress=progress,
                 carried=carried,
+                gives_up=True,
             ).run()
         ask_accounts(files, scheduler)
     return count_asked(carried), False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import AGAIN
+from harness.base.record_words import shell_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord, decode_file
@@ -35,7 +36,7 @@ from harness.sweep.turn_block import SeriesEnd
 
 _TAIL_LINES = 30
 _GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
-_MISSING_S = 60.0  # how long a job that no answer lists may still be there: without job history none says its end
+_MISSING_S = 60.0  # how long no answer lists a job before the scheduler is asked for that job alone, again and again
 # PBS writes it into the job's output; without job history nothing else tells it.
 _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)")
 
@@ -45,8 +46,7 @@ class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
     `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `unneeded`
-    was an extra launch that its job has not made. Without `end_known` the scheduler no longer lists its job, and
-    nothing says that it has ended: it is not submitted again by itself.
+    was an extra launch that its job has not made.
     """
 
     record: RunRecord | None = None
@@ -54,7 +54,6 @@ class LaunchOutcome:
     reason: str = ""
     again: bool = False
     unneeded: bool = False
-    end_known: bool = True
 
     @property
     def text(self) -> str:
@@ -68,13 +67,16 @@ class LaunchOutcome:
 class FirstSeen:
     """When that which may pass was first seen, by the monotonic clock; `settle` remembers it between its calls.
 
-    Jobs that no answer lists (`missing`) and that may be requeued (`requeued`), by identifier; launches that ended
-    well and have left no record (`unrecorded`), by folder.
+    Jobs that no answer lists (`missing`; of those asked for alone since then) and that may be requeued (`requeued`), by
+    identifier; launches that ended well and have left no record (`unrecorded`), by folder. Of the missing jobs the
+    scheduler `disowned` some: they have ended. The `unexplained` may be there still.
     """
 
     missing: dict[str, float] = field(default_factory=dict)
     requeued: dict[str, float] = field(default_factory=dict)
     unrecorded: dict[str, float] = field(default_factory=dict)
+    disowned: set[str] = field(default_factory=set)
+    unexplained: set[str] = field(default_factory=set)
 
 
 def settle(
@@ -83,7 +85,7 @@ def settle(
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
     A launch that left a record has succeeded though its job goes on with others; one that left none has
-    failed when its job has ended, or is not listed and left its exit code or stays away.
+    failed when its job has ended: as the scheduler says, or the launch's exit code. A job that no answer lists has not.
     """
     point = running.point
     launch = files.launch(point.folder)
@@ -108,17 +110,35 @@ def settle(
         return None
     reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
-    return LaunchOutcome(reason=reason, again=again, end_known=state.phase == "ended" or exited)
+    return LaunchOutcome(reason=reason, again=again)
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
-    """Return whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
+    """Return whether a job has ended; one that is not listed has if its launch `exited` or the scheduler disowns it."""
+    job = running.job
     if state.phase != "unknown":
-        seen.missing.pop(running.job, None)
+        seen.missing.pop(job, None)
+        seen.disowned.discard(job)
+        seen.unexplained.discard(job)
         return state.phase == "ended"
-    if exited or not scheduler.survives_client:
+    if exited or not scheduler.survives_client or job in seen.disowned:
         return True
-    return not _lasts_less(_MISSING_S, seen.missing, running.job)
+    if _lasts_less(_MISSING_S, seen.missing, job):
+        return False
+    if scheduler.disowns(job):
+        seen.unexplained.discard(job)
+        seen.disowned.add(job)
+        return True
+    seen.unexplained.add(job)
+    seen.missing[job] = time.monotonic()
+    return False
+
+
+def give_up(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> LaunchOutcome:
+    """Return that a launch is given up whose job no answer lists, and keep that as its failure beside the sweep."""
+    ends = shell_line([*scheduler.canceller, running.job])
+    text = f"given up: {scheduler.title} does not list job {running.job}; if it is there all the same, `{ends}` ends it"
+    return LaunchOutcome(reason=_keep_failure(files, running, state, scheduler, text))
 
 
 def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool:
@@ -132,14 +152,16 @@ def _doubts(record: RunRecord) -> str:
     return ", beside other work" if record.met else ""
 
 
-def _keep_failure(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> str:
-    """Write down why a launch failed, and return it."""
+def _keep_failure(
+    files: SweepFolder, running: Running, state: State, scheduler: Scheduler, explanation: str = ""
+) -> str:
+    """Write down why a launch failed, and return it; the scheduler explains it where there is no `explanation`."""
     point = running.point
     log = read_output(files.log(point.folder))
     job = read_output(scheduler.output(files.logs, running.job))
     code = _exit_code(files, point, state)
     printed = first_error(log) or first_error(job)
-    explanation = scheduler.explain(state)
+    explanation = explanation or scheduler.explain(state)
     late = _TIME_LIMIT.search(job)
     if late:
         reason = f"its time limit of {late['limit']} s ended it after {late['used']} s"
@@ -187,7 +209,8 @@ class Launches:
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
     that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
-    waited for, before the first launch and after two in a row without valid times.
+    waited for, before the first launch and after two in a row without valid times. One that `gives_up` has the user's
+    word that jobs which no answer lists are over.
     """
 
     scheduler: Scheduler
@@ -199,6 +222,7 @@ class Launches:
     carried: Iterable[Running] = ()
     resubmits: bool = False
     timed: bool = False
+    gives_up: bool = False
 
     def __post_init__(self) -> None:
         self._tally = LaunchTally()
@@ -209,6 +233,7 @@ class Launches:
         self._seen = FirstSeen()
         self._submitting_since: float | None = None  # a job that does not reach the queue
         self._silent_since: float | None = None  # a scheduler that does not answer
+        self._unexplained_since: float | None = None  # nothing but jobs that no answer lists
         self._said: set[str] = set()
         self._noted = 0.0
         self._over: list[Running] = []
@@ -224,7 +249,8 @@ class Launches:
         """Launch all, in order, and return what became of them. An interruption ends jobs only if they are children.
 
         Raises:
-            UserError: the scheduler took none of them, or its answers stay away or cannot be read.
+            UserError: the scheduler took none of them, its answers stay away or cannot be read, or it is not known of
+                any job that is left whether it is there.
         """
         pause = self.scheduler.poll_s
         slowest = _SLOWEST_POLL_S if self.scheduler.survives_client else pause
@@ -233,6 +259,7 @@ class Launches:
                 self._submit()
                 time.sleep(pause)
                 changed = self._poll()
+                self._end_if_all_unexplained()
                 # A queue that does not move is asked ever more seldom.
                 pause = self.scheduler.poll_s if changed else min(pause * 1.2, slowest)
         finally:
@@ -248,12 +275,31 @@ class Launches:
         return self._tally
 
     def take_in(self) -> None:
-        """Settle what has ended; submit nothing. What the scheduler does not list is asked for until that is sure."""
+        """Settle what has ended; submit nothing. What no answer lists is asked for by itself, once."""
         self._poll()
-        while any(state.phase == "unknown" for state in self._states.values()) and self._running:
+        while any(self._states[job].phase == "unknown" for job in self._jobs() - self._seen.unexplained):
             time.sleep(self.scheduler.poll_s)
             self._poll()
         self._note(now=True)
+
+    def _end_if_all_unexplained(self) -> None:
+        """Raise a UserError when nothing has been known for long of any job that is left; their launches stay noted."""
+        jobs = self._jobs()
+        if not jobs or not jobs <= self._seen.unexplained:
+            self._unexplained_since = None
+            return
+        if self._unexplained_since is None:
+            self._unexplained_since = time.monotonic()
+        if time.monotonic() - self._unexplained_since > _PATIENCE_S:
+            raise UserError("; ".join(self._of_unexplained(job) for job in sorted(jobs)))
+
+    def _of_unexplained(self, job: str) -> str:
+        """Return what is said of a job that no answer lists."""
+        given_up = shell_line(["harness", "cancel", self.folder.name])
+        return (
+            f"job {job}: {self.scheduler.title} does not list it, and nothing says that it has ended, so that its "
+            f"launches are not submitted again: `{given_up}` gives them up"
+        )
 
     @property
     def _files(self) -> SweepFolder:
@@ -290,7 +336,7 @@ class Launches:
 
     def _batch(self) -> list[JobPlan]:
         """Return the jobs that may be submitted now: as many as the queue has room for."""
-        jobs = self._jobs()
+        jobs = len(self._jobs())
         if not self._room.takes_more(jobs):
             return []
         batch: list[JobPlan] = []
@@ -301,9 +347,9 @@ class Launches:
             jobs += plan.jobs
         return batch
 
-    def _jobs(self) -> int:
-        """Return how many jobs of this sweep are in the queue or running."""
-        return len({running.job for running in self._running.values() if running.job})
+    def _jobs(self) -> set[str]:
+        """Return the jobs of this sweep that are in the queue or running."""
+        return {running.job for running in self._running.values() if running.job}
 
     def _disturbed(self) -> bool:
         """Wait for cores that others keep busy, where that is due; return whether nothing more is tried, as they are.
@@ -390,7 +436,7 @@ class Launches:
         Raises:
             QueueFull: none of its jobs is this sweep's.
         """
-        jobs = self._jobs()
+        jobs = len(self._jobs())
         if not jobs and error.certain:
             raise error
         if not jobs:  # nothing of this sweep can be what is too much
@@ -434,9 +480,13 @@ class Launches:
             old = before.get(running.job)
             self._tell(running, old, state)
             outcome = settle(self._files, running, state, self.scheduler, self._seen)
+            if outcome is None and self.gives_up and running.job in self._seen.unexplained:
+                outcome = give_up(self._files, running, state, self.scheduler)
             if outcome is not None:
                 self._settled(running, outcome)
                 changed = True
+        for job in sorted(self._jobs() & self._seen.unexplained):
+            self._say(self._of_unexplained(job))
         if changed:
             self._note(now=False)
         return changed
@@ -505,7 +555,7 @@ class Launches:
         if not self.resubmits:
             return False
         if not outcome.again:
-            if not outcome.end_known or self._tried[point.folder] >= self.scheduler.request.retries:
+            if self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
         self._waiting.append(JobPlan(mode="jobs", points=(point,)))

@@ -103,14 +103,17 @@ def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
 def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float) -> dict[str, str]:
     """Look for the jobs of `launches` until all are found, for at most `seconds`; return the found ones by name.
 
+    One that was seen once is there, though a later answer does not list it.
+
     Raises:
         SubmissionUnknown: the scheduler does not answer.
     """
     names = {launch.name for launch in launches}
     begin = time.monotonic()
+    jobs: dict[str, str] = {}
     while True:
         try:
-            jobs = find_jobs(scheduler, files, launches)
+            jobs |= find_jobs(scheduler, files, launches)
         except UserError as error:
             if time.monotonic() - begin > _PATIENCE_S:
                 text = (
@@ -144,7 +147,7 @@ def identify(
             say(
                 "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"
             )
-            jobs = _look(scheduler, files, nameless, _may_arrive(files))
+            jobs |= _look(scheduler, files, nameless, _may_arrive(files))
     identified = []
     for launch in launches:
         if launch.job:
@@ -184,6 +187,8 @@ def _may_arrive(files: SweepFolder) -> float:
 
     The folder's own clock says how old the list of launches is, which is written when jobs are submitted.
 
+    Absence is looked at more than once, however old that list is.
+
     Raises:
         UserError: such a submission does not end.
     """
@@ -196,7 +201,7 @@ def _may_arrive(files: SweepFolder) -> float:
         age = 0.0
     if waited or age < 0:
         return _ARRIVAL_S
-    return max(0.0, min(_ARRIVAL_S, COMMAND_LIMIT_S + _ARRIVAL_S - age))
+    return min(_ARRIVAL_S, max(_ANSWERED_S, COMMAND_LIMIT_S + _ARRIVAL_S - age))
 
 
 def _wait_for_submissions(files: SweepFolder) -> bool:

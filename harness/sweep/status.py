@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.record_words import shell_line
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
@@ -151,8 +152,9 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
     job = f"job {running.job}"
     exited = files.exit_code(name).exists()
     if state.phase == "unknown" and not exited:
-        gone = "was deleted, or has ended just now"
-        return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
+        given_up = shell_line(["harness", "cancel", files.name])
+        asked = "the same sweep command asks whether it has ended"
+        return "unknown", f"{job}: {scheduler.title} does not list it; {asked}, `{given_up}` gives it up"
     if state.phase == "queued":
         starts = f", expected to start {state.starts}" if state.starts else ""
         return "queued", f"{job}: {state.reason or state.word}{starts}"

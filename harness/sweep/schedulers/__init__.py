@@ -50,6 +50,10 @@ class Scheduler(abc.ABC):
     submits_by: ClassVar[str] = ""
     """The program that submits jobs; where it is and `ping` answers, this scheduler is there."""
     ping: ClassVar[tuple[str, ...]] = ()
+    asks_for_one: ClassVar[tuple[str, ...]] = ()
+    """The words of the command that asks for the one job that follows."""
+    no_such_job: ClassVar[str] = ""
+    """What that command says of a job that the scheduler does not know, as a regular expression."""
     canceller: ClassVar[tuple[str, ...]] = ()
     """The words of the command that ends the jobs which follow."""
     identifier: ClassVar[str] = r"[\w.-]+"
@@ -230,6 +234,19 @@ class Scheduler(abc.ABC):
         wanted = list(jobs)
         listed = self.listed(wanted)
         return {job: listed[job][0] if job in listed else State(phase="unknown") for job in wanted}
+
+    def disowns(self, job: str) -> bool:
+        """Return whether the scheduler says, in a sentence of its own, that it does not know `job`: then it has ended.
+
+        An answer that does not list the job is no such sentence: it may be cut off, late, or of another server.
+        """
+        if not self.asks_for_one:
+            return False
+        try:
+            reply = self.commands.ask((*self.asks_for_one, job))
+        except UserError:
+            return False
+        return re.search(self.no_such_job, reply.err) is not None
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is not an error."""

@@ -51,6 +51,8 @@ class Scheduler(schedulers.Scheduler):
     directive = "#flux:"
     submits_by = "flux"
     ping = ("flux", "uptime")
+    asks_for_one = ("flux", "jobs", "--no-header", "--format={id.dec}")
+    no_such_job = "JobID .* unknown"
     canceller = ("flux", "cancel")
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")

@@ -90,6 +90,10 @@ class Scheduler(slurm.Scheduler):
         """Return the states of scripts by their processes."""
         return {job: self._state(job) for job in jobs}
 
+    def disowns(self, job: str) -> bool:
+        """Return whether there is no such process any more."""
+        return not _job_of(job)
+
     def cancel(self, jobs: Iterable[str]) -> None:
         """End the scripts and what they have started: by SIGTERM, 10 s later by SIGKILL."""
         for job in jobs:

@@ -341,6 +341,8 @@ class Scheduler(schedulers.Scheduler):
     template = "pbs.sh.j2"
     directive = "#PBS"
     ping = ("qstat", "-B")
+    asks_for_one = ("qstat",)
+    no_such_job = "Unknown Job Id|Job has finished"
     canceller = ("qdel",)
     identifier = r"\d+(\[\d*\])?(\.[\w.-]+)?"
     unknown = ("qos", "signal_s")
@@ -423,8 +425,20 @@ class Scheduler(schedulers.Scheduler):
         return job.replace("[]", f"[{index}]")
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the identifiers of the user's queued or running jobs called one of `names`."""
-        jobs = self._table(self.commands.run(("qselect", "-u", user_name())).split())
+        """Return the identifiers of the user's queued or running jobs called one of `names`.
+
+        Raises:
+            UserError: the server does not answer, or does not say what one of the user's jobs is called.
+        """
+        question = ("qselect", "-u", user_name())
+        going = self.commands.run(question).split()
+        jobs = self._table(going)
+        nameless = [number for number in going if number not in jobs]
+        if nameless:  # they have just ended, or what they are called is not said
+            still_going = self.commands.run(question).split()
+            for number in nameless:
+                if number in still_going:
+                    raise UnreadableAnswer(f"qselect lists job {number}, and qstat does not say what it is called")
         numbers = {str(job.get("Job_Name", "")): number for number, job in jobs.items()}
         return {name: numbers[name] for name in names if name in numbers}
 
