@@ -64,7 +64,6 @@ class DisturbedQueue:
             self._go_on(number, job)
         self._left -= 1
         self.kill_perhaps(0.01)
-        self._save()
         if self._left <= 0:
             raise KeyboardInterrupt
 
@@ -77,9 +76,7 @@ class DisturbedQueue:
         """Answer a scheduler's command."""
         submits = words[0] in ("sbatch", "qsub") or tuple(words[:2]) == ("flux", "batch")
         if submits:
-            reply = self._submit(words[0], Path(words[-1]))
-            self._save()
-            return reply
+            return self._submit(words[0], Path(words[-1]))
         mood = self._chance.random()
         if mood < 0.06:
             return Reply(code=None, out="", err=f"{words[0]} gave no answer")
@@ -186,8 +183,9 @@ class DisturbedQueue:
 
     def _kill(self, name: str) -> None:
         self._count(name)
-        self._save()
+        self.save()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write down what it knows, for the next command."""
         (self._folder / "facts.json").write_text(json.dumps(self._facts))

@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.sweep import job_cost, job_loop, job_submission, scheduler_answers
-from harness.sweep.schedulers import Scheduler
+from harness.comm.mpi_library import find_mpi
+from harness.sweep import job_cost, job_loop, job_submission, launch_command, scheduler_answers
+from harness.sweep.schedulers import Scheduler, flux, slurm
 from tests.labs.disturbed_queue import DisturbedQueue
 from tests.labs.queues import Queue, sweep
 from tests.labs.sweep_lab import Lab
@@ -21,7 +22,7 @@ WAYS = (
     *(("slurm", "jobs"), ("pbs", "jobs"), ("flux", "jobs")),
     *(("slurm", "turns"), ("pbs", "array"), ("flux", "turns"), ("slurm", "array"), ("pbs", "turns")),
 )
-_COMMANDS = 5  # of each seed, one after the other
+_COMMANDS = 4  # of each seed, one after the other
 
 
 class Seeds:
@@ -77,6 +78,7 @@ class Seeds:
             pass
         except BaseException:  # noqa: BLE001  a command must never end with a stack
             (self._folder / f"stack-{os.getpid()}.txt").write_text(traceback.format_exc())
+        queue.save()
         os._exit(0)
 
 
@@ -87,9 +89,11 @@ def seeds(lab: Lab, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job_submission, "_ARRIVAL_S", 30.0)
     monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 120.0)
     double = importlib.import_module("tests.labs.fake_queue")
-    for name in ("execute", "schedulers.slurm", "schedulers.pbs", "schedulers.flux"):
-        importlib.import_module(f"harness.sweep.{name}")  # once, and not in every command
-    importlib.import_module("jinja2")
+    for name in ("harness.sweep.execute", "harness.sweep.schedulers.pbs", "jinja2"):
+        importlib.import_module(name)  # once, and not in every command
+    mpi = find_mpi()
+    for module in (launch_command, slurm, flux):
+        monkeypatch.setattr(module, "find_mpi", lambda: mpi)
     return Seeds(lab, tmp_path / "seeds", double, monkeypatch)
 
 
