@@ -173,13 +173,15 @@ def plan_allocations(
     *,
     allocations: int = 1,
     most_blocks: int = 0,
+    queued: Collection[str] = (),
 ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
     """Return the jobs of a batch system for the missing `points`: one for each allocation, and what to say of them.
 
     An allocation has a turn block for each of its repeats, one after the other; of several allocations each has every
     so many-th repeat. All launches of a job have the same ranks per node, threads and GPUs. A single job of which no
     launch has been made goes on to `most_blocks` blocks. Launches that cannot wait for a turn, and those of a single
-    layout, follow each other in an allocation of their own.
+    layout, follow each other in an allocation of their own. So do those whose base is in another job: of the folders
+    that are `queued`.
     """
     plans = list(plan_jobs((point for point in points if not takes_turns(point)), "turns"))
     waiting = [point for point in points if takes_turns(point)]
@@ -193,6 +195,7 @@ def plan_allocations(
         turning = [point for point in all_points if takes_turns(point) and kind_of(point) == kind]
         bases = _bases(turning)
         base = next(iter(bases.values()))
+        bases = {repeat: point for repeat, point in bases.items() if point.folder not in queued}
         one_of_each = {point.layout: point for point in missing if point.layout != base.layout}
         at_a_time: list[set[Layout]] = []
         for fitting, note in _in_memory(base, list(one_of_each.values()), memory):
@@ -219,7 +222,7 @@ def _with_bases(
 ) -> tuple[Point, ...]:
     """Return the `points` of the layouts of each block, repeat by repeat, each block with its base first."""
     launches: list[Point] = []
-    for repeat in sorted({point.repeat for point in points}):
+    for repeat in sorted({point.repeat for point in points} & bases.keys()):
         for layouts in at_a_time:
             others = [point for point in points if point.repeat == repeat and point.layout in layouts]
             if others:

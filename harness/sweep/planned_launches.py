@@ -1,7 +1,7 @@
 """What one command has to do with a sweep: what it asks for, what is missing of it, and the launches of that."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,11 +48,12 @@ class WantedLaunches:
         """
         missing = surveyed.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
-        jobs, notes = self.jobs([point for point in missing if point.folder not in queued], surveyed, free_bytes)
+        to_submit = [point for point in missing if point.folder not in queued]
+        jobs, notes = self.jobs(to_submit, surveyed, free_bytes, queued)
         return SweepPlan(wanted=self, missing=missing, survey=surveyed, jobs=jobs, carried=tuple(carried), notes=notes)
 
     def jobs(
-        self, missing: Sequence[Point], surveyed: Survey, free_bytes: float
+        self, missing: Sequence[Point], surveyed: Survey, free_bytes: float, queued: Collection[str] = ()
     ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks. Pure as `plan`."""
         mode = self.submission.request.mode
@@ -72,6 +73,7 @@ class WantedLaunches:
             memory,
             allocations=self.submission.request.allocations,
             most_blocks=self.submission.most_blocks,
+            queued=queued,
         )
 
     def free_bytes(self) -> float:

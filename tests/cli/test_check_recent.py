@@ -1,6 +1,7 @@
 """What a check without SWEEP judges: a sweep that ended within the hour if it can be compared, else a new session."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,3 +95,15 @@ def test_until_sure_measures_and_all_its_looks_share_the_error(
     monkeypatch.setattr(session_check, "check_sessions", spy)
     check(tmp_path, "--until-sure=5")
     assert len(measured_anew) == 1 and looks[-1] == 4
+
+
+def test_a_sweep_that_was_last_written_to_days_ago_is_not_read(tmp_path: Path, measured_anew: list[Path]) -> None:
+    """Reading it would be an error here: its study is damaged."""
+    folder = tmp_path / "results/damaged"
+    write_sweep(folder, START)
+    (folder / STUDY_FILE).write_text("{")
+    days_ago = (datetime.now(UTC) - timedelta(days=2)).timestamp()
+    for path in (folder / STUDY_FILE, folder):
+        os.utime(path, (days_ago, days_ago))
+    check(tmp_path)
+    assert len(measured_anew) == 1

@@ -175,6 +175,16 @@ def test_what_is_missing_of_a_sweep_is_made_and_no_more():
     assert (plan.mode, plan.in_turns, len(plan.points), plan.extra) == ("turns", False, 3, ())
 
 
+def test_a_base_that_is_in_the_queue_is_in_no_other_job():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=2), sweep.layouts)
+    queued = [point for point in every if point.layout.ranks == 1 and point.repeat == 0]
+    missing = [point for point in every if point not in queued]
+    plans = allocations_of(missing, every, queued=[point.folder for point in queued])
+    assert not any(point in queued for plan in plans for point in plan.launches)
+    assert {point for plan in plans for point in plan.launches} == set(missing)
+    assert [(plan.in_turns, len(plan.points)) for plan in plans] == [(True, 2), (False, 1)]
+
+
 def test_allocations_share_the_repeats():
     every = launch_order(sweep := study(nodes=(1, 2), repeats=6), sweep.layouts)
     plans = allocations_of(every, every, allocations=3)
