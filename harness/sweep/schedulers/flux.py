@@ -96,7 +96,7 @@ class Scheduler(schedulers.Scheduler):
             raise submission_error("flux batch", reply, SUBMISSIONS)
         lines = reply.out.split()
         number = self.commands.ask(("flux", "job", "id", "--to=dec", lines[-1])) if lines else reply
-        if not number.out.strip().isdigit():
+        if not re.fullmatch(r"[0-9]+\s*\n", number.out):  # without its end the line may be cut: another job's number
             raise SubmissionUnknown(f"flux batch ends well without a job's number: {message(number)}", lost=True)
         return (number.out.strip(),)
 
