@@ -8,7 +8,7 @@ import ast
 import functools
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 FUNCTION_LINES = 60
 MODULE_LINES = 800
 SHORT_MODULE_LINES = 60
+SHORT_FUNCTION_LINES = 3
 # Words that do not say what a variable holds.
 _EMPTY = "one found own other each known said told its it there kept given made shown"
 EMPTY_NAMES = frozenset(_EMPTY.split(" "))
@@ -89,6 +90,41 @@ def short_modules() -> Iterator[str]:
     for pattern in reasons:
         if not any(fnmatch(name, pattern) for name in texts):
             yield f"[tool.house.short_modules] names {pattern}, which is no module: take it out"
+
+
+def short_functions() -> Iterator[str]:
+    """Yield a sentence for every short function that is called once without a reason, and every reason without one."""
+    reasons: dict[str, str] = settings()["short_functions"]
+    short = set()
+    for path, text in sources(ROOT / "harness").items():
+        for function in called_once(ast.parse(text)):
+            name = f"{name_of(path)}:{function.name}"
+            short.add(name)
+            if name not in reasons:
+                yield f"{name} is short and called once: write it where it is called, or say why in pyproject.toml"
+    for name in reasons:
+        if name not in short:
+            yield f"[tool.house.short_functions] names {name}, which is no short function that is called once"
+
+
+def called_once(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """Yield the private functions of a module of at most `SHORT_FUNCTION_LINES` lines that one statement calls.
+
+    Those with a decorator, that are handed on as values, or that are called for each element of a comprehension or
+    inside of a lambda, where no statement can stand, are not among them.
+    """
+    uses = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, (*_COMPREHENSIONS, ast.Lambda)):
+            calls -= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("_") or node.decorator_list:
+            continue
+        statements = node.body[1:] if ast.get_docstring(node) else node.body
+        lines = sum(map(length, statements))
+        if lines <= SHORT_FUNCTION_LINES and uses[node.name] == 1 and node.name in calls:
+            yield node
 
 
 def name_of(path: Path) -> str:
@@ -221,6 +257,8 @@ def _is_text_of_error(node: ast.expr) -> bool:
 
 if __name__ == "__main__":
     named = [ROOT / folder for folder in sys.argv[1:]]
-    sentences = list(faults(named)) if named else [*twice(), *formatted(), *short_modules(), *faults(rooms())]
+    sentences = list(faults(named))
+    if not named:
+        sentences = [*twice(), *formatted(), *short_modules(), *short_functions(), *faults(rooms())]
     print("\n".join(sentences) or "The rules of the house hold.")
     sys.exit(bool(sentences))

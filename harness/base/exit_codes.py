@@ -1,4 +1,4 @@
-"""The exit codes of all commands and ranks: each number has one meaning. README.md lists them."""
+"""The exit codes of all commands and ranks: each number has one meaning. docs/exit-codes.md lists them."""
 
 FAILED = 1
 """A launch, a rank or a comparison failed."""

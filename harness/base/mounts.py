@@ -83,7 +83,7 @@ def enter_namespace() -> bool:
             raise OSError(int(word or "0"), text or "the process that tries a namespace has ended")
         if word == _USER:
             _join_user_namespace(child)
-        _unshare_mounts()
+        unshare_mounts()
     finally:
         os.close(holding)
         os.waitpid(child, 0)
@@ -109,18 +109,18 @@ def _make_namespaces() -> str:
     user = os.geteuid()
     group = os.getegid()
     try:
-        _unshare_mounts()
+        unshare_mounts()
     except PermissionError:
         _call("unshare", _CLONE_NEWUSER)
         _write_map("setgroups", "deny")
         _write_map("uid_map", f"{user} {user} 1")
         _write_map("gid_map", f"{group} {group} 1")
-        _unshare_mounts()
+        unshare_mounts()
         return _USER
     return _MOUNTS
 
 
-def _unshare_mounts() -> None:
+def unshare_mounts() -> None:
     """Enter a namespace of mounts: the host gets nothing of what is mounted here.
 
     What the host mounts later, by its automounter say, is seen here.

@@ -165,7 +165,10 @@ def new_staging_folder(target: Path) -> Path:
     """
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}{_STAGING}"))
     try:
-        _write_mark(staging, _mark_of_this_process())
+        _write_mark(
+            staging,
+            FolderMark(kind=FolderKind.STAGING, host=host_name(), boot=boot_id(), process=os.getpid()),
+        )
     except OSError:
         staging.rmdir()
         raise
@@ -374,7 +377,10 @@ def remove_left(place: Path, *, only: str | None = None, keep: Collection[str] =
                 move(path, place / name)
             elif _is_folder(path):
                 mark = _read_mark(path)
-                if not ended_only or (mark is not None and _writer(mark).has_ended):
+                has_ended = False
+                if mark is not None:
+                    has_ended = ProcessPlace(host=mark.host, boot=mark.boot, process=mark.process).has_ended
+                if not ended_only or has_ended:
                     remove_empty_folder(path)  # killed before it had a mark, or when its mark was to go
                     remove_folder(path, below=place)
             elif not ended_only:
@@ -383,7 +389,8 @@ def remove_left(place: Path, *, only: str | None = None, keep: Collection[str] =
 
 def _remove_tree(folder: Path) -> None:
     """Remove a folder whose mark allows it, the mark last: what a kill leaves is still known for ours."""
-    for entry in _other_entries(folder, {MARK}):
+    content = [entry for entry in folder.iterdir() if entry.name != MARK]
+    for entry in content:
         if _is_folder(entry):
             shutil.rmtree(entry)
         else:
@@ -473,14 +480,6 @@ def _open_scratch_folder(name: str, folder: int) -> int:
         os.close(entry)
 
 
-def _mark_of_this_process() -> FolderMark:
-    return FolderMark(kind=FolderKind.STAGING, host=host_name(), boot=boot_id(), process=os.getpid())
-
-
-def _writer(mark: FolderMark) -> ProcessPlace:
-    return ProcessPlace(host=mark.host, boot=mark.boot, process=mark.process)
-
-
 def _read_mark(folder: Path) -> FolderMark | None:
     """Return what the mark of `folder` says, None where there is none that we understand."""
     try:
@@ -521,10 +520,6 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-def _other_entries(folder: Path, names: Collection[str]) -> list[Path]:
-    return [entry for entry in folder.iterdir() if entry.name not in names]
 
 
 def _is_own_file(path: Path) -> bool:

@@ -164,7 +164,8 @@ def _names(line: str) -> Iterator[str]:
         if name == "pass" and "=" not in assignment[0]:  # a heading: the forward pass: 3 ms
             continue
         value = _value_at(line, assignment.end())
-        if value and (_opens(name) or (_is_key(name) and _SHORT_VALUE.match(value))):
+        has_key = "key" in (word.lower() for word in _WORD.findall(name))
+        if value and (_opens(name) or (has_key and _SHORT_VALUE.match(value))):
             yield name
     for option in _OPTION.finditer(line):
         value = _value_at(line, option.end())
@@ -200,7 +201,3 @@ def _value_at(line: str, begin: int) -> str:
 def _opens(name: str) -> bool:
     """Return whether a name with its parts (``db.password``) is that of a secret."""
     return is_secret_name(name.lstrip("-"))
-
-
-def _is_key(name: str) -> bool:
-    return "key" in (word.lower() for word in _WORD.findall(name))

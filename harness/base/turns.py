@@ -163,7 +163,8 @@ class Turns:
         self.core_ns: Callable[[], float] = lambda: 0.0
         self.synchronise: Callable[[], None] | None = None
         self._distance = 0.0
-        self._turn = self._steps = 0  # the number of the turn, from 1, and how many steps of it are timed
+        self.turn = 0  # its number, from 1
+        self._steps = 0  # of the turn that are timed
         self._begin: float | None = None  # of those
         self._cpu_s = 0.0  # of this process, at that begin
         self._timed: TimedSteps | None = None  # what was timed, where the turn ends before its time
@@ -200,11 +201,11 @@ class Turns:
         """Go on after the first steps of a turn, or end the turn and wait for the next; return the passes left."""
         self._passed += self._asked - self.state.left
         self._await_device()
-        if self._turn and self._begin is None and self._timed is None:
+        if self.turn and self._begin is None and self._timed is None:
             self._cpu_s = time.process_time()
             self._begin = clock()
-            return self._until(self._steps, self._turn)
-        if self._turn:
+            return self._until(self._steps, self.turn)
+        if self.turn:
             self.windows.append((self._opened, self._end_of_turn()))
             timed = self._timed or self._measure(self._steps)
             self._tell(TurnReport(last=last, timed=timed, core_ns=self._distance, cores=self._cores).line())
@@ -214,7 +215,7 @@ class Turns:
         order = self._await_order()
         if order is None:  # the referee has gone, or its host, and its block with it
             os._exit(1)
-        self._turn = order.turn
+        self.turn = order.turn
         self._opened = self._end_of_turn()
         self._steps = order.steps
         self._begin = None
@@ -253,7 +254,7 @@ class Turns:
 
     def _await_device(self) -> None:
         """Have the last pass be when the device has done all that it was given before."""
-        if self.synchronise is not None and self._turn:
+        if self.synchronise is not None and self.turn:
             self.synchronise()
             self.state.last = clock()
 

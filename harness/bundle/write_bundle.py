@@ -450,14 +450,11 @@ def redraw_bundle(archive: Path, target: Path) -> Redrawn:
         with folder_atomic(target, "--reports") as staging:
             shutil.copytree(folder / RECORDS, staging / RECORDS)
             draw_pages(staging, manifest.sweeps, manifest.moment)
-            files = tuple(name for name in files_in(folder) if _has_numbers(name))
+            tables = [name for name in files_in(folder) if name.endswith((".csv", ".json"))]
+            files = tuple(name for name in tables if name.startswith(f"{REPORTS}/"))
             different = tuple(name for name in files if not _is_same(folder / name, staging / name))
     pages = tuple(target / REPORTS / name / PAGE for name in (*manifest.sweeps, CLAIMS_FOLDER))
     return Redrawn(files=files, different=different, pages=pages, drawn_with=manifest.drawn_with)
-
-
-def _has_numbers(name: str) -> bool:
-    return name.startswith(f"{REPORTS}/") and name.endswith((".csv", ".json"))
 
 
 def _is_same(file: Path, drawn: Path) -> bool:

@@ -158,6 +158,7 @@ def json_document(answer: Answer) -> str:
     screen = {
         "question": answer.question,
         "answer": plain(answer.sentence),
+        "details": [plain(line) for line in answer.details],
         "warnings": [plain(banner.text) for banner in answer.banners],
         "numbers": {tile.name: f"{plain(tile.value)} ({plain(tile.detail)})" for tile in answer.tiles},
         "facts": {fact.name: plain(fact.value) for fact in answer.facts},
@@ -195,6 +196,8 @@ def print_answer(answer: Answer, *, quiet: bool) -> None:
         _print_paragraph(console, f"{banner.kind}: {banner.text}", "yellow")
     if answer.sentence:
         _print_paragraph(console, answer.sentence, "bold")
+    for line in answer.details:
+        _print_paragraph(console, line, "")
     if answer.page:
         echo(answer.page)
 

@@ -67,6 +67,7 @@ def check_command(
     hour, that is judged and nothing is measured. Exit code 0: nothing got worse, or by less than --threshold; 1: a
     regression; 2: cannot compare (another machine, another workload, no baseline); 3: cannot tell.
     """
+    from harness.regression.baselines import saved_measurements
     from harness.report.session_answer import session_answer
 
     limit = threshold / 100
@@ -77,7 +78,7 @@ def check_command(
         refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
         current = find_measurement(sweep, results=context.results, baselines=None)  # one of that name is no sweep
     else:
-        reference = reference or _last_baseline(context.baselines)
+        reference = reference or saved_measurements(context.baselines)[0]
         recent = None if until_sure else _recent_launches(reference, judge)
         current = recent if recent is not None else _measure(reference, judge, until_sure, batch)
     return session_answer(judge.check(reference, current), given_command())
@@ -127,12 +128,6 @@ class _Judge:
         except UserError:
             return False
         return True
-
-
-def _last_baseline(baselines: Path) -> "Measurement":
-    from harness.regression.baselines import saved_measurements
-
-    return saved_measurements(baselines)[0]
 
 
 def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | None":

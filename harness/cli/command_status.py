@@ -28,10 +28,12 @@ _TAIL_LINES = 3  # of the log of a failed launch
 def status_command(sweep: str | None, context: Context) -> Answer:
     """Tell what is done, running, failed, missing and skipped of every sweep whose name begins with SWEEP."""
     statuses = []
+    counts = {}
     for folder in find_sweeps(sweep, context.results):
-        statuses.append(_status_by_the_page(folder))
-        _print(statuses[-1], folder, in_full=sweep is not None)
-    counts = {status.name: _states(status) for status in statuses}
+        status = _status_by_the_page(folder)
+        _print(status, folder, in_full=sweep is not None)
+        statuses.append(status)
+        counts[status.name] = Counter(entry.state for entry in status.entries)
     return Answer(sentence="", data={"counts": counts, "sweeps": statuses})
 
 
@@ -48,10 +50,6 @@ def _status_by_the_page(folder: Path) -> "Status":
     if not status.count("done"):
         return status
     return status.with_invalid({run.point.folder: run.invalid for run in load_sweep(folder).runs})
-
-
-def _states(status: "Status") -> Counter[str]:
-    return Counter(entry.state for entry in status.entries)
 
 
 def _print(status: "Status", folder: Path, *, in_full: bool) -> None:

@@ -91,7 +91,7 @@ def build_submission(options: BatchOptions) -> "tuple[Submission, str]":
         UserError: a setting is wrong, or needs a batch system where there is none.
     """
     from harness.sweep.schedulers import choose_scheduler, scheduler_class
-    from harness.sweep.site import find_site, refuse_recorded_secrets
+    from harness.sweep.site import find_site, refuse_recorded_secrets, site_file
     from harness.sweep.submission_settings import Submission
 
     site_name = _path(options.site)
@@ -111,12 +111,13 @@ def build_submission(options: BatchOptions) -> "tuple[Submission, str]":
         )
     if template is not None and not Path(template).is_file():
         raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
+    named_file = site_file(site_name) if site_name else None
     submission = Submission(
         scheduler=scheduler,
         site=site,
         request=request,
         template=str(Path(template).resolve()) if template else None,
-        site_file=_site_as_named(site_name),
+        site_file=str(named_file) if named_file else site_name,
     )
     return submission, reason
 
@@ -139,14 +140,6 @@ def _why_no_turns(request: JobRequest, template: str | None) -> str:
     if request.requeue or request.signal_s:
         return "REQUEUE and SIGNAL are for launches that follow each other"
     return ""
-
-
-def _site_as_named(name: str | None) -> str | None:
-    """Return the site's file that `name` means, else the name."""
-    from harness.sweep.site import site_file
-
-    file = site_file(name) if name else None
-    return str(file) if file else name
 
 
 def _path(text: str | None) -> str | None:

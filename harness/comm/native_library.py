@@ -52,13 +52,14 @@ def _find() -> LibraryAnswer:
     if chosen_algorithm() is Algorithm.BRIDGE:
         return LibraryAnswer(library=None, missing_because="HARNESS_REDUCTION=bridge is set")
     try:
-        return LibraryAnswer(library=_load(native_build.build_operation()))
+        return LibraryAnswer(library=load_operations(native_build.build_operation()))
     except (RunError, UserError) as error:
         return LibraryAnswer(library=None, missing_because=str(error))
 
 
 @functools.cache
-def _load(path: Path) -> NativeLibrary:
+def load_operations(path: Path) -> NativeLibrary:
+    """Return the library at `path`, loaded into this process."""
     operations = tf.load_op_library(str(path))  # before ctypes: else TensorFlow would not know the operations
     functions = ctypes.CDLL(str(path))
     functions.harness_calls.restype = ctypes.c_uint64

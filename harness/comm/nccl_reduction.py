@@ -231,13 +231,8 @@ def _own_gpu() -> GpuOfRank:
     if not tf.executing_eagerly():
         return GpuOfRank(has_gpu=True, missing_because="eager execution is switched off")
     try:
-        bus = _bus_address(load_nccl())
+        with tf.device(GPU):
+            bus: bytes = load_nccl().operations.harness_nccl_device().numpy()
     except (RunError, tf.errors.OpError) as error:
         return GpuOfRank(has_gpu=True, missing_because=str(error))
-    return GpuOfRank(has_gpu=True, place=(platform.node(), bus))
-
-
-def _bus_address(library: NcclLibrary) -> str:
-    with tf.device(GPU):
-        address: bytes = library.operations.harness_nccl_device().numpy()
-    return address.decode()
+    return GpuOfRank(has_gpu=True, place=(platform.node(), bus.decode()))

@@ -57,7 +57,9 @@ def select(
     sent = [size // 2 for size in tensors] if wire != "float32" else tensors
     overlap = is_overlapped(world, sent, threads)
     reduction = _select(world, tensors, max(room, sum(tensors)), guard, overlap and not whole)
-    ignored = _ignored_overlap(reduction, overlap and whole)
+    ignored = NoteCode.OVERLAP_IGNORED if overlap and whole else None
+    if reduction.algorithm is Algorithm.NCCL:
+        ignored = NoteCode.NCCL_IN_ONE_PIECE
     if ignored is not None and chosen_overlap():
         reduction.notes = (*reduction.notes, Note(code=ignored))
     if wire == "float32" or not needs_sync(world.size):
@@ -102,13 +104,6 @@ def _select_nccl(world: World, choice: Algorithm) -> NcclReduction | Note | None
     if answer is None and choice is Algorithm.NCCL:
         return Note(code=NoteCode.STAGED, values={"reason": "no rank has a GPU"})
     return answer
-
-
-def _ignored_overlap(reduction: Reduction, whole: bool) -> NoteCode | None:
-    """Return what to say where sums are not made in pieces although the hosts and threads are such; None elsewhere."""
-    if reduction.algorithm is Algorithm.NCCL:
-        return NoteCode.NCCL_IN_ONE_PIECE
-    return NoteCode.OVERLAP_IGNORED if whole else None
 
 
 def is_overlapped(world: World, sizes: Sequence[int], threads: int) -> bool:

@@ -150,15 +150,12 @@ def open_netcdf(path: Path) -> Iterator[Arrays]:
     with readable(path, "NetCDF file"), netCDF4.Dataset(path) as file:
         file.set_auto_maskandscale(False)
         arrays = {name: _Variable(variable) for name, variable in file.variables.items() if variable.ndim}
-        labels = [name for name, array in arrays.items() if _is_one_integer_a_row(array)]
+        integers = {name: array for name, array in arrays.items() if array.dtype.kind in "iu"}
+        labels = [name for name, array in integers.items() if math.prod(array.shape[1:]) == 1]
         row_counts = {array.shape[0] for array in arrays.values()}
         if len(arrays) == 2 and len(labels) == 1 and len(row_counts) == 1:
             arrays = {"y" if name == labels[0] else "x": array for name, array in arrays.items()}
         yield arrays
-
-
-def _is_one_integer_a_row(array: Slices) -> bool:
-    return array.dtype.kind in "iu" and math.prod(array.shape[1:]) == 1
 
 
 class _Variable:

@@ -148,12 +148,12 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
         return _rows(workload, FoundFiles(train=own_files, test=own_files), "")
     folder = data_folder(data_dir)
     if workload.data == "synthetic":
-        return _stand_in(dataset, workload, "")
+        return stand_in_source(dataset, workload, "")
     files = dataset.find(folder)
     if workload.input == "resident":
         if workload.data == "real":
             raise UserError("input resident holds synthetic images: leave it out, or use DATA_KIND=synthetic")
-        return _stand_in(dataset, workload, "INPUT=resident: ")
+        return stand_in_source(dataset, workload, "INPUT=resident: ")
     if files.missing:
         missing = ", ".join(files.missing)
         if workload.data == "real":
@@ -162,7 +162,7 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
                 f"no complete {dataset.title} files in '{folder}' (missing {missing}): "
                 f"put them there or run `{shell_line(fetch)}`"
             )
-        return _stand_in(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
+        return stand_in_source(dataset, workload, f"no {dataset.title} files in {folder} (missing {missing}): ")
     note = ""
     if not files.test and dataset.separate_test:
         part = f"the last 1 in {dataset.held_out_one_in} training rows is held out for test"
@@ -235,7 +235,8 @@ def _images(workload: Workload, files: FoundFiles, note: str) -> DataSource:
     )
 
 
-def _stand_in(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
+def stand_in_source(dataset: Dataset, workload: Workload, reason: str) -> DataSource:
+    """Return the synthetic stand-in of `dataset`; its note begins with the `reason` for it."""
     assert dataset.stand_in is not None
     data_id = f"synthetic-{dataset.name}-v{synthetic.VERSION}"
     rows = workload.samples or dataset.stand_in.rows

@@ -187,7 +187,10 @@ class Columns:
             return
         numbers = [cell for cell in cells if self._is_number(cell)]
         if 10 * len(numbers) > len(cells):
-            raise self._refused(place, numbers[0], f"numbers stand among texts such as '{_other(cells, numbers)}'")
+            numeric = set(numbers)
+            texts = Counter(cell for cell in cells if cell not in numeric)
+            most_frequent = texts.most_common(1)[0][0][:60]
+            raise self._refused(place, numbers[0], f"numbers stand among texts such as '{most_frequent}'")
         likes = [cell for cell in cells if _NUMBER_IN_TEXT.fullmatch(cell)]
         if 2 * len(likes) > len(cells):
             raise self._refused(place, likes[0], "it looks like a number and cannot be read as one")
@@ -264,12 +267,6 @@ _NO_CATEGORIES = (
 )
 # A number with signs or words around it, such as 12 kg, <5, 1,23,456 or 5-.
 _NUMBER_IN_TEXT = re.compile(r"\W*\d[\d.,'\u2019\s]*\D{0,12}")
-
-
-def _other(cells: list[str], numbers: list[str]) -> str:
-    """Return the most frequent cell that is no number."""
-    numeric = set(numbers)
-    return Counter(cell for cell in cells if cell not in numeric).most_common(1)[0][0][:60]
 
 
 # The columns of a table as arrays.

@@ -128,7 +128,7 @@ class Exchange:
             case "allreduce":
                 return [self._reduced(array, request.op) for array in arrays]
             case "allgather":
-                return [self._gathered(array, _rows_of(requests, place)) for place, array in enumerate(arrays)]
+                return [self._gathered(array, requests, place) for place, array in enumerate(arrays)]
             case "broadcast":
                 return [self._cast(array, request.root) for array in arrays]
             case "object":
@@ -144,12 +144,14 @@ class Exchange:
             wide = np.dtype(np.int32)  # some of Open MPI's sums end at 127, as its vector instructions do
         values = np.ascontiguousarray(array.astype(wide, copy=False)).reshape(-1)
         total = np.empty_like(values)
-        self.comm.Allreduce(values, total, op=_operation(op, kind))
+        self.comm.Allreduce(values, total, op=mpi_operation(op, kind))
         if op == AVERAGE:
             total = np.asarray(total * (1 / self.size)).astype(wide)  # whole numbers are cut off
         return total.astype(array.dtype, copy=False).reshape(array.shape)
 
-    def _gathered(self, array: Array, rows: Sequence[int]) -> Array:
+    def _gathered(self, array: Array, requests: Sequence[Request], place: int) -> Array:
+        """Return the rows of all ranks' tensors in this `place`."""
+        rows = [request.shapes[place][1][0] for request in requests]
         result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
         width = int(np.prod(array.shape[1:])) * array.itemsize
         self.comm.Allgatherv(_bytes(array), [_bytes(result), [count * width for count in rows]])
@@ -161,17 +163,13 @@ class Exchange:
         return result
 
 
-def _rows_of(requests: Sequence[Request], place: int) -> list[int]:
-    """Return every rank's number of rows of the tensor in this place."""
-    return [request.shapes[place][1][0] for request in requests]
-
-
 def _bytes(array: Array) -> Array:
     """Return the contiguous `array`, or a copy that is, as bytes: of any type."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _operation(op: int, kind: str) -> "MPI.Op":
+def mpi_operation(op: int, kind: str) -> "MPI.Op":
+    """Return MPI's operation for one of `OPERATIONS` on arrays of a NumPy `kind`; `AVERAGE` is a sum, divided later."""
     from mpi4py import MPI
 
     if kind == "b":  # as 0 and 1: any, or all

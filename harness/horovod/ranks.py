@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from harness.horovod.not_offered import not_offered
 if TYPE_CHECKING:
     from harness.comm.grouped_sums import GroupedSums
 
-# Under a launcher other than `harness run` nobody asks.
-_unwatched = partial(SimpleNamespace, opened=lambda _: None, named=lambda *_: None, inside=lambda *_: nullcontext())
+
+def unwatched() -> Any:
+    """Return a watch that watches nothing, as under a launcher other than `harness run`."""
+    return SimpleNamespace(opened=lambda _: None, named=lambda *_: None, inside=lambda *_: nullcontext())
 
 
 @dataclass(kw_only=True)
@@ -28,7 +30,7 @@ class Host:
     `begin` is called when it calls `init`. `alone` where other ranks do not run it; `answers` for Keras 2's spellings.
     """
 
-    watch: Any = field(default_factory=_unwatched)
+    watch: Any = field(default_factory=unwatched)
     sums: "Callable[[], GroupedSums | None]" = lambda: None
     begin: Callable[[], None] = lambda: None
     alone: bool = False
@@ -59,7 +61,8 @@ class Ranks:
         return self.own_sums
 
 
-_current: Ranks | None = None
+current: Ranks | None = None
+"""What `init` has found: None before it, and after `shutdown`."""
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -68,8 +71,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     Raises:
         UserError: some of the ranks are asked for, not all, or process sets.
     """
-    global _current
-    if _current is not None:
+    global current
+    if current is not None:
         return
     if process_sets:
         raise not_offered("process_sets")
@@ -89,7 +92,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         "local_rank": local.Get_rank(),
         "local_size": local.Get_size(),
     }
-    _current = Ranks(world=world, places=places, exchange=Exchange(exchange_comm, host.watch))
+    current = Ranks(world=world, places=places, exchange=Exchange(exchange_comm, host.watch))
     host.begin()
     from keras.src.trainers import trainer
 
@@ -111,20 +114,20 @@ def current_ranks() -> Ranks:
     Raises:
         ValueError: `init` has not been called.
     """
-    if _current is None:
+    if current is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
-    return _current
+    return current
 
 
 def is_initialized() -> bool:
     """Tell whether `init` has been called."""
-    return _current is not None
+    return current is not None
 
 
 def shutdown() -> None:
     """Forget the ranks."""
-    global _current
-    _current = None
+    global current
+    current = None
 
 
 def _place(name: str) -> Callable[[], int]:

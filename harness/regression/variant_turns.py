@@ -47,7 +47,7 @@ from harness.sweep.warm_python import warm_python
 COMPARISONS = "comparisons"
 """The folder, below the results, of the records of comparisons."""
 _TRIES = 2  # of a block
-_BLOCK_S = 20.0  # in turns: its start takes as long
+BLOCK_S = 20.0  # in turns: its start takes as long
 _PREPARATION_S = 7 * 86400.0  # a data set may have to be fetched
 _PROCESS_BYTES = 600 * 2**20  # a rank, with its network and rows
 
@@ -244,14 +244,14 @@ class VariantTurns:
             self._begin = begin
         if begin - self._begin + self._longest_s > self._budget_s:
             return False
-        turns = self._train_until_it_counts(say)
+        turns = self.train_block(say)
         if not self.blocks and self._lengthen(float(turns["at_s"].max() - turns["at_s"].min()), say):
             return self.add_block(say)
         self.blocks.append(turns)
         self._longest_s = max(self._longest_s, time.monotonic() - begin)
         return True
 
-    def _train_until_it_counts(self, say: Callable[[str], None]) -> pd.DataFrame:
+    def train_block(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Return the turns of the next block, which is trained again where it does not count."""
         for tries_left in reversed(range(_TRIES)):
             result = self._train(len(self.blocks), say)
@@ -263,9 +263,9 @@ class VariantTurns:
 
     def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
-        factor = math.ceil(_BLOCK_S / max(seconds, 0.1))
+        factor = math.ceil(BLOCK_S / max(seconds, 0.1))
         workloads = [variant.sweep.workload for variant in self.variants]
-        if seconds >= _BLOCK_S / 2 or any(one.script or one.seconds is not None for one in workloads):
+        if seconds >= BLOCK_S / 2 or any(one.script or one.seconds is not None for one in workloads):
             return False
         epochs = workloads[0].epochs
         longer = epochs * factor

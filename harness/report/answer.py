@@ -188,25 +188,28 @@ class CaseSuite:
 class Answer:
     """What a command has found.
 
-    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `table`
-    is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes`
-    say what the answer rests on. `command` gives the same again, with `remark` on what it needs.
+    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `details`
+    are further sentences below it in smaller letters: what it rests on, and what else a reader must know. `table` is what a
+    terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes` say what the
+    answer rests on. `command` gives the same again, with `remark` on what it needs.
 
-    A page has `place`, its folder below that of reports, and lists `tiles`, `facts`, `banners` and `sections`; `files`
-    lie beside it. In the index it is a line: its `kind`, `title`, `when` the last launch that it shows ran, what
-    commands call the sweep that it is of (`name`), the two `sides` that it compares, `machine` and `trained_on`.
-    Files of its figures name the `command`. `page` is where it was written. `suite` has tests
-    for JUnit's report.
+    A page has `place`, its folder below that of reports, a `figure` on its first screen, and lists `tiles`, `facts`,
+    `banners` and `sections`; `files` lie beside it. In the index it is a line: its `kind`, `title`, `when` the last
+    launch that it shows ran, what commands call the sweep that it is of (`name`), the two `sides` that it compares,
+    `machine` and `trained_on`. Files of its figures name the `command`. `page` is where it was written. `suite` has
+    tests for JUnit's report.
 
     `problem` is what went wrong beside: exit code 1; else `code` is the exit code.
     """
 
     sentence: str
+    details: Sequence[str] = ()
     question: str = ""
     table: Table | None = None
     data: Mapping[str, object] = field(default_factory=dict)
     notes: Sequence[str] = ()
     banners: Sequence[Banner] = ()
+    figure: PageFigure | None = None
     tiles: Sequence[Fact] = ()
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
@@ -228,8 +231,10 @@ class Answer:
 
     @property
     def figures(self) -> list[PageFigure]:
-        """All figures of the page."""
-        return [element for section in self.sections for element in section.elements if isinstance(element, PageFigure)]
+        """All figures of the page, in its order."""
+        elements = (element for section in self.sections for element in section.elements)
+        below = [element for element in elements if isinstance(element, PageFigure)]
+        return [self.figure, *below] if self.figure else below
 
 
 def plain(text: str) -> str:
@@ -239,7 +244,7 @@ def plain(text: str) -> str:
 
 def markdown(answer: Answer) -> str:
     """Return the answer for a pull request: its sentence, warnings, table, notes and command."""
-    parts = [f"**{answer.sentence}**"]
+    parts = [f"**{answer.sentence}**", *answer.details]
     parts += [f"> {banner.text}" for banner in answer.banners]
     if answer.table:
         rows = [answer.table.headings, ["---"] * len(answer.table.headings), *answer.table.rows]
@@ -253,7 +258,8 @@ def markdown(answer: Answer) -> str:
 
 def document(answer: Answer) -> str:
     """Return a page of tables and lists as Markdown; columns also line up as plain text."""
-    parts = [f"# {answer.question}", answer.sentence, *(f"> {banner.text}" for banner in answer.banners)]
+    parts = [f"# {answer.question}", answer.sentence, *answer.details]
+    parts += [f"> {banner.text}" for banner in answer.banners]
     parts += ["\n".join(f"- {fact.name}: {fact.value}" for fact in answer.facts)] if answer.facts else []
     for section in answer.sections:
         parts += [f"## {section.title}"] if section.title and section.elements else []

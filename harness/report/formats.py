@@ -44,7 +44,7 @@ def junit(answer: Answer) -> str:
             verdict.text = _text(case.output) or None
         elif case.output:
             ElementTree.SubElement(element, "system-out").text = _text(case.output)
-    lines = [answer.sentence, *(banner.text for banner in answer.banners), *answer.notes]
+    lines = [answer.sentence, *answer.details, *(banner.text for banner in answer.banners), *answer.notes]
     ElementTree.SubElement(suite, "system-out").text = _text("\n".join(filter(None, lines)))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -73,7 +73,9 @@ def history_sentence(history: History) -> str:
         session = history.sessions[first.points[change.first].session]
         since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
         more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
-        return f"{over}: {since}{more}{_with_stack(session)}."
+        stack = _stack_words(session)
+        cause = f"before that session changed: {stack}" if stack else "nothing of the stack changed there"
+        return f"{over}: {since}{more}; {cause}."
     last = len(history.sessions) - 1
     outside = [chart for chart in history.charts if chart.is_outside(last)]
     if outside:
@@ -82,11 +84,6 @@ def history_sentence(history: History) -> str:
     limits = f"the limits of baseline '{history.baseline}'" if history.baseline else ""
     inside = f", and the last one is within {limits}" if limits else "; a baseline would give limits"
     return f"{over}: no change of level is sure{inside}."
-
-
-def _with_stack(session: HistorySession) -> str:
-    changes = _stack_words(session)
-    return f"; before that session changed: {changes}" if changes else "; nothing of the stack changed there"
 
 
 def _stack_words(session: HistorySession) -> str:

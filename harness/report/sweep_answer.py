@@ -28,8 +28,8 @@ from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Fact, Section, Table
-from harness.report.figures import SweepView
+from harness.report.answer import Answer, Fact, PageFigure, Section, Table
+from harness.report.figures import SweepView, draw_figures
 from harness.report.formats import launches_as_tests
 from harness.report.html_pages import SCREEN, csv_text, relative_link, write_page
 from harness.report.run_words import data_words, layout_words, machine_words, on_one_machine
@@ -148,10 +148,12 @@ class _Content:
     question: str
     sentence: str
     data: Mapping[str, object]
+    details: Sequence[str] = ()
     facts: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
     table: Table | None = None
     tiles: Sequence[Fact] = field(default=())
+    figure: PageFigure | None = None
     code: int = 0
 
 
@@ -186,9 +188,11 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     return Answer(
         question=content.question,
         sentence=content.sentence,
+        details=content.details,
         table=content.table,
         data=content.data,
         banners=sweep_warnings(loaded, scaling, launches),
+        figure=content.figure,
         tiles=content.tiles,
         facts=content.facts,
         sections=[*content.sections, *conditions],
@@ -212,16 +216,19 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
     workload = loaded.runs[0].point.workload
     view = view_of(loaded, launches, scaling, measured.predicted)
     is_synthetic = any(run.data.kind == "synthetic" for run in loaded.valid)
-    sentences = (
-        sweep_sentences.headline(scaling, workload, measured.predicted),
-        sweep_sentences.to_accuracy(scaling, view.targets, view.goal),
+    details = (
+        *sweep_sentences.details(scaling, measured.predicted),
+        sweep_sentences.to_accuracy(scaling, workload, view.targets, view.goal),
         measured.why_not_predicted,
         "The rows are synthetic." if is_synthetic else "",
     )
     accuracy = view.final.set_index("layout")["test_accuracy"].to_dict()
+    figures = draw_figures(view)
+    speedup_figure, *scaling_figures = figures["scaling"]
     return _Content(
         question=sweep_sentences.question(scaling, workload),
-        sentence=" ".join(filter(None, sentences)),
+        sentence=sweep_sentences.headline(scaling, workload, measured.predicted),
+        details=tuple(filter(None, details)),
         table=terminal_table(scaling, view.final, measured.predicted),
         data={
             "sweep": loaded.folder.name,
@@ -234,7 +241,8 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
         },
         tiles=tuple(sweep_tiles(view)),
         facts=run_facts(loaded.valid, loaded.launched, loaded.failed),
-        sections=measured_sections(loaded, view),
+        figure=speedup_figure,
+        sections=measured_sections(loaded, view, {**figures, "scaling": scaling_figures}),
     )
 
 

@@ -12,8 +12,8 @@ from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.report import captions, learning_tables, method_text, sweep_facts, sweep_tables
-from harness.report.answer import Card, Cell, Element, Fact, Items, Section, Table
-from harness.report.figures import SweepView, draw_figures
+from harness.report.answer import Card, Cell, Element, Fact, Items, PageFigure, Section, Table
+from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.run_words import layout_words, on_one_machine
 from harness.report.sweep_sentences import last_point, speedup_label, target_of
@@ -100,13 +100,10 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
         return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
     words = " and ".join(units.significant(peak) for peak in sorted(peaks))
-    return f"The peak of a rank's device is {words} TFLOP/s, of dense matrix products in {_type(runs[0])}. "
-
-
-def _type(run: RunRecord) -> str:
-    precision = run.point.workload.precision.removeprefix("mixed_")
-    is_on_gpu = bool(run.ranks[0].gpu)
-    return "float32 (TF32 where the GPU has it)" if precision == "float32" and is_on_gpu else precision
+    precision = runs[0].point.workload.precision.removeprefix("mixed_")
+    if precision == "float32" and runs[0].ranks[0].gpu:
+        precision = "float32 (TF32 where the GPU has it)"
+    return f"The peak of a rank's device is {words} TFLOP/s, of dense matrix products in {precision}. "
 
 
 # What a script prints of its own speed, beside what was timed of it.
@@ -209,9 +206,8 @@ _LAUNCH_PARTS = (
 )
 
 
-def measured_sections(loaded: Loaded, view: SweepView) -> list[Section]:
-    """Return what was measured: scaling, prediction, time, learning."""
-    figures = draw_figures(view)
+def measured_sections(loaded: Loaded, view: SweepView, figures: Mapping[str, Sequence[PageFigure]]) -> list[Section]:
+    """Return what was measured: scaling, prediction, time, learning, each with its `figures` (`draw_figures`)."""
     scaling = [_scaling_table(loaded, view), *figures["scaling"]]
     predicted = [sweep_tables.extrapolation_table(series, view.names) for series in view.extrapolations]
     tables: list[Element] = [learning_tables.learning_table(view.final, view.names)]

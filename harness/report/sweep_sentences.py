@@ -43,7 +43,10 @@ def last_point(scaling: Scaling) -> PointScaling | None:
 
 
 def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extrapolation] = ()) -> str:
-    """Return the report's first sentence: the largest point against the base, with its doubt, and what is predicted."""
+    """Return the report's first sentence: the speedup of the largest point with its interval and efficiency.
+
+    Where only the base was measured, it says how long that takes, and the furthest of what is predicted.
+    """
     last = last_point(scaling)
     if last is None:
         base = scaling.base
@@ -54,18 +57,36 @@ def headline(scaling: Scaling, workload: Workload, extrapolations: Sequence[Extr
         missing = "rank count has a valid launch" if len(scaling.points) == 1 else "point did the same work"
         return f"{measured}; no other {missing}, so there is no speedup."
     assert last.speedup is not None and last.efficiency is not None
-    computes_only = workload.sync == "none"
-    sentence = f"{_speedup(last, scaling, workload)}, {_certainty(last, scaling)}"
-    if ran_apart(last):
-        sentence += f"; {ran_words(last)} with what others took of the machine"
     interval = last.speedup_interval
+    certainty = f" (95 % CI {units.ratio_span(interval)})" if interval else ""
+    sentence = f"{_speedup(last, scaling, workload)}{certainty}, efficiency {units.percent(last.efficiency)}"
     if last.efficiency > DOUBTFUL:
         sentence = f"No speedup to rely on, the base is slow for a reason of its own: {sentence}"
     elif interval and interval.high > _WIDE * interval.low:
         sentence = f"No speedup to rely on, its repetitions differ too much: {sentence}"
+    return f"{sentence}; an upper limit, no training." if workload.sync == "none" else f"{sentence}."
+
+
+def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> tuple[str, ...]:
+    """Return what stands below the headline: the sample, the speedup including interference, what is predicted."""
+    last = last_point(scaling)
+    if last is None:
+        return ()
+    sentences = [f"{_capitalised(_sample(last, scaling))}."]
+    if ran_apart(last):
+        sentences.append(f"Including interference: {ran_words(last)}{_why_apart(last, scaling)}.")
     if extrapolations:
-        sentence += f", measured; {_furthest(extrapolations, scaling)}"
-    return f"{sentence}; an upper limit, no training." if computes_only else f"{sentence}."
+        sentences.append(f"{_capitalised(_furthest(extrapolations, scaling))}.")
+    return tuple(sentences)
+
+
+def _why_apart(last: PointScaling, scaling: Scaling) -> str:
+    """Return which side lost more of its time to other work, as a part of a sentence."""
+    assert last.speedup is not None and last.ran_speedup is not None
+    base = units.ranks(scaling.base.ranks)
+    if last.ran_speedup > last.speedup:
+        return f", as {base} lost more time to other work"
+    return f", as {units.ranks(last.ranks)} lost more time to other work"
 
 
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
@@ -79,18 +100,18 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
         speedup = f"{name} on {last.ideal:g} times the rows of {base_ranks} at {last.speedup:.2f} times the rate"
     else:
         speedup = f"{name} {last.speedup:.2f} times as fast as {base_ranks}"
-    return f"{units.ranks(last.ranks)} {verb} {speedup} (efficiency {units.percent(last.efficiency)})"
+    return f"{units.ranks(last.ranks)} {verb} {speedup}"
 
 
-def _certainty(last: PointScaling, scaling: Scaling) -> str:
-    """Return the interval of the headline's speedup, or why there is none, and what it rests on."""
-    sample = _sample(last, scaling)
+def _sample(last: PointScaling, scaling: Scaling) -> str:
+    """Return how many launches or blocks the speedup is of, what was left out, and why it has no interval."""
+    sample = _blocks(last, scaling) if last.blocks else _launches(last, scaling)
     excluded = last.excluded + scaling.base.excluded
     if excluded:
         launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
         sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
-        return f"95 % interval {units.ratio_span(last.speedup_interval)}, {sample}"
+        return sample
     reason = "too few for an interval"
     if last.other_session:
         reason = "measured more than an hour apart, so no interval: the same command with REPEATS=, in one go, "
@@ -98,15 +119,18 @@ def _certainty(last: PointScaling, scaling: Scaling) -> str:
     return f"{sample}: {reason}"
 
 
-def _sample(last: PointScaling, scaling: Scaling) -> str:
-    """Return how many launches or blocks of turns the speedup is of."""
-    if last.blocks:
-        blocks = f"{units.plural(last.blocks, 'block')} in turns"
-        if scaling.is_as_it_ran:
-            if scaling.short_blocks == scaling.disturbed_blocks:
-                return f"{blocks}, as they ran: too few steps for {LEAST_ROUNDS} rounds"
-            return f"{blocks}, as they ran: other work met nearly every round"
-        return f"{blocks}, on undisturbed cores" if ran_apart(last) else blocks
+def _blocks(last: PointScaling, scaling: Scaling) -> str:
+    """Return how many blocks the speedup is of, and which of their rounds."""
+    blocks = f"{units.plural(last.blocks, 'block')} of interleaved launches"
+    if not scaling.is_as_it_ran:
+        return f"{blocks}, excluding contended rounds" if ran_apart(last) else blocks
+    if scaling.short_blocks == scaling.disturbed_blocks:
+        return f"{blocks}, including interference: too few steps for {LEAST_ROUNDS} rounds"
+    return f"{blocks}, including interference: other work met nearly every round"
+
+
+def _launches(last: PointScaling, scaling: Scaling) -> str:
+    """Return how many launches the speedup is of."""
     launches = units.plural(last.launches, "launch")
     if last.launches == scaling.base.launches:
         return f"{launches} each"
@@ -114,7 +138,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
 
 
 def ran_apart(point: PointScaling) -> bool:
-    """Return whether the speedup as it ran differs from that on undisturbed cores: by 2 %, or beyond an interval."""
+    """Return whether the speedup including interference differs from that without: by 2 %, or beyond an interval."""
     if point.speedup is None or point.ran_speedup is None:
         return False
     ratio = point.ran_speedup / point.speedup
@@ -128,7 +152,7 @@ def _outside(value: float, interval: Interval | None) -> bool:
 
 
 def ran_words(point: PointScaling) -> str:
-    """Return the speedup as it ran and its interval: ``1.55 (1.50 to 1.60)``."""
+    """Return the speedup including interference and its interval: ``1.55 (1.50 to 1.60)``."""
     interval = f" ({units.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
     return f"{point.ran_speedup:.2f}{interval}"
 
@@ -154,8 +178,8 @@ def band_words(point: ExtrapolatedPoint) -> str:
     return f"{units.significant(band.low, 2)} to {units.significant(band.high, 2)}"
 
 
-def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
-    """Return the sentence that follows the headline: the same point's speedup to the test accuracy `goal`.
+def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAccuracy], goal: float | None) -> str:
+    """Return the same point's speedup to the test accuracy `goal`, and why it is lower than that of an epoch.
 
     `targets` has every layout's time to it (`scaling.speedups_to_accuracy`). Empty where accuracy was not tested.
     """
@@ -166,10 +190,22 @@ def to_accuracy(scaling: Scaling, targets: Sequence[TimeToAccuracy], goal: float
     if target.speedup is None:
         reached = f"{target.reached} of {units.plural(target.launches, 'launch')}"
         return f"No speedup to equal accuracy: {reached} on {units.ranks(target.ranks)} reach {level}."
-    doubt = f", 95 % interval {units.ratio_span(target.interval)}" if target.interval else ""
+    doubt = f" (95 % CI {units.ratio_span(target.interval)})" if target.interval else ""
     ranks = f"{units.ranks(target.ranks)} {'are' if target.ranks > 1 else 'is'}"
     base = units.ranks(scaling.base.ranks)
-    return f"To {level} {ranks} {target.speedup:.2f} times as fast as {base}{doubt}."
+    reason = _batch_reason(scaling, workload, target)
+    return f"To {level} {ranks} {target.speedup:.2f} times as fast as {base}{doubt}{reason}."
+
+
+def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) -> str:
+    """Return that the global batch grew with the ranks, where that cost more than the noise of an epoch's speedup."""
+    last = last_point(scaling)
+    assert last is not None and last.speedup is not None and target.speedup is not None
+    before = scaling.base.global_batch
+    if target.speedup > (1 - _APART) * last.speedup or last.global_batch <= before:
+        return ""
+    remedy = "" if workload.script else f" (GLOBAL_BATCH={before} holds it)"
+    return f": the global batch grew from {before} to {last.global_batch}{remedy}"
 
 
 def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccuracy | None:
@@ -180,3 +216,8 @@ def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccu
 
 def _verb(count: int, stem: str) -> str:
     return f"{stem}s" if count == 1 else stem
+
+
+def _capitalised(text: str) -> str:
+    """Return `text` with its first letter as one of a sentence."""
+    return text[:1].upper() + text[1:]

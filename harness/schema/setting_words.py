@@ -82,16 +82,15 @@ def distinguishing_names(workloads: Sequence[Workload]) -> tuple[str, ...]:
         values = {getattr(workload, field.name) for workload in workloads}
         if field.compare and len(values) > 1:
             differing.append((field.name, _title_inside(field.name, asked)))
-    values_alone = len(differing) == 1 and _are_words([getattr(w, differing[0][0]) for w in workloads])
+    values_alone = False
+    if len(differing) == 1:
+        values_of_all = [getattr(workload, differing[0][0]) for workload in workloads]
+        values_alone = all(isinstance(value, str) and value != "none" for value in values_of_all)
     names: list[str] = []
     for workload in workloads:
         texts = [(title, value_words(getattr(workload, name))) for name, title in differing]
         names.append(", ".join(text if values_alone else f"{title} {text}" for title, text in texts))
     return tuple(names)
-
-
-def _are_words(values: Sequence[object]) -> bool:
-    return all(isinstance(value, str) and value != "none" for value in values)
 
 
 def _title_inside(name: str, asked: Option) -> str:

@@ -33,7 +33,7 @@ def main(path: Path, node: str = "localhost", enough: Enough | None = None) -> i
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))  # so that what was started is ended
     try:
         series = decode(path.read_bytes(), BlockSeries, path)
-        return run_series(series, _address(node), enough)
+        return run_series(series, reachable_address(node), enough)
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -138,7 +138,7 @@ def _own_address(host: str) -> str:
         raise UserError(f"host {host} has no address ({error}): add it to /etc/hosts") from error
 
 
-def _address(node: str) -> str:
+def reachable_address(node: str) -> str:
     """Return the address by which `node` reaches this host: that of the route to it.
 
     Where the node's name is the scheduler's alone, it is the address that this host's own name has. A host on which its

@@ -88,12 +88,16 @@ def serve(address: str, python: str) -> None:
             child = os.fork()
             if child == 0:
                 listener.close()
-                _answer(connection, path, plain)
+                answer_client(connection, path, plain)
             connection.close()
             children = {pid for pid in {*children, child} if os.waitpid(pid, os.WNOHANG)[0] == 0}
 
 
-def _answer(connection: socket.socket, path: list[str], plain: str) -> None:
+def answer_client(connection: socket.socket, path: list[str], plain: str) -> None:
+    """Be the child that runs the program of the client of `connection`, and end with its exit code.
+
+    `path` is where it imports from after its own PYTHONPATH, `plain` the server's Python.
+    """
     import threading
 
     head, files, *_ = socket.recv_fds(connection, 4, 3)

@@ -35,8 +35,8 @@ from harness.sweep.turn_block import SeriesEnd
 # What became of a launch: only a whole record makes it a success, whatever the scheduler says.
 
 _TAIL_LINES = 30
-_GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
-_MISSING_S = 60.0  # how long no answer lists a job before the scheduler is asked for that job alone, again and again
+GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
+MISSING_S = 60.0  # how long no answer lists a job before the scheduler is asked for that job alone, again and again
 # PBS writes it into the job's output; without job history nothing else tells it.
 _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)")
 
@@ -103,10 +103,10 @@ def settle(
         return LaunchOutcome(unneeded=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
-        if _lasts_less(_GRACE_S, seen.requeued, running.job):
+        if _lasts_less(GRACE_S, seen.requeued, running.job):
             return None
     code = _exit_code(files, point, state)
-    if scheduler.survives_client and code == 0 and _lasts_less(_GRACE_S, seen.unrecorded, point.folder):
+    if scheduler.survives_client and code == 0 and _lasts_less(GRACE_S, seen.unrecorded, point.folder):
         return None
     reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
@@ -123,7 +123,7 @@ def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSe
         return state.phase == "ended"
     if exited or not scheduler.survives_client or job in seen.disowned:
         return True
-    if _lasts_less(_MISSING_S, seen.missing, job):
+    if _lasts_less(MISSING_S, seen.missing, job):
         return False
     if scheduler.disowns(job):
         seen.unexplained.discard(job)
@@ -187,8 +187,8 @@ def _exit_code(files: SweepFolder, point: Point, state: State) -> int:
 
 
 _NOTE_S = 0.5  # how often the list of what runs is written: 1,000 submissions are not 1,000 files of 1,000 lines
-_PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
-_UNREADABLE_S = 60.0  # how long it may answer what cannot be read
+PATIENCE_S = 600.0  # how long a scheduler may refuse to answer before the wait is given up
+UNREADABLE_S = 60.0  # how long it may answer what cannot be read
 _SLOWEST_POLL_S = 30.0
 _SPOILT = 2  # launches in a row whose times are not valid, before a busy machine is waited for again
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
@@ -290,7 +290,7 @@ class Launches:
             return
         if self._unexplained_since is None:
             self._unexplained_since = time.monotonic()
-        if time.monotonic() - self._unexplained_since > _PATIENCE_S:
+        if time.monotonic() - self._unexplained_since > PATIENCE_S:
             raise UserError("; ".join(self._of_unexplained(job) for job in sorted(jobs)))
 
     def _of_unexplained(self, job: str) -> str:
@@ -416,7 +416,7 @@ class Launches:
             self._open -= folders
             if self._submitting_since is None:
                 self._submitting_since = time.monotonic()
-            if time.monotonic() - self._submitting_since > _PATIENCE_S:
+            if time.monotonic() - self._submitting_since > PATIENCE_S:
                 raise error
             self._say(f"submitting again: {error}")
             return False
@@ -466,7 +466,7 @@ class Launches:
         except UserError as error:
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
-            patience_s = _UNREADABLE_S if isinstance(error, UnreadableAnswer) else _PATIENCE_S
+            patience_s = UNREADABLE_S if isinstance(error, UnreadableAnswer) else PATIENCE_S
             if time.monotonic() - self._silent_since > patience_s:
                 raise
             self._say(f"no answer, asking again: {error}")

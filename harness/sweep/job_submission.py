@@ -24,9 +24,9 @@ from harness.sweep.sweep_files import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
 # taken in, and its clients have given up by then.
-_ARRIVAL_S = 30.0
-_ANSWERED_S = 5.0  # the same where the scheduler has answered with a sentence of its own: most likely a refusal
-_PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
+ARRIVAL_S = 30.0
+ANSWERED_S = 5.0  # the same where the scheduler has answered with a sentence of its own: most likely a refusal
+PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
 _PAUSE_S = 2.0  # between two looks at the queue
 
 Say = Callable[[str], None]
@@ -62,7 +62,7 @@ def submit_job(scheduler: Scheduler, job: Job, launches: Sequence[Running], say:
             return scheduler.submit(job)
     except SubmissionUnknown as error:
         say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, job.files, launches, _ARRIVAL_S if error.lost else min(_ANSWERED_S, _ARRIVAL_S))
+        jobs = _look(scheduler, job.files, launches, ARRIVAL_S if error.lost else min(ANSWERED_S, ARRIVAL_S))
         if job.name not in jobs:
             if not error.lost:
                 raise SubmissionRefused(error.text) from error
@@ -115,7 +115,7 @@ def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running],
         try:
             jobs |= find_jobs(scheduler, files, launches)
         except UserError as error:
-            if time.monotonic() - begin > _PATIENCE_S:
+            if time.monotonic() - begin > PATIENCE_S:
                 text = (
                     f"whether {', '.join(sorted(names))} is in the queue is not known, as it does not answer: {error}"
                 )
@@ -200,8 +200,8 @@ def _may_arrive(files: SweepFolder) -> float:
     except FileNotFoundError:
         age = 0.0
     if waited or age < 0:
-        return _ARRIVAL_S
-    return min(_ARRIVAL_S, max(_ANSWERED_S, COMMAND_LIMIT_S + _ARRIVAL_S - age))
+        return ARRIVAL_S
+    return min(ARRIVAL_S, max(ANSWERED_S, COMMAND_LIMIT_S + ARRIVAL_S - age))
 
 
 def _wait_for_submissions(files: SweepFolder) -> bool:
@@ -220,10 +220,10 @@ def _wait_for_submissions(files: SweepFolder) -> bool:
                 return waited
             except BlockingIOError:
                 waited = True
-                if time.monotonic() - begin > _PATIENCE_S:
+                if time.monotonic() - begin > PATIENCE_S:
                     raise UserError(
                         f"a submission of an earlier command of sweep '{files.name}' has not ended in "
-                        f"{_PATIENCE_S:.0f} s: end it, then give the command again"
+                        f"{PATIENCE_S:.0f} s: end it, then give the command again"
                     ) from None
                 time.sleep(0.1)
     finally:

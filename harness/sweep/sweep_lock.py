@@ -18,7 +18,7 @@ from harness.schema.sweep_folder import SweepFolder, make_results
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
 _PATIENCE_S = 0.3
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
-_MOUNTS = Path("/proc/self/mountinfo")
+MOUNTS = Path("/proc/self/mountinfo")
 # Of mounts whose locks other hosts do not see.
 _ONE_HOST_OPTIONS = frozenset(("localflock", "local_lock=flock", "local_lock=all", "nolock"))
 _ONE_HOST_KINDS = re.compile(r"beegfs|fuse\..*")
@@ -119,7 +119,7 @@ def _locks_end_at_host(folder: Path) -> bool:
     """Return whether another host that sees `folder` would not see the locks of this one."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    for line in filter(None, _MOUNTS.read_text(errors="replace").split("\n")):
+    for line in filter(None, MOUNTS.read_text(errors="replace").split("\n")):
         fields, _, file_system = line.partition(" - ")
         if fields.split()[2] != number:
             continue

@@ -320,7 +320,7 @@ def check_wire(replica: Replica, epoch: int) -> None:
     reduction = replica.reduction
     if not isinstance(reduction, WireReduction):
         return
-    inputs, labels = _first_batch(replica, epoch)
+    inputs, labels = first_batch(replica, epoch)
     values = [variable.value for variable in state.model.trainable_variables]
     if len(labels):
         with tf.GradientTape() as tape:
@@ -336,7 +336,7 @@ def check_wire(replica: Replica, epoch: int) -> None:
     reduction.take_calls()
 
 
-def _first_batch(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
+def first_batch(replica: Replica, epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the network's input and the labels of the rank's rows of the epoch's first batch."""
     data = replica.data
     order, partial_batch = data.shards.order(replica.world.rank, seed=replica.point.seed, epoch=epoch)

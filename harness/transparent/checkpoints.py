@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from harness.base.errors import UserError
-from harness.transparent.patch import replace, wrapped
+from harness.transparent.patch import put, replace, wrapped
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -60,7 +60,7 @@ class Checkpoints:
             (tf.saved_model, "load"),
             (tf.train, "load_checkpoint"),
         ):
-            setattr(holder, function, wrapped(getattr(holder, function), self._read))
+            put(holder, function, wrapped(getattr(holder, function), self._read))
 
     def _read(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._runtime.witness.reads()

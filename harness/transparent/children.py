@@ -15,7 +15,8 @@ from harness.comm.world import World, abort
 from harness.transparent.child.sitecustomize import MARK, NO_MARK, watch
 from harness.transparent.patch import ImportHook, put_back
 
-_PAUSE_S = 0.5
+PAUSE_S = 0.5
+"""Between two looks for a child that trains."""
 _SITE = Path(__file__).with_name("child")
 
 
@@ -33,9 +34,10 @@ class ChildProcesses:
         os.environ[MARK] = NO_MARK
         places = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(places)
-        os.register_at_fork(after_in_child=self._begin_child)
+        os.register_at_fork(after_in_child=self.begin_child)
 
-    def _begin_child(self) -> None:
+    def begin_child(self) -> None:
+        """Be no rank any more: what a forked child does first."""
         put_back()
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, ImportHook)]
         for action in self._leave:
@@ -64,7 +66,7 @@ def refuse_training_in_children(world: World, script: str, folder: Path, has_tra
                         "alone; train in the script itself, or run it with -n 1"
                     ),
                 )
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
         os.environ[MARK] = NO_MARK
 
     threading.Thread(target=look, daemon=True).start()

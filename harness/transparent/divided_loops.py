@@ -210,7 +210,7 @@ class StepCalls:
         self._runtime = runtime
         self._scalars = scalars
         self._end_trial = end_trial
-        self._steps = CompiledSteps(runtime)
+        self.steps = CompiledSteps(runtime)
 
     def divide(self, batch: Any) -> Any:
         """Return this rank's rows of a `batch` of all ranks."""
@@ -253,7 +253,7 @@ class StepCalls:
             return outcome
         if runtime.calls or runtime.in_trainer or runtime.quiet or runtime.own_rows.present:
             return self._stepped(original, function, args, kwargs, function)
-        step = self._steps.find(function, args, kwargs)
+        step = self.steps.find(function, args, kwargs)
         call = partial(self._stepped, original, function, owner=step)
         loop = runtime.loop
         if tf.config.functions_run_eagerly():
@@ -305,7 +305,7 @@ class StepCalls:
         settled = step.returns_rows if loop is None else id(step) in loop.owners
         if step.state in (TrainingState.UNKNOWN, TrainingState.IDLE) and not settled:
             check_rows(self._runtime, [leaf for leaf in tf.nest.flatten(as_tensors((args, kwargs))) if has_rows(leaf)])
-            if not self._steps.probe(step, args, kwargs) and loop is not None:
+            if not self.steps.probe(step, args, kwargs) and loop is not None:
                 loop.takes_gradients = True  # the trial finds out
                 loop.owners.add(id(step))
         return outcome
@@ -319,7 +319,7 @@ class StepCalls:
         if id(step) in loop.owners and step.state is TrainingState.UNKNOWN:  # the trial has found out
             step.note(TrainingEvent.TRAINED)
             step.note(TrainingEvent.INDEPENDENT)
-        if step.state is TrainingState.UNKNOWN and not self._steps.trace(step, args, kwargs):
+        if step.state is TrainingState.UNKNOWN and not self.steps.trace(step, args, kwargs):
             step.note(TrainingEvent.NOTHING_TRAINED)
         argument_rows = rows_in(as_tensors((args, kwargs)))
         has_part_only = part_rows in argument_rows and (batch_rows == part_rows or batch_rows not in argument_rows)

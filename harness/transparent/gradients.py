@@ -51,7 +51,8 @@ class GradientAverager:
 
     def _is_weight(self, source: Any) -> bool:
         """Tell whether the gradient of a `source` is one of all rows, and not one for each row."""
-        return _is_variable(source) and not self._runtime.variables.is_of_rows(source)
+        is_number = isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
+        return is_number and not self._runtime.variables.is_of_rows(source)
 
     def _jacobian(
         self, original: Callable[..., Any], tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any
@@ -91,7 +92,7 @@ class GradientAverager:
         losses = [target] if self._may_be_printed(tape, target) else []
         means = self._means([flat[i] for i in chosen], variables, *losses)
         if losses:
-            _overwrite(target, means.pop())
+            overwrite(target, means.pop())
         for i, mean in zip(chosen, means, strict=True):
             flat[i] = mean
         self.averaged(variables)
@@ -235,10 +236,6 @@ def _shaped(gradient: tf.Tensor, shape: Any) -> tf.Tensor:
     return gradient if gradient.shape.is_fully_defined() else tf.ensure_shape(gradient, shape)
 
 
-def _is_variable(source: Any) -> bool:
-    return isinstance(source, (tf.Variable, keras.Variable)) and source.dtype != "string"
-
-
 def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:
     """Return what runs a function of TensorFlow's that makes something of every row, with `switch` on."""
 
@@ -249,7 +246,7 @@ def _maker_of_rows(switch: ContextVar[bool]) -> Callable[..., Any]:
     return run
 
 
-def _overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
+def overwrite(number: tf.Tensor, value: tf.Tensor) -> None:
     """Write another value into the memory of an eager scalar, for whoever holds it.
 
     An eager step has made its loss before it asks for the gradient. What the script then prints or adds up is the same

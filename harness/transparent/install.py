@@ -120,14 +120,14 @@ def install(
         turns.first_steps = _PREFETCHED
     if runtime.ranks > 1:
         runtime.witness.install(runtime)
-        _replace_all(runtime)
-        ImportHook(_refuse_old_keras, ["tf_keras"]).install()
+        replace_all(runtime)
+        ImportHook(refuse_old_keras, ["tf_keras"]).install()
         MissedTurns().install()
         check_ranks(runtime, script)
     else:
         if turns is not None:
             _take_turns_alone()
-        if (fusion := _fusion(runtime)) is not None:
+        if (fusion := choose_fusion(runtime)) is not None:
             fusion.install()
     return runtime, measured
 
@@ -150,7 +150,8 @@ def _take_turns_alone() -> None:
     replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply, stays=True)
 
 
-def _replace_all(runtime: "Runtime") -> None:
+def replace_all(runtime: "Runtime") -> None:
+    """Make all replacements of a rank that has others beside it."""
     from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.divided_keras_data import divide_adapters
@@ -167,7 +168,7 @@ def _replace_all(runtime: "Runtime") -> None:
     loops = Loops(runtime, scalars)
     averager.install()
     divide_adapters(runtime)
-    Trainers(runtime, scalars, loops.end_trial, fusion=_fusion(runtime)).install()
+    Trainers(runtime, scalars, loops.end_trial, fusion=choose_fusion(runtime)).install()
     Layers(runtime).install()
     ScriptDraws(runtime).install()
     Metrics(runtime, scalars).install()
@@ -177,7 +178,7 @@ def _replace_all(runtime: "Runtime") -> None:
     runtime.at_end = loops.end_trial
 
 
-def _fusion(runtime: "Runtime") -> "Fusion | None":
+def choose_fusion(runtime: "Runtime") -> "Fusion | None":
     """Return what fuses steps; None where it is not asked for, and in the witness, which makes few steps."""
     from harness.transparent.fused import FusingRanks, Fusion
 
@@ -224,7 +225,7 @@ def fuse_alone(settings: "RunSettings") -> None:
     Fusion(ranks, always=settings.fuse == "always").install()
 
 
-def _refuse_old_keras() -> None:
+def refuse_old_keras() -> None:
     """Have Keras 2, which has modules of its own, refuse to train."""
     import tf_keras
 

@@ -113,7 +113,7 @@ class Metrics:
         # One of the script's own may hold its state in other metrics, or in no variable of Keras's at all.
         if runtime.quiet or self._inside.get() or not (metric._variables or needs_all_rows(metric)):
             return original(metric, *args, **kwargs)
-        rows = None if runtime.in_trainer or not tf.executing_eagerly() else _rows((args, kwargs))
+        rows = None if runtime.in_trainer or not tf.executing_eagerly() else rows_of_arguments((args, kwargs))
         with runtime.rows.numbers_of(rows):
             if needs_all_rows(metric):
                 runtime.note(Note(code=NoteCode.METRIC_OF_ALL_ROWS, values={"name": metric.name}))
@@ -185,7 +185,7 @@ def _summed_states(metric: Any) -> list[Any]:
     return [] if needs_all_rows(metric) else list(metric.variables)
 
 
-def _rows(arguments: Any) -> int | None:
+def rows_of_arguments(arguments: Any) -> int | None:
     """Return the number of rows of the first array or tensor among `arguments`, None when there is none."""
     for leaf in tree.flatten(arguments):
         if getattr(leaf, "shape", None) is not None and len(leaf.shape) > 0:

@@ -129,7 +129,7 @@ class Trainers:
 
         def step(iterator: Any) -> Any:
             nonlocal function
-            if self._source in training.sources or not _may_sum(trainer):
+            if self._source in training.sources or not may_sum(trainer):
                 return function(iterator)
             traced = bool(training.sources)
             training.sources.add(self._source)
@@ -233,7 +233,7 @@ class Trainers:
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
         """Return why a model, or a batch of `rows` rows, cannot be divided; an empty text where it can."""
         if trainer not in self._asked:  # only once: a Sequential takes its first batch's size for its input's
-            self._asked[trainer] = next(filter(None, map(_fixed_rows, trainer._flatten_layers())), "")
+            self._asked[trainer] = next(filter(None, map(fixed_rows, trainer._flatten_layers())), "")
         size = self._runtime.world.size
         uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
         return self._asked[trainer] or uneven
@@ -276,7 +276,7 @@ class Trainers:
             return original(trainer, x, y, sample_weight, **kwargs)
 
 
-def _may_sum(trainer: Any) -> bool:
+def may_sum(trainer: Any) -> bool:
     """Tell whether a model may have sums over rows, or mix them: only parts that are Keras's own surely do not."""
     if not is_keras_object(type(trainer)) or any(
         getattr(loss, "reduction", "mean") in (None, "none") for loss in tree.flatten(trainer.loss)
@@ -293,7 +293,7 @@ def _may_sum(trainer: Any) -> bool:
     )
 
 
-def _fixed_rows(layer: Any) -> str:
+def fixed_rows(layer: Any) -> str:
     """Return why a layer takes a fixed number of rows; an empty text where it does not."""
     shape = getattr(layer, "batch_shape", None)
     if getattr(layer, "stateful", False):

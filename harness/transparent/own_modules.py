@@ -19,7 +19,7 @@ from typing import Any
 from harness.transparent.patch import is_own_code
 
 # What else the ranks' own code imports, when the script runs already. TensorFlow and Keras are the script's choice.
-_LATER = frozenset(
+LATER = frozenset(
     {
         *("concurrent", "contextvars", "mmap", "queue", "secrets", "timeit"),
         *("cpuinfo", "matplotlib", "mpi4py", "numpy", "PIL", "pyarrow", "pynvml"),
@@ -46,7 +46,7 @@ def _is_taken(name: str, folder: Path) -> bool:
     if is_always_first or name == "__main__":
         return False
     if name not in sys.modules:
-        return name in _LATER
+        return name in LATER
     spec = PathFinder.find_spec(name, [str(folder)])
     return spec is not None and getattr(sys.modules[name], "__file__", None) != spec.origin
 

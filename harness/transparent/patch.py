@@ -148,20 +148,21 @@ class Refusals:
             raise cls.first
 
 
-_originals: list[tuple[object, str, Any]] = []
+originals: list[tuple[object, str, Any]] = []
+"""Owner, name and original of everything that is replaced now, in the order in which it was."""
 
 
 def put(owner: object, name: str, value: Any) -> None:
     """Set an attribute of a class or module, and remember the original for `put_back`."""
-    _originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
+    originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
     setattr(owner, name, value)
 
 
 def put_back() -> None:
     """Undo all replacements, and forget what they have refused: in a child process."""
     Refusals.first = None
-    while _originals:
-        setattr(*_originals.pop())
+    while originals:
+        setattr(*originals.pop())
 
 
 def replace(

@@ -74,7 +74,7 @@ class ProcessEnds:
                 ),
             )
         code = self._end_run(status)
-        _finalize()
+        end_mpi()
         self._exit(code)
 
     def _guarded(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +89,7 @@ class ProcessEnds:
                     "what it sets for that program before the start, as in `PYTHONHASHSEED=1 harness run`, or run it "
                     "with -n 1"
                 )
-            _finalize()
+            end_mpi()
             return original(*words)
 
         return execute
@@ -109,7 +109,7 @@ def _exec_place() -> str:
     return f"os.exec in {script_place(frame)}"
 
 
-def _finalize() -> None:
+def end_mpi() -> None:
     """End MPI in this process."""
     from mpi4py import MPI
 
@@ -117,7 +117,7 @@ def _finalize() -> None:
         MPI.Finalize()
 
 
-_ALIKE_S = 3.0  # all ranks fail alike where they get to the end within it
+ALIKE_S = 3.0  # all ranks fail alike where they get to the end within it
 
 
 def testify() -> NoReturn:
@@ -129,14 +129,19 @@ def testify() -> NoReturn:
     witness, (settings, point) = enter_witness()
     world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
     session = Session(
-        world=world, settings=settings, script=_prepare(point), point=point, began=time.monotonic(), witness=witness
+        world=world,
+        settings=settings,
+        script=prepare_script(point),
+        point=point,
+        began=time.monotonic(),
+        witness=witness,
     )
     end_at_exec(witness.end)
     session.run()
     sys.exit(0)
 
 
-def _prepare(point: Point) -> Path:
+def prepare_script(point: Point) -> Path:
     """Give the script of `point` its arguments and its folder, as Python does; return it."""
     program = point.workload.script
     assert program is not None
@@ -149,7 +154,7 @@ def _prepare(point: Point) -> Path:
 
 def run_point(world: World, settings: RunSettings, point: Point) -> int:
     """Run the script of `point` on this rank and return the exit code."""
-    script = _prepare(point)
+    script = prepare_script(point)
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
@@ -181,13 +186,13 @@ def _run_rank(session: "Session") -> int:
     """Run the script on this rank and return its exit code."""
 
     def end_run(status: int) -> int:
-        return _outcome(session, lambda: session.end_early(status))
+        return run_to_exit_code(session, lambda: session.end_early(status))
 
     ProcessEnds(session.world, session.script.name, end_run).install()
-    return _outcome(session, session.run)
+    return run_to_exit_code(session, session.run)
 
 
-def _outcome(session: "Session", action: Callable[[], None]) -> int:
+def run_to_exit_code(session: "Session", action: Callable[[], None]) -> int:
     """Do `action` on this rank and return its exit code; an error on one rank ends all."""
     world = session.world
     try:
@@ -196,15 +201,15 @@ def _outcome(session: "Session", action: Callable[[], None]) -> int:
         return end_together(session.world, shared.error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
         reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(reason, (UserError, RunError)) and _all_fail(world):
+        if isinstance(reason, (UserError, RunError)) and all_fail(world):
             return end_together(world, reason)
         abort(world, with_script_traceback(reason))
     return 0
 
 
-def _all_fail(world: World) -> bool:
+def all_fail(world: World) -> bool:
     """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
-    deadline = time.monotonic() + _ALIKE_S
+    deadline = time.monotonic() + ALIKE_S
     with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
         barrier = world.comm.Ibarrier()
         while time.monotonic() < deadline:
@@ -247,25 +252,20 @@ def main(
     if input_file := os.environ.get(INPUT):
         os.dup2(os.open(input_file, os.O_RDONLY), 0)
     if not options["shared_files"]:
-        _part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
-    _run(script, arguments, threads, gpus_per_rank, options)
+        part_files(script, arguments, options["logs"], keeps=options["keep_rank_files"])
+    run_in_world(script, arguments, threads, gpus_per_rank, options)
 
 
-def _part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
+def part_files(script: Path, arguments: Sequence[str], logs: Path, *, keeps: bool) -> None:
     """Give a rank above 0 files of its own; where no variable tells the rank, that is done when MPI has."""
     rank = private_files.rank_by_environment()
     if rank and mpi_enabled() and script.is_file() and not private_files.sees_ranks(script, arguments):
         private_files.enter(script, logs, keep=f"rank-{rank}" if keeps else "")
 
 
-def _absolute(options: dict[str, Any]) -> dict[str, Path]:
-    """Return those of a rank's options that are paths of what it writes, as they are meant now."""
-    return {name: options[name].absolute() for name in ("logs", "record") if options[name] is not None}
-
-
-def _run(
+def run_in_world(
     script: Path, arguments: tuple[str, ...], threads: int | None, gpus_per_rank: int, options: dict[str, Any]
-) -> None:
+) -> NoReturn:
     """Start MPI, and run the script to its end; this ends the process."""
     from harness.base import turns
     from harness.base.cores import usable_cores
@@ -284,7 +284,9 @@ def _run(
     host = os.uname().nodename
     own_cores = max(1, usable_cores() // world.comm.allgather(host).count(host)) if threads is None else threads
     try:
-        settings = RunSettings(**options | _absolute(options))  # the script may change its folder
+        # Paths of what is written are meant now: the script may change its folder.
+        places = {name: options[name].absolute() for name in ("logs", "record") if options[name] is not None}
+        settings = RunSettings(**options | places)
         if settings.record is not None:
             record = settings.record
             world.on_root(lambda: check_new_folder(record, "--record"))

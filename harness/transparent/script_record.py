@@ -313,7 +313,7 @@ def _gather(world: World, point: Point, seen: ScriptObservations, timed: Sequenc
         compile_s=max(0.0, seen.fit.epochs[0].seconds - median_s),
         evaluate_s=sum(epoch.evaluate_s for epoch in seen.fit.epochs),
     )
-    columns = [_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
+    columns = [epoch_columns(world.rank, number, epoch) for number, epoch in enumerate(timed)]
     times = [(epoch.seconds, float(np.sum(epoch.calls[:, 1] - epoch.calls[:, 0]))) for epoch in timed]
     gathered = world.comm.gather((rank, clock, columns, times), root=0)
     if gathered is None:
@@ -332,7 +332,7 @@ def _record(point: Point, seen: ScriptObservations, timed: Sequence[ScriptEpoch]
     epochs = []
     for number, epoch in enumerate(timed):
         times = [rank_times[number] for rank_times in launch.times]
-        epochs.append(_epoch(number, epoch, times, timed[0].start))
+        epochs.append(epoch_record(number, epoch, times, timed[0].start))
     return RunRecord(
         schema=SCHEMA,
         point=point,
@@ -381,7 +381,8 @@ def _data(point: Point, seen: ScriptObservations) -> DataRecord:
     )
 
 
-def _epoch(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
+def epoch_record(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]], first: float) -> EpochRecord:
+    """Return an epoch's record of its `parts`, each rank's seconds and those of synchronisation, `first` its begin."""
     logs = epoch.logs
     return EpochRecord(
         epoch=number,
@@ -396,7 +397,7 @@ def _epoch(number: int, epoch: ScriptEpoch, parts: Sequence[tuple[float, float]]
     )
 
 
-def _columns(rank: int, number: int, epoch: ScriptEpoch) -> Columns:
+def epoch_columns(rank: int, number: int, epoch: ScriptEpoch) -> Columns:
     """Return the epoch's rows of steps.parquet; the loss of single steps is not known, nor is it where calls differ."""
     losses = np.full(epoch.steps, np.nan, np.float32)
     calls = epoch.calls if len(epoch.calls) == epoch.steps else np.empty((0, 2))
@@ -437,12 +438,12 @@ class StepTimes:
             return original(optimizer, *args, **named)
         if not tf.executing_eagerly() and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
             return original(optimizer, *args, **named)
-        pairs, others, named = _taken_out(args, named)
+        pairs, others, named = split_arguments(args, named)
         with self._only_outermost():
             if tf.executing_eagerly():
                 self._note()
                 return original(optimizer, pairs, *others, **named)
-            with tf.control_dependencies(_known(pairs)), in_sequence() as sequence:
+            with tf.control_dependencies(known_tensors(pairs)), in_sequence() as sequence:
                 noted = tf.numpy_function(self._note_in_graph, [sequence], tf.int64)
             with tf.control_dependencies([noted]):
                 return original(optimizer, pairs, *others, **named)
@@ -518,16 +519,16 @@ class MissedTurns:
                 replace(owner, name, ("self", parameter), self._step, stays=True)
 
     def _step(self, original: Callable[..., Any], optimizer: Any, *args: Any, **named: Any) -> Any:
-        pairs, others, named = _taken_out(args, named)
+        pairs, others, named = split_arguments(args, named)
         passed: list[Any] = []
         if HorovodScript.active and turn_pass.built == self._passes:
-            passed = pass_turn(_gradients(pairs))
+            passed = pass_turn(gradients_of(pairs))
         self._passes = turn_pass.built
         with tf.control_dependencies(passed):
             return original(optimizer, pairs, *others, **named)
 
 
-def _taken_out(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
+def split_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
     """Return the gradients, or pairs of them and variables, of an optimizer's step, and its other arguments."""
     if args:
         return list(args[0]), args[1:], named
@@ -536,11 +537,12 @@ def _taken_out(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any],
     return list(named[parameters[0]]), (), others
 
 
-def _gradients(pairs: Sequence[Any]) -> list[Any]:
+def gradients_of(pairs: Sequence[Any]) -> list[Any]:
+    """Return the gradients of `pairs` of them and variables, or of gradients alone."""
     return [pair[0] if isinstance(pair, tuple) else pair for pair in pairs]
 
 
-def _known(pairs: Sequence[Any]) -> list[Any]:
+def known_tensors(pairs: Sequence[Any]) -> list[Any]:
     """Return the tensors of the gradients, those of sparse ones too."""
-    gradients = [gradient for gradient in _gradients(pairs) if gradient is not None]
+    gradients = [gradient for gradient in gradients_of(pairs) if gradient is not None]
     return list(tf.nest.flatten(gradients, expand_composites=True))

@@ -100,10 +100,10 @@ class Session:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
     signals: AgreedSignals = field(default_factory=AgreedSignals)
     rank_variables: RankVariables = field(default_factory=RankVariables)
-    _file_notes: list[Note] = field(default_factory=list)
+    file_notes: list[Note] = field(default_factory=list)
     _own_rate: OwnRate | None = None
     _meter: EnergyMeter | None = None
-    _found: "tuple[Runtime, FitObservations] | None" = None
+    installed: "tuple[Runtime, FitObservations] | None" = None
 
     def run(self) -> None:
         """Run the script to its end and show that all ranks have the same weights.
@@ -111,7 +111,7 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.is_witness and self._watched():
+        if not self.witness.is_witness and self.wants_witness():
             self._call_witness()
         self._seed = common_seed(self._agree)
         # A folder of this run's own: two runs may have the same folder for their output.
@@ -141,7 +141,7 @@ class Session:
             self._own.install()
         with rank_output(self.world.rank, self.settings.logs) as self._speak:
             if several:
-                self._part_files()
+                self.part_files()
             if several:
                 self._keep_children_apart()
             ImportHook(self._install).install()
@@ -150,11 +150,11 @@ class Session:
             try:
                 runpy.run_path(str(self.script), run_name="__main__")
             except SystemExit as end:
-                self._end(end.code)
+                self.end(end.code)
             else:
-                self._end(0)
+                self.end(0)
 
-    def _end(self, status: str | int | None) -> None:
+    def end(self, status: str | int | None) -> None:
         """End the run of a script that has ended with `status`, as `sys.exit` takes it.
 
         Raises:
@@ -177,12 +177,12 @@ class Session:
             SharedError, RunError: see `run`; they are shown where the ranks show theirs.
         """
         try:
-            self._end(status)
+            self.end(status)
         except BaseException:
             self._speak()
             raise
 
-    def _part_files(self) -> None:
+    def part_files(self) -> None:
         """Have every rank above 0, and the witness, write where no other looks; all of them, before the script runs.
 
         Raises:
@@ -214,10 +214,10 @@ class Session:
         unfrozen = {folder: None for files in ranks_files for folder in files.unfrozen}
         read_only = {folder: None for files in ranks_files for folder in files.read_only}
         if self.settings.shared_files:
-            self._file_notes = [Note(code=NoteCode.FILES_SHARED)]
-        self._file_notes += [Note(code=NoteCode.FOLDER_SHOWS_CHANGES, values={"folder": name}) for name in unfrozen]
-        self._file_notes += [Note(code=NoteCode.FOLDER_READ_ONLY, values={"folder": name}) for name in read_only]
-        for note in self._file_notes:
+            self.file_notes = [Note(code=NoteCode.FILES_SHARED)]
+        self.file_notes += [Note(code=NoteCode.FOLDER_SHOWS_CHANGES, values={"folder": name}) for name in unfrozen]
+        self.file_notes += [Note(code=NoteCode.FOLDER_READ_ONLY, values={"folder": name}) for name in read_only]
+        for note in self.file_notes:
             print(f"harness: {note}", file=sys.stderr, flush=True)
         if self.settings.keep_rank_files and not self.settings.shared_files:
             for rank, files in enumerate(ranks_files, start=1):
@@ -243,9 +243,9 @@ class Session:
             refuse_training_in_children(self.world, self.script.name, self.settings.logs, self._has_trained)
 
     def _has_trained(self) -> bool:
-        return HorovodScript.active or (self._found is not None and self._found[0].synchronised)
+        return HorovodScript.active or (self.installed is not None and self.installed[0].synchronised)
 
-    def _watched(self) -> bool:
+    def wants_witness(self) -> bool:
         """Tell whether there is to be a witness."""
         settings = self.settings
         wanted = (
@@ -288,7 +288,7 @@ class Session:
         start_gpu(self.gpu, alone=True)
         self.import_s = time.monotonic() - self.began
         threads = self.point.layout.threads
-        self._found = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
+        self.installed = install(self._build, self._agree, script=self.script, threads=threads, seed=self._seed)
         if self.settings.record is not None:
             self._meter = EnergyMeter(self.world, self.gpu)
 
@@ -328,7 +328,7 @@ class Session:
         host.watch = self._watch
         host.begin = begin
         host.answers = True
-        host.sums = lambda: None if self._found is None else self._found[0].collectives
+        host.sums = lambda: None if self.installed is None else self.installed[0].collectives
         offer()
 
     def _read_own_rate(self) -> None:
@@ -342,7 +342,7 @@ class Session:
         """Return what to show for an `error` of the script: with what divided batches have to do with it, if so."""
         if (refusal := refused_write(self.world.rank, error)) is not None:
             return refusal
-        if self._found is None or not isinstance(error, Exception) or self._found[0].divided not in (1, 2):
+        if self.installed is None or not isinstance(error, Exception) or self.installed[0].divided not in (1, 2):
             return error
         lines = str(error).strip().splitlines()
         return UserError(
@@ -356,7 +356,7 @@ class Session:
         if turns := current_turns():
             turns.finish()
         self.signals.meet()
-        trained = self._found is not None and self._found[0].synchronised
+        trained = self.installed is not None and self.installed[0].synchronised
         with self._watch.inside(END, 0):
             seen = self.world.comm.allgather(trained)
         if self.world.size > 1 and not any(seen) and not HorovodScript.active:
@@ -366,10 +366,10 @@ class Session:
                     "TensorFlow optimizer, or run the script with -n 1"
                 )
             )
-        if self._found is None:
+        if self.installed is None:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
-        runtime, measured = self._found
+        runtime, measured = self.installed
         sha256 = (compare_replicas(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
@@ -384,10 +384,10 @@ class Session:
         reductions = runtime.collectives.reductions
         own_loop = []
         if not any(self.world.comm.allgather(bool(measured.epochs))):
-            measured.measure_loop(runtime, self.point, self._batches_of_a_step())
+            measured.measure_loop(runtime, self.point, self.batches_of_a_step())
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
         unwatched = [Note(code=NoteCode.NO_WITNESS)] * (self.world.size > 1 and not HorovodScript.active)
-        factor = self._batches_of_a_step()
+        factor = self.batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
             fit=measured,
@@ -396,7 +396,7 @@ class Session:
             sha256=sha256,
             reduction=reductions[-1] if reductions else None,
             notes=(
-                *self._file_notes,
+                *self.file_notes,
                 *runtime.notes,
                 *own_loop,
                 *unwatched,
@@ -413,6 +413,6 @@ class Session:
         if self.world.rank == 0:
             print(f"record: {folder}", flush=True)
 
-    def _batches_of_a_step(self) -> int:
+    def batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1

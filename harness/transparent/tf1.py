@@ -42,7 +42,7 @@ class Sessions:
         self._whole: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         self._raw: weakref.WeakKeyDictionary[tf.Graph, list[tf.Tensor]] = weakref.WeakKeyDictionary()
         self._equal: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._variables: weakref.WeakKeyDictionary[Any, list[_SessionVariable]] = weakref.WeakKeyDictionary()
+        self._variables: weakref.WeakKeyDictionary[Any, list[SessionVariable]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Replace the optimizers' `apply_gradients` (`minimize` calls it) and `run` of all sessions."""
@@ -141,18 +141,18 @@ class Sessions:
                 self._equal.discard(session)  # initialised or restored, by every rank for itself
             outcome = original(session, fetches, feed_dict, *args, **kwargs)
             rows = self._fed(graph, feed_dict or {})[1]
-            return self._average(outcome, rows) if self._runtime.own_rows.present and rows else outcome
+            return self.average(outcome, rows) if self._runtime.own_rows.present and rows else outcome
         if session not in self._equal:
             self._start_equal(session, original)
-        original = partial(_run_fed, original)
-        feed, rows = self._divide(graph, feed_dict or {})
+        original = partial(run_fed, original)
+        feed, rows = self.divide(graph, feed_dict or {})
         names = {op.name for op in operations}
         if not names <= self._tried.setdefault(graph, set()):
             self._tried[graph] |= names
             self._try(session, original, feed_dict or {}, {op.name for op in upstream(operations)})
-            feed, rows = self._divide(graph, feed_dict or {})
+            feed, rows = self.divide(graph, feed_dict or {})
         feed |= self._runtime.witness.off(graph)
-        outcome = self._average(original(session, fetches, feed, *args, **kwargs), rows)
+        outcome = self.average(original(session, fetches, feed, *args, **kwargs), rows)
 
         def fed_only(fetch: Any, value: Any) -> Any:
             return value if "fed" in self._kinds_of(graph, _operations(graph, fetch)) else None
@@ -175,7 +175,7 @@ class Sessions:
             return
         batch = {key: value for key, value in arrays.items() if _of_batch(key, value, rows)}
         first = first_part(rows)
-        parts = [_slice(batch, 0, first), _slice(batch, first, rows)]
+        parts = [slice_rows(batch, 0, first), slice_rows(batch, first, rows)]
         take = partial(_gradients_without_draws, session, run, raw)
         gradients = [take({**arrays, **part}) for part in (batch, *parts, batch)]
         is_mixed = is_sum(gradients, rows) is not False
@@ -199,14 +199,14 @@ class Sessions:
         kinds: frozenset[str] = frozenset()
         for op in operations:
             if op.name not in kinds_by_name:
-                kinds_by_name[op.name] = _kinds(op, self._averaging[graph])
+                kinds_by_name[op.name] = operation_kinds(op, self._averaging[graph])
             kinds |= kinds_by_name[op.name]
         return kinds
 
     def _start_equal(self, session: Any, run: Callable[..., Any]) -> None:
         """Give all variables of the graph rank 0's values."""
         with session.graph.as_default():
-            variables = [_SessionVariable(variable, session, run) for variable in tf.compat.v1.global_variables()]
+            variables = [SessionVariable(variable, session, run) for variable in tf.compat.v1.global_variables()]
         with self._runtime.quietly():  # the graph may be finalised: no new operation
             numbers = [variable for variable in variables if variable.dtype != tf.string]
             self._runtime.variables.start_equal(numbers, "initial weights")
@@ -220,7 +220,7 @@ class Sessions:
             variable.numpy()
         original(session)
 
-    def _divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
+    def divide(self, graph: Any, feed: Mapping[Any, Any]) -> tuple[dict[Any, Any], int]:
         """Return this rank's rows of everything fed that has as many rows as the batch, and their number."""
         rank, size = self._runtime.world.rank, self._runtime.world.size
         arrays, total = self._fed(graph, feed)
@@ -254,7 +254,7 @@ class Sessions:
         batched = [value for key, value in arrays.items() if value.ndim and _open(key.shape)]
         return arrays, len(batched[0]) if batched else 0
 
-    def _average(self, outcome: Any, rows: int) -> Any:
+    def average(self, outcome: Any, rows: int) -> Any:
         """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""
         leaves = tree.flatten(outcome)
         chosen = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.floating)]
@@ -279,7 +279,7 @@ def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
     graph = session.graph
     if HorovodScript.active and not session._closed and graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
         variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-        held = [_SessionVariable(variable, session, BaseSession.run) for variable in variables]
+        held = [SessionVariable(variable, session, BaseSession.run) for variable in variables]
         with contextlib.suppress(tf.errors.FailedPreconditionError):  # a session that was never initialised
             for variable in held:
                 variable.numpy()
@@ -287,7 +287,7 @@ def _keep_and_close(original: Callable[..., Any], session: Any) -> None:
     original(session)
 
 
-class _SessionVariable:
+class SessionVariable:
     """A variable together with the session that holds its value, for the comparison of the replicas."""
 
     def __init__(self, variable: Any, session: Any, run: Callable[..., Any]) -> None:
@@ -309,7 +309,7 @@ class _SessionVariable:
         return self._last
 
 
-def _run_fed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def run_fed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a session.
 
     Raises:
@@ -342,7 +342,7 @@ def _of_batch(key: Any, value: Any, rows: int) -> bool:
     return bool(value.ndim) and _open(key.shape) and len(value) == rows
 
 
-def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
+def operation_kinds(op: Any, averaging: set[str]) -> frozenset[str]:
     """Return what running `op` does: see `Sessions._kinds_of`. Operations in `averaging` train."""
     operations = upstream([op])
     kinds = set()
@@ -355,7 +355,7 @@ def _kinds(op: Any, averaging: set[str]) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _slice(batch: Mapping[Any, Any], begin: int, end: int) -> dict[Any, Any]:
+def slice_rows(batch: Mapping[Any, Any], begin: int, end: int) -> dict[Any, Any]:
     """Return the rows from `begin` to `end` of what is fed."""
     return {key: value[begin:end] for key, value in batch.items()}
 

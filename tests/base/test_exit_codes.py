@@ -1,4 +1,4 @@
-"""Every exit code has one meaning, and README.md lists it."""
+"""Every exit code has one meaning, and docs/exit-codes.md lists it."""
 
 import re
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base import exit_codes
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/exit-codes.md"
 CODES = {name: code for name, code in vars(exit_codes).items() if name.isupper()}
 
 
@@ -16,8 +16,8 @@ def test_no_number_has_two_meanings() -> None:
     assert 0 not in CODES.values()
 
 
-def test_readme_lists_them() -> None:
-    rows = re.findall(r"^\| (\d+)(?: \+ N)? \|", README.read_text(), re.M)
+def test_the_page_lists_them() -> None:
+    rows = re.findall(r"^\| (\d+)(?: \+ N)? \|", PAGE.read_text(), re.M)
     assert {int(number) for number in rows} == {0, *CODES.values()}
 
 

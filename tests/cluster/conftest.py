@@ -21,7 +21,7 @@ _LIMIT_S = 600
 # between these nodes, and their controller has little to do.
 _HARNESS = (
     "from harness.__main__ import main; from harness.sweep import job_loop, job_submission; "
-    "job_loop._GRACE_S = job_submission._ARRIVAL_S = 3.0; main()"
+    "job_loop.GRACE_S = job_submission.ARRIVAL_S = 3.0; main()"
 )
 
 

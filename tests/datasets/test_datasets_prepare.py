@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -190,14 +191,12 @@ def run_prepare(cache: str, log: str, begin, broken_lock: bool) -> None:
     """Prepare a stand-in in a process of its own; write one line to `log` for every time it is really written."""
     os.environ["HARNESS_CACHE_DIR"] = cache
     module = importlib.import_module("harness.datasets.prepare")
-    write = module._write
-
-    def logged(source, folder):
-        with Path(log).open("a") as file:
-            file.write("w")
-        write(source, folder)
-
-    module._write = logged
+    logger = logging.getLogger(module.__name__)
+    logger.setLevel(logging.INFO)  # one line for every time it is written
+    handler = logging.FileHandler(log)
+    handler.setFormatter(logging.Formatter("w", validate=False))
+    handler.terminator = ""
+    logger.addHandler(handler)
     if broken_lock:
         fcntl = importlib.import_module("harness.base.files").fcntl
         fcntl.flock = lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available"))

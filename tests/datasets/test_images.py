@@ -112,7 +112,7 @@ def test_crops_depend_on_row_and_epoch_and_not_on_the_batch(cache, folder):
 
 def test_the_batch_that_16_bit_sums_are_tried_on_is_the_first_of_the_epoch(cache, folder):
     from harness.datasets.shards import Shards
-    from harness.train.replica import _first_batch
+    from harness.train.replica import first_batch
 
     index, shards = index_of(folder), Shards(rows=16, batch=5, ranks=1)
     data = SimpleNamespace(
@@ -125,7 +125,7 @@ def test_the_batch_that_16_bit_sums_are_tried_on_is_the_first_of_the_epoch(cache
         shards=shards,
     )
     replica = SimpleNamespace(data=data, world=SimpleNamespace(rank=0), point=SimpleNamespace(seed=3))
-    inputs, labels = _first_batch(replica, 1)
+    inputs, labels = first_batch(replica, 1)
     rows = shards.order(0, seed=3, epoch=1)[0][0]
     assert inputs.shape == (5, 24, 24, 3) and labels.numpy().tolist() == index.labels[rows].tolist()
 

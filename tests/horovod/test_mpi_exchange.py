@@ -15,7 +15,7 @@ from harness.horovod.mpi_exchange import (
     disagreement,
     impossible,
 )
-from harness.horovod.ranks import _unwatched
+from harness.horovod.ranks import unwatched
 from tests.labs.alike_ranks import AlikeComm
 from tests.labs.horovod_ranks import ufunc
 from tests.labs.thread_ranks import on_threads
@@ -25,7 +25,7 @@ F32 = (("float32", (3, 2)),)
 
 @pytest.fixture(autouse=True)
 def without_mpi(monkeypatch):
-    monkeypatch.setattr(mpi_exchange, "_operation", ufunc)
+    monkeypatch.setattr(mpi_exchange, "mpi_operation", ufunc)
 
 
 def on_ranks(size, work):
@@ -33,7 +33,7 @@ def on_ranks(size, work):
 
     def run(comm):
         try:
-            return work(comm.Get_rank(), Exchange(comm, _unwatched()))
+            return work(comm.Get_rank(), Exchange(comm, unwatched()))
         except tf.errors.OpError as error:
             return type(error)
 
@@ -89,7 +89,7 @@ def test_what_does_not_fit_or_cannot_be_done_is_refused_on_all_ranks():
 
 def test_exchanges_are_timed_where_somebody_asks(monkeypatch):
     monkeypatch.setattr(mpi_exchange, "calls", [])
-    Exchange(AlikeComm(size=1), _unwatched()).run(Request("barrier", ""))
+    Exchange(AlikeComm(size=1), unwatched()).run(Request("barrier", ""))
     assert len(mpi_exchange.calls) == 1
 
 

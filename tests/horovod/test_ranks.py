@@ -18,7 +18,7 @@ def test_before_init_and_after_shutdown_nothing_is_known(monkeypatch):
 
 
 def test_sets_of_ranks_are_refused_before_mpi_is_started(monkeypatch):
-    monkeypatch.setattr(ranks, "_current", None)
+    monkeypatch.setattr(ranks, "current", None)
     with pytest.raises(NotOfferedError):
         ranks.init(process_sets=[[0, 1]])
     assert not ranks.is_initialized()

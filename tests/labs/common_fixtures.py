@@ -60,7 +60,7 @@ def report(study: Path) -> Path:
     """Return the page of `study`."""
     from tests.labs.factories import write_report
 
-    return write_report(study, study.parents[2] / "my reports")
+    return write_report(study, study.parents[1] / "my reports")
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,10 @@ def planned(target_and_settings: Sequence[str]) -> list[list[str]]:
     return [shlex.split(line) for line in finished.stdout.splitlines()]
 
 
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DOCS = ROOT / "docs"
+PAGES = {"README.md": (ROOT / "README.md").read_text()}
+"""The text of README and, by their paths below docs/, of all pages."""
+PAGES |= {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
 
 
 EVERYTHING = "\n".join(PAGES.values())

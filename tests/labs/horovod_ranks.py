@@ -39,5 +39,5 @@ def begin_horovod(monkeypatch: pytest.MonkeyPatch, rank: int = 0, size: int = 2)
     places = {"rank": rank, "size": size, "local_rank": 0, "local_size": size}
     exchange = Exchange(comm, ranks.host.watch)  # type: ignore[arg-type]
     found = ranks.Ranks(world=world, places=places, exchange=exchange, own_sums=AlikeSums(comm))  # type: ignore[arg-type]
-    monkeypatch.setattr(ranks, "_current", found)
-    monkeypatch.setattr(mpi_exchange, "_operation", ufunc)
+    monkeypatch.setattr(ranks, "current", found)
+    monkeypatch.setattr(mpi_exchange, "mpi_operation", ufunc)

@@ -71,7 +71,7 @@ def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_QUEUE", str(folder))
     monkeypatch.setattr(Scheduler, "poll_s", 0.1)
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 4.0)
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 20.0)
     monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 5.0)
     monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
     return Queue(folder)

@@ -5,6 +5,8 @@ A process of its own makes the replacements, as not all of them can be undone. N
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from harness.comm import grouped_sums
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.transparent import patch
-from harness.transparent.install import _replace_all
+from harness.transparent.install import replace_all
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.runtime import Runtime
 from harness.transparent.witness import Alone, NoWitness
@@ -24,6 +26,17 @@ def describe(owner: Any) -> str:
     return f"{module}:{owner.__qualname__}" if module and hasattr(owner, "__qualname__") else str(owner.__name__)
 
 
+@contextmanager
+def installed(*parts: Any) -> Iterator[None]:
+    """Have `parts` make their replacements in Keras and TensorFlow, and put all back at the end of the block."""
+    try:
+        for part in parts:
+            part.install()
+        yield
+    finally:
+        patch.put_back()
+
+
 def replacements() -> list[tuple[str, str]]:
     """Make the replacements of a rank with one other rank; return owner and name of each."""
     grouped_sums.find_library = lambda: None  # type: ignore[assignment, return-value]  # it would load MPI
@@ -32,8 +45,8 @@ def replacements() -> list[tuple[str, str]]:
     own_rows = patch.OwnRows(settings)
     own_rows.install()
     watch = HangWatch(world, Path(), 0.0)
-    _replace_all(Runtime.build(world, settings, watch, own_rows, NoWitness()))
-    return [(describe(owner), name) for owner, name, _ in patch._originals]
+    replace_all(Runtime.build(world, settings, watch, own_rows, NoWitness()))
+    return [(describe(owner), name) for owner, name, _ in patch.originals]
 
 
 if __name__ == "__main__":

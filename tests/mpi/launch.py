@@ -86,14 +86,16 @@ def run_ranks(
     timeout: float = 1200,
     cwd: Path | None = None,
     python: str | None = None,
+    outlives: bool = False,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python arguments` on `ranks` ranks; fail the test when it takes longer than `timeout` seconds.
 
     They start in folder `cwd`. `python` is `warm_python`, or ``sys.executable`` for ranks with a Python of their own.
+    With `outlives` they go on when one of them is lost.
     """
     return subprocess.run(
-        [*rank_command(ranks, python or warm_python()), *map(str, arguments)],
+        [*rank_command(ranks, python or warm_python(), outlives=outlives), *map(str, arguments)],
         capture_output=True,
         text=True,
         errors="replace",
@@ -104,10 +106,11 @@ def run_ranks(
     )
 
 
-def rank_command(ranks: int, python: str = sys.executable) -> list[str]:
-    """Return the command that starts Python on `ranks` ranks."""
+def rank_command(ranks: int, python: str = sys.executable, *, outlives: bool = False) -> list[str]:
+    """Return the command that starts Python on `ranks` ranks, which go on without a lost one if told so."""
     mpi = find_mpi()
-    return [*mpirun_words(mpi.mpirun, mpi.family, ranks, oversubscribe=True), python]
+    launcher, *words = mpirun_words(mpi.mpirun, mpi.family, ranks, oversubscribe=True)
+    return [launcher, *(("--with-ft", "ulfm") if outlives else ()), *words, python]
 
 
 def rank_environment() -> dict[str, str]:

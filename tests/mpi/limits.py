@@ -18,4 +18,4 @@ def load_limited() -> NativeLibrary:
     """Return the library with these limits, which the process must load in the place of the usual one."""
     whole = build.build_operation().resolve()
     build.COMPILER_FLAGS = (*build.COMPILER_FLAGS, "-O0", *_LIMITS, "-Wl,--no-as-needed", str(whole))
-    return native_library._load(build.build_operation(_PART))
+    return native_library.load_operations(build.build_operation(_PART))

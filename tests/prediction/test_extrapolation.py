@@ -156,10 +156,9 @@ def two_cores(tmp_path_factory: pytest.TempPathFactory) -> Answer:
 
 
 def test_the_sentence_says_what_was_measured_and_what_is_predicted(two_cores: Answer) -> None:
-    measured, _, predicted = two_cores.sentence.replace("\u00a0", " ").partition(", measured; ")
-    says(measured, "ranks train", "2 ranks", "MNIST-DNN", "1.60", "1 rank", "80 %")
-    says(measured, "few for an interval")
-    says(predicted, "on a node like", "8 ranks", "5.0", "4.2", "5.9", "predicted")
+    says(two_cores.sentence, "ranks train", "2 ranks", "MNIST-DNN", "1.60", "1 rank", "80 %")
+    says(" ".join(two_cores.details), "few for an interval")
+    says(" ".join(two_cores.details), "on a node like", "8 ranks", "5.0", "4.2", "5.9", "predicted")
 
 
 def test_a_prediction_shares_no_column_with_a_measurement(two_cores: Answer) -> None:
@@ -215,7 +214,7 @@ def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
     folder = asked_for(tmp_path / "study", (1, 2))
     links = read_links("2e-5,8e-10")
     answer = drawn(folder, network=links)
-    says(answer.sentence.rpartition(";")[2], "8 ranks", NETWORK)
+    says(answer.details[1].rpartition(";")[2], "8 ranks", NETWORK)
     assert answer.table is not None and list(answer.table.headings[-2:]) == ["Predicted", "Predicted, network"]
     says(table(answer, f"Predicted {NETWORK}").note, "20 µs", "1.25 GB/s")
 
@@ -223,8 +222,8 @@ def test_a_stated_network_is_a_series_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_cannot_be_predicted_is_said_in_one_sentence(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), threads=2))
-    says(answer.sentence, "threads")
-    assert answer.data["predicted"] == () and NODE not in answer.sentence
+    says(" ".join(answer.details), "threads")
+    assert answer.data["predicted"] == () and NODE not in " ".join(answer.details)
 
 
 def test_a_fixed_global_batch_leaves_the_fixed_cost_of_a_step() -> None:
@@ -256,7 +255,7 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
         point = make_point(ranks, repeat, sync="none")
         write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
     answer = drawn(tmp_path / "study")
-    says(answer.sentence, "SYNC=none")
+    says(" ".join(answer.details), "SYNC=none")
     assert answer.data["predicted"] == ()
 
 
@@ -264,7 +263,7 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
 def test_nothing_goes_on_from_a_base_that_something_slowed(tmp_path: Path) -> None:
     answer = drawn(asked_for(tmp_path / "study", (1, 2), two=0.5))
     says(answer.sentence, "times as fast as")
-    says(answer.sentence, "Nothing is predicted from")
+    says(" ".join(answer.details), "Nothing is predicted from")
     assert answer.data["predicted"] == ()
 
 

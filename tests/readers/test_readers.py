@@ -19,7 +19,7 @@ from tests.labs.sentences import refuses
 
 def together(size, action):
     """Run ``action(peers)`` for `size` ranks at once, threads here, and return the results in order of ranks."""
-    barrier = threading.Barrier(size, timeout=20)
+    barrier = threading.Barrier(size, timeout=120)
     board = [None] * size
 
     def rank_of(rank):
@@ -169,7 +169,7 @@ def test_netcdf_in_all_its_forms(tmp_path, form):
 def test_known_sets_by_the_old_interface(cache, monkeypatch, name, classes, shape):
     """The stand-ins are used; their number of rows is cut so that the test is quick."""
     entry = datasets.dataset_info(name.lower())
-    monkeypatch.setattr("harness.datasets.data_source._stand_in", small_stand_in)
+    monkeypatch.setattr("harness.datasets.data_source.stand_in_source", small_stand_in)
     found = DataSet(name, train_batch_size=7, normalize=255.0, valid_pct=0.25)
     assert found.training_data.shape == (75, *shape) and found.training_data.max() <= 1
     assert found.training_labels.shape == (75, classes) == (75, entry.classes)

@@ -78,7 +78,7 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
         trained.append(self.variants[1].sweep.workload.epochs)
         return pd.DataFrame({"round": [0, 1], "at_s": [0.5, 0.5 + 4 * trained[-1] / 30]})
 
-    monkeypatch.setattr(VariantTurns, "_train_until_it_counts", train)
+    monkeypatch.setattr(VariantTurns, "train_block", train)
     monkeypatch.setattr(variant_turns, "remove_contents", lambda _: None)
     monkeypatch.setattr(VariantTurns, "write_points", lambda _: None)
     said: list[str] = []
@@ -118,7 +118,7 @@ def test_variants_of_other_environments_and_pythons_train_in_one_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks of all are started, for what each finds in its environment is what a comparison is of."""
-    monkeypatch.setattr(variant_turns, "_BLOCK_S", 0.0)  # as short as it is asked for
+    monkeypatch.setattr(variant_turns, "BLOCK_S", 0.0)  # as short as it is asked for
     study = replace(STUDY, layouts=LAYOUTS[1:], workload=replace(STUDY.workload, epochs=2))
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec env TF_NUM_INTEROP_THREADS=1 {sys.executable} "$@"\n')
@@ -201,6 +201,6 @@ def test_a_commit_beside_itself_is_not_slower(tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_a_delay_in_every_step_is_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that short blocks show."""
-    monkeypatch.setattr(variant_turns, "_BLOCK_S", 8.0)
+    monkeypatch.setattr(variant_turns, "BLOCK_S", 8.0)
     found = compared(tmp_path, delay_s=0.002, epochs=10)
     assert {row.verdict for row in found.rows[0] if row.decides} == {WORSE}, found.rows

@@ -36,8 +36,8 @@ def test_first_screen_has_question_answer_accuracy_place_data_cost_and_command(p
     first = text[: text.index("Where the time goes")]
     for expected in (
         "How much faster do 2 ranks train HIGGS-DNN than 1 rank?",
-        "2 ranks train HIGGS-DNN 2.00 times as fast as 1 rank (efficiency 100 %), 95 % interval",
-        "test accuracy 2 ranks are 2.00 times as fast as 1 rank, 95 % interval",
+        "2 ranks train HIGGS-DNN 2.00 times as fast as 1 rank (95 % CI",
+        "test accuracy 2 ranks are 2.00 times as fast as 1 rank (95 % CI",
         "Speedup to equal accuracy",
         "node1: Example CPU 2.5 GHz, 8 cores, 16.0 GiB",
         "2026-01-05 12:00 to 12:05 UTC",

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.accuracy_times import TimeToAccuracy
 from harness.analysis.scaling import scale
 from harness.report import sweep_sentences
+from harness.report.answer import plain
 from tests.labs.factories import (
     launch_frame,
     make_data,
@@ -23,7 +25,7 @@ from tests.labs.factories import (
     write_study,
 )
 from tests.labs.page_text import Text
-from tests.labs.sentences import refuses
+from tests.labs.sentences import refuses, says
 
 WEEK = timedelta(days=7)
 
@@ -36,8 +38,8 @@ CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
 def test_first_sentence_is_the_verdict(page: Text) -> None:
     assert (
-        "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (efficiency 80 %), "
-        "3 launches each (1 of 7 launches invalid and left out): too few for an interval, measured; "
+        "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank, efficiency 80 %. "
+        "3 launches each (1 of 7 launches invalid and left out): too few for an interval. "
         "4 ranks on a node like this: about" in str(page)
     )
 
@@ -81,7 +83,7 @@ def test_six_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> Non
         write_run(tmp_path / "s", make_launch(1, repeat, 2 * seconds))
         write_run(tmp_path / "s", make_launch(2, repeat, seconds))
     text = str(Text(write_report(tmp_path / "s", tmp_path / "reports").read_text()))
-    assert "2.00 times as fast as 1 rank (efficiency 100 %), 95 % interval" in text
+    assert "2.00 times as fast as 1 rank (95 % CI" in text
     assert (
         "1.00 to 1.50 s" in text and "6 launches per point; bars: 95 % interval, a time's of this session only." in text
     )
@@ -153,3 +155,29 @@ def test_weak_headline_speaks_of_rates() -> None:
     assert scaling is not None
     sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
     assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
+
+
+@pytest.mark.parametrize(
+    ("speedup", "settings", "has_reason"), [(0.86, {}, True), (1.98, {}, False), (0.86, {"global_batch": 64}, False)]
+)
+def test_a_lower_speedup_to_accuracy_has_its_reason(speedup: float, settings: dict[str, int], has_reason: bool) -> None:
+    """The global batch doubles on 2 ranks. It does not where it is fixed."""
+    runs = [make_run(make_point(n, k, **settings), seconds=[[1.6 / n] * n]) for n in (1, 2) for k in range(3)]
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    target = TimeToAccuracy(
+        layout=scaling.others[-1].layout, ranks=2, launches=3, reached=3, seconds=1.0, speedup=speedup, interval=None
+    )
+    sentence = plain(sweep_sentences.to_accuracy(scaling, make_workload(**settings), [target], 0.9))
+    says(sentence, "90.0 % test accuracy", f"{speedup:.2f} times as fast as 1 rank")
+    assert ("from 64 to 128 (GLOBAL_BATCH=64 holds it)" in sentence) == has_reason
+
+
+def test_a_speedup_with_interference_names_who_lost_more() -> None:
+    """The base's times hold more of other work's than those of 2 ranks, so that the speedup with it is larger."""
+    scaling = scale(launch_frame([make_launch(n, k, 1.0 / n) for n in (1, 2) for k in range(3)]))
+    assert scaling is not None
+    base, last = scaling.points
+    for ran_speedup, loser in ((2.4, "1 rank lost"), (1.6, "2 ranks lost")):
+        disturbed = replace(scaling, points=(base, replace(last, ran_speedup=ran_speedup)))
+        says(" ".join(sweep_sentences.details(disturbed)), f"Including interference: {ran_speedup:.2f}", loser)

@@ -69,6 +69,13 @@ def headline(runs: list[RunRecord], **changes: object) -> str:
     return plain(sweep_sentences.headline(scaling, make_workload(**changes)))
 
 
+def details(runs: list[RunRecord]) -> str:
+    """What stands below the sentence of a sweep of these `runs`."""
+    scaling = scale(launch_frame(runs))
+    assert scaling is not None
+    return plain(" ".join(sweep_sentences.details(scaling)))
+
+
 def launches(seconds: dict[int, float], **changes: object) -> list[RunRecord]:
     """Six launches a rank count of so many seconds."""
     return [make_launch(n, k, s * (1 + k / 100), **changes) for n, s in seconds.items() for k in range(6)]
@@ -126,8 +133,8 @@ def test_launches_in_turns_beside_other_work_are_said_first() -> None:
 
 def test_a_sentence_counts_the_launches_that_are_invalid() -> None:
     runs = [*launches({1: 1.0, 2: 0.6}), make_launch(2, 6, 0.6, invalid=(BUSY,))]
-    assert "(1 of 13 launches invalid and left out)" in headline(runs)
-    assert "invalid" not in headline(launches({1: 1.0, 2: 0.6}))
+    assert "(1 of 13 launches invalid and left out)" in details(runs)
+    assert "invalid" not in details(launches({1: 1.0, 2: 0.6}))
 
 
 def test_without_synchronisation_nothing_trains() -> None:

@@ -108,7 +108,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (launch_command, flux):
         monkeypatch.setattr(module, "find_mpi", lambda: mpi)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr(slurm.Scheduler, "_live", ())  # whatever cluster this machine is of
+    monkeypatch.setattr(slurm, "read_partitions", lambda text: ())  # whatever cluster this machine is of
     for name in ("HARNESS_MPI", "HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_REDUCTION"):
         monkeypatch.delenv(name, raising=False)
 

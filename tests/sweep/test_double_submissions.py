@@ -86,7 +86,7 @@ class Seeds:
 def seeds(lab: Lab, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeds:
     """Return what runs seeds, with the waits of a real queue."""
     monkeypatch.setattr(Scheduler, "poll_s", 2.0)
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 30.0)
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 30.0)
     monkeypatch.setattr(scheduler_answers, "COMMAND_LIMIT_S", 120.0)
     double = importlib.import_module("tests.labs.fake_queue")
     for name in ("harness.sweep.execute", "harness.sweep.schedulers.pbs", "jinja2"):

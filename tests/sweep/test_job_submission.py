@@ -71,7 +71,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 0.3)
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 0.3)
     queue.next(fault)
     until(3)
     with pytest.raises(KeyboardInterrupt):
@@ -81,7 +81,7 @@ def test_a_job_that_did_not_reach_the_queue_is_submitted_again(
 
 
 PATCHED = (
-    "import os; from harness.sweep import job_submission; job_submission._ARRIVAL_S = 2.0; "
+    "import os; from harness.sweep import job_submission; job_submission.ARRIVAL_S = 20.0; "
     "from harness.sweep.schedulers import Scheduler; Scheduler.poll_s = 0.1; "
     "from harness.__main__ import main; main()"
 )
@@ -122,7 +122,7 @@ def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and
     until: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_submission, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(job_submission, "PATIENCE_S", 0.5)
     squeue = queue.folder.parent / "bin/squeue"
     answers = squeue.read_text()
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n")
@@ -160,8 +160,8 @@ def test_a_lost_connection_is_given_up_in_the_end(
     queue: Queue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_submission, "_ARRIVAL_S", 0.1)
-    monkeypatch.setattr("harness.sweep.job_loop._PATIENCE_S", 0.5)
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 0.1)
+    monkeypatch.setattr("harness.sweep.job_loop.PATIENCE_S", 0.5)
     queue.next(*["fail_first"] * 50)
     with refuses("was not queued"):
         sweep(lab, "slurm", "jobs")

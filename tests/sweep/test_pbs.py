@@ -224,7 +224,7 @@ def test_a_silent_success_is_a_failure_with_the_servers_word(lab: Lab, server: P
     tell(server, history=True)
     lab.behave(r1="silent")
     with pytest.MonkeyPatch.context() as patch, refuses("whatever finished is kept", "1", error=RunError):
-        patch.setattr("harness.sweep.job_loop._GRACE_S", 0.2)
+        patch.setattr("harness.sweep.job_loop.GRACE_S", 0.2)
         run(lab, Layout(nodes=1))
     (folder,) = sweep_folders(lab.results)
     (entry,) = read_status(folder).entries
@@ -300,7 +300,7 @@ def test_a_job_whose_submitter_died_is_found_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = run(lab, Layout(nodes=1))
-    monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_submission.ARRIVAL_S", 0.0)
     point = read_study(SweepFolder(folder)).sweep.points()[0]
     (job,) = server.glob("*.job")
     name = json.loads(job.read_text())["Job_Name"]
@@ -347,7 +347,7 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
     server: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.sweep.job_loop._UNREADABLE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.job_loop.UNREADABLE_S", 0.5)
     tell(server, hold=True, history=True, form="unreadable")
     with refuses("PBS answered with damaged", error=UnreadableAnswer):
         run(lab, Layout(nodes=1))
@@ -360,9 +360,9 @@ def test_answers_that_cannot_be_read_end_the_command_and_not_the_jobs(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what stays missing be given up in seconds."""
-    monkeypatch.setattr("harness.sweep.job_loop._GRACE_S", 0.5)
-    monkeypatch.setattr("harness.sweep.job_loop._MISSING_S", 1.0)
-    monkeypatch.setattr("harness.sweep.job_submission._ARRIVAL_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_loop.GRACE_S", 0.5)
+    monkeypatch.setattr("harness.sweep.job_loop.MISSING_S", 1.0)
+    monkeypatch.setattr("harness.sweep.job_submission.ARRIVAL_S", 0.0)
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -18,6 +18,7 @@ from harness.sweep.turn_block import TurnBlock
 from tests.sweep.test_turns import rank_set
 
 LOCAL = "127.0.0.1"
+QUIET_S = 0.5  # in which nobody is to say anything
 GREETING = Greeting(password="", rank=0, ranks=1, cores="0")
 REPORT = TurnReport(last=False, timed=TimedSteps(steps=3, seconds=0.1, cores_had=1.0), core_ns=1.0, cores="0")
 
@@ -36,7 +37,7 @@ def address(server: RankConnections, number: int = 0) -> tuple[int, str]:
 
 
 def connect(server: RankConnections, sent: bytes = b"") -> socket.socket:
-    client = socket.create_connection((LOCAL, address(server)[0]), timeout=5)
+    client = socket.create_connection((LOCAL, address(server)[0]), timeout=60)
     client.sendall(sent)
     return client
 
@@ -47,8 +48,8 @@ def greet(server: RankConnections, number: int = 0) -> socket.socket:
     return connect(server, f"{line}\n{READY}\n".encode())
 
 
-def listen(server: RankConnections, seconds: float = 0.5) -> list[RankConnection]:
-    """Return who has said something within some time."""
+def listen(server: RankConnections, seconds: float = 60.0) -> list[RankConnection]:
+    """Return who has said something, as soon as somebody has, within some time."""
     said: list[RankConnection] = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not said:
@@ -58,7 +59,7 @@ def listen(server: RankConnections, seconds: float = 0.5) -> list[RankConnection
 
 def is_closed(client: socket.socket) -> bool:
     """Return whether the other end has closed a connection."""
-    client.settimeout(5)
+    client.settimeout(60)
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
@@ -84,7 +85,7 @@ def is_closed(client: socket.socket) -> bool:
 def test_a_stranger_is_closed_and_a_rank_is_heard(connections: RankConnections, sent: bytes) -> None:
     password = address(connections)[1].encode()
     with closing(connect(connections, sent.replace(b"PASSWORD", password))) as stranger:
-        assert listen(connections) == []
+        assert listen(connections, QUIET_S) == []
         assert is_closed(stranger)
         with closing(greet(connections, 1)):
             (rank,) = listen(connections)
@@ -104,8 +105,8 @@ def test_endless_text_without_a_line_takes_no_memory(connections: RankConnection
     before = psutil.Process().memory_info().rss
     pouring = threading.Thread(target=pour)
     pouring.start()
-    assert listen(connections, 2) == []
-    pouring.join(10)
+    assert listen(connections, 2.0) == []
+    pouring.join(60)
     assert not pouring.is_alive()
     assert psutil.Process().memory_info().rss - before < 20 * 2**20
 
@@ -115,7 +116,7 @@ def test_a_connection_that_is_reset_at_once_ends_nothing(connections: RankConnec
         client = connect(connections)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-    assert listen(connections) == []
+    assert listen(connections, QUIET_S) == []
     with closing(greet(connections)):
         assert len(listen(connections)) == 1
 
@@ -127,7 +128,7 @@ def test_without_a_descriptor_for_one_more_the_oldest_stranger_goes(connections:
     used = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, hard))
     try:
-        assert len(listen(connections, 10)) == 1
+        assert len(listen(connections)) == 1
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for client in (rank, *strangers):
@@ -139,8 +140,7 @@ def test_strangers_that_say_nothing_are_not_kept_without_end(connections: RankCo
     for _ in range(300):
         strangers.append(connect(connections))
         connections.listen(0.05)
-    assert len(connections._strangers) <= 256
-    assert is_closed(strangers[0])
+    assert all(is_closed(client) for client in strangers[: 300 - 256])
     for client in strangers:
         client.close()
 
@@ -152,7 +152,7 @@ def test_a_rank_that_sends_what_is_no_report_is_closed(connections: RankConnecti
         client.sendall(f"{REPORT.line()}\n".encode())
         assert listen(connections) == [rank]
         client.sendall(line)
-        assert listen(connections) == []
+        assert listen(connections, QUIET_S) == []
         assert is_closed(client)
         assert rank.lines == [READY, REPORT.line()]
 

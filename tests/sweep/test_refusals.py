@@ -99,7 +99,7 @@ LAYOUT_REFUSALS = [
 @pytest.fixture(autouse=True)
 def no_long_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for a refused job for a moment only."""
-    monkeypatch.setattr("harness.sweep.job_submission._ANSWERED_S", 0.2)
+    monkeypatch.setattr("harness.sweep.job_submission.ANSWERED_S", 0.2)
 
 
 @pytest.mark.parametrize(("scheduler", "text", "words"), LAYOUT_REFUSALS)
@@ -202,11 +202,11 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("harness.sweep.job_loop._GRACE_S", 0.0)
+    monkeypatch.setattr("harness.sweep.job_loop.GRACE_S", 0.0)
     queue.always(n2=TOO_LONG)
 
     def end(seconds: float) -> None:
-        queue.end()
+        queue.set_states("ended")
 
     monkeypatch.setattr("harness.sweep.job_loop.time.sleep", end)
     with refuses("whatever finished is kept", "4", error=RunError):

@@ -41,6 +41,10 @@ class Recorded:
         self.calls.append(words[0])
         return {"squeue": QUEUE, "sinfo": "n1|idle|none\nn3|down*|Not responding\nn4|drained|fan is loud\n"}[words[0]]
 
+    def ask(self, words: tuple[str, ...]) -> Reply:
+        self.calls.append(words[0])
+        return Reply(code=1, out="", err=DISABLED)
+
 
 @pytest.fixture
 def scheduler() -> slurm.Scheduler:
@@ -76,11 +80,10 @@ def test_a_job_that_waits_for_a_drained_node_says_why_it_is_drained(scheduler: s
 
 
 def test_a_thousand_jobs_are_asked_for_in_one_call(scheduler: slurm.Scheduler) -> None:
-    scheduler._accounting = False
     states = scheduler.poll([str(number) for number in range(1, 1001)])
     assert len(states) == 1000
     assert states["1000"].phase == "unknown"
-    assert scheduler.commands.calls == ["squeue", "sinfo"]
+    assert scheduler.commands.calls == ["squeue", "sacct", "sinfo"]  # accounting is asked no more once it is off
 
 
 def test_accounting_names_who_cancelled_and_the_signal() -> None:
@@ -159,15 +162,25 @@ def test_the_example_of_a_site_file_names_every_field() -> None:
         assert field.name == "name" or field.name in text
 
 
-def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "a|4|2|8|4000|(null)|1:00:00\nb*|9|1|4|100|(null)|2-00:00:00\n"
-    monkeypatch.setattr(slurm.Scheduler, "_live", read_partitions(lines))
-    ask = JobRequest(partition="a,b", memory="0", walltime="1-12:00:00")
-    built = slurm.Scheduler(request=ask)
+class Partitions:
+    """A cluster of two partitions, as sinfo tells of them."""
+
+    def ask(self, words: tuple[str, ...]) -> Reply:
+        return Reply(code=0, out="a|4|2|8|4000|(null)|1:00:00\nb*|9|1|4|100|(null)|2-00:00:00\n", err="")
+
+
+def of_two_partitions(request: JobRequest) -> slurm.Scheduler:
+    built = slurm.Scheduler(request=request)
+    built.commands = Partitions()  # type: ignore[assignment]
+    return built
+
+
+def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask() -> None:
+    built = of_two_partitions(JobRequest(partition="a,b", memory="0", walltime="1-12:00:00"))
     assert built.refusal(Layout(nodes=9)) is None
     assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
     with refuses("PARTITION=c"):
-        slurm.Scheduler(request=JobRequest(partition="a,c")).limit()
+        of_two_partitions(JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
         with refuses("is not a time"):
             JobRequest(walltime=wrong)

@@ -1,10 +1,10 @@
 """One command at a time works on a sweep, also where a lock does not reach the other host."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def mounted(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
     device = path.stat().st_dev
     line = f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime shared:1 - {kind} server:/x {options}\n"
     (path / "mountinfo").write_text(line)
-    monkeypatch.setattr(sweep_lock, "_MOUNTS", path / "mountinfo")
+    monkeypatch.setattr(sweep_lock, "MOUNTS", path / "mountinfo")
 
 
 @pytest.fixture
@@ -128,13 +128,13 @@ def test_an_error_after_another_command_has_begun_removes_nothing_of_it(
 ) -> None:
     """As with a quota: both have found no folder, and the other has written first."""
 
-    def other_is_faster(handle: int, folder: Path) -> None:
-        (folder / "sweep.json").write_text("{}")
+    def other_is_faster(handle: int, operation: int) -> None:
+        (files.path / "sweep.json").write_text("{}")
 
     def full(*words: object) -> int:
         raise OSError(122, os.strerror(122))  # EDQUOT
 
-    monkeypatch.setattr(sweep_lock, "_take", other_is_faster)
+    monkeypatch.setattr(fcntl, "flock", other_is_faster)
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(UserError), hold_sweep(files):
         pass
@@ -142,11 +142,11 @@ def test_an_error_after_another_command_has_begun_removes_nothing_of_it(
 
 
 def test_a_lock_that_another_command_has_is_not_removed(files: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_lock(handle: int, folder: Path) -> None:
+    def no_lock(handle: int, operation: int) -> None:
         raise OSError(122, os.strerror(122))
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep_lock, "_take", no_lock)
+        patch.setattr(fcntl, "flock", no_lock)
         with pytest.raises(UserError), hold_sweep(files):
             pass
     assert files.lock.exists()
@@ -155,16 +155,16 @@ def test_a_lock_that_another_command_has_is_not_removed(files: SweepFolder, monk
 def test_who_waited_for_a_lock_that_was_removed_takes_the_new_one(
     files: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = sweep_lock._take
-    removed: list[float] = []
+    lock = fcntl.flock
+    removed: list[Path] = []
 
-    def slowly(handle: int, folder: Path) -> None:
-        take(handle, folder)
+    def slowly(handle: int, operation: int) -> None:
+        lock(handle, operation)
         if not removed:
             files.lock.unlink()
-            removed.append(time.monotonic())
+            removed.append(files.lock)
 
-    monkeypatch.setattr(sweep_lock, "_take", slowly)
+    monkeypatch.setattr(fcntl, "flock", slowly)
     with hold_sweep(files):
         assert files.lock.read_text()
         assert is_locked(files)

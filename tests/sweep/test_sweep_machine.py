@@ -140,6 +140,8 @@ import json, os, sys, time
 from harness.base.cpu_contention import Delays, CpuUsage
 
 os.sched_setaffinity(0, {int(sys.argv[1])})
+print("ready", flush=True)
+sys.stdin.readline()
 begin = CpuUsage.now()
 while time.perf_counter() < begin.clock + 1.5:
     pass
@@ -150,8 +152,16 @@ print(json.dumps(Delays.between(begin, CpuUsage.now(), threads=1).queued))
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no schedstat here")
 def test_two_busy_ranks_on_one_core_see_that_they_waited_for_it() -> None:
     core = str(min(os.sched_getaffinity(0)))
-    both = [subprocess.Popen([sys.executable, "-c", BUSY, core], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    queued = [float(process.communicate(timeout=60)[0]) for process in both]
+    words = [sys.executable, "-c", BUSY, core]
+    both = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        process.stdout.readline()  # both have imported what they need: they begin at once
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+    queued = [float(process.communicate(timeout=120)[0]) for process in both]
     (sentence,) = delayed(["node1", "node1"], queued, {"node1": 1.0})
     sentences.says(sentence, "of the timed epochs", "node1", "1.00")
     assert "rank 0" in sentence or "rank 1" in sentence

@@ -301,7 +301,7 @@ def test_interrupting_ends_the_launch_and_keeps_what_is_finished(lab: Lab, numbe
 
 
 def test_what_a_killed_sweep_left_running_is_ended_by_the_next(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_GRACE_S", 0.5)
+    monkeypatch.setattr(local, "GRACE_S", 0.5)
     with hanging(lab, "stubborn") as (sweep, rank):
         for child in psutil.Process(sweep.pid).children():  # what would end it within seconds
             if "harness.base.launch_guard" in child.cmdline():

@@ -22,9 +22,10 @@ from harness.schema.record_notes import NoteCode
 from harness.schema.workload import Workload
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.train.elastic import check_workload
+from tests.labs.faulty_launches import train_faulty
 from tests.labs.sentences import refuses
 from tests.losses import unaccounted
-from tests.mpi.launch import PROGRAMS, rank_command, rank_environment, run_ranks
+from tests.mpi.launch import PROGRAMS, rank_command, rank_environment
 
 LOST_RANK = LostRankError("rank 0: update failed", Loss(reason=LossReason.GONE, rank=1))
 PLACES = (
@@ -38,26 +39,8 @@ PLACES = (
 
 @pytest.mark.mpi
 def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path):
-    finished = run_ranks(
-        2,
-        "-m",
-        "harness",
-        "train",
-        "--dataset",
-        "adult",
-        "--samples",
-        5000,
-        "--data-kind",
-        "synthetic",
-        "--model",
-        "tests.mpi.faulty:stops",
-        "--hang-timeout",
-        4,
-        "--record",
-        tmp_path / "record",
-        timeout=120,
-        python=sys.executable,
-    )
+    record = ("--record", tmp_path / "record")
+    finished = train_faulty(2, "stops", "--hang-timeout", 4, *record, python=sys.executable)
     assert finished.returncode != 0
     assert "no progress for 4 s" in finished.stderr
     assert "rank 1 is missing: it never reached that call; it does not answer" in finished.stderr
@@ -67,14 +50,10 @@ def test_a_rank_that_is_stopped_in_a_step_ends_the_launch_and_is_named(tmp_path)
 @pytest.mark.mpi
 def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
     """The other waits for it inside of MPI's start."""
-    launcher, *words = rank_command(2)
     lost = "import os; os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), 9)"
     program = f"{lost}; from harness.cli import main; main()"
     command = [
-        launcher,
-        "--with-ft",
-        "ulfm",
-        *words,
+        *rank_command(2, outlives=True),
         "-c",
         program,
         "train",
@@ -98,8 +77,7 @@ def test_a_rank_that_is_lost_before_mpi_knows_it_ends_the_launch():
 @pytest.mark.mpi
 def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_group():
     """While a group opens, in its trial and in a sum that has been waited for for long; a thread and memory each."""
-    launcher, *words = rank_command(6)
-    command = [launcher, "--with-ft", "ulfm", *words, str(PROGRAMS / "openings.py")]
+    command = [*rank_command(6, outlives=True), str(PROGRAMS / "openings.py")]
     finished = subprocess.run(
         command, env=rank_environment(), capture_output=True, text=True, timeout=1200, check=False
     )
@@ -109,39 +87,10 @@ def test_ranks_that_live_go_on_wherever_another_dies_and_keep_nothing_of_the_gro
         assert not any((*found["mapped"], *found["threads"], found["files"])), found
 
 
-def train(ranks, record, *options, **environment):
+def train(ranks, fault, record, *options, **environment):
     """Train two epochs on ranks that may be lost, and return the ended launch."""
-    launcher, *words = rank_command(ranks)
-    command = [
-        launcher,
-        "--with-ft",
-        "ulfm",
-        *words,
-        "-m",
-        "harness",
-        "train",
-        "--dataset",
-        "adult",
-        "--samples",
-        5000,
-        "--data-kind",
-        "synthetic",
-        "--epochs",
-        2,
-        "--seed",
-        1,
-        "--record",
-        record,
-        *options,
-    ]
-    return subprocess.run(
-        list(map(str, command)),
-        env=rank_environment() | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    words = ("--epochs", 2, "--seed", 1, "--record", record, *options)
+    return train_faulty(ranks, fault, *words, python=sys.executable, outlives=True, **environment)
 
 
 @pytest.mark.mpi
@@ -149,7 +98,7 @@ def test_a_rank_that_is_killed_in_a_step_is_outlived(tmp_path):
     """Rank 1 kills itself in step 18: rank 0 makes every row's step alone, from the last finished one on."""
     records = {}
     for name, model in (("whole", "lives"), ("shrunk", "dies")):
-        finished = train(2, tmp_path / name, "--on-failure", "shrink", "--model", f"tests.mpi.faulty:{model}")
+        finished = train(2, model, tmp_path / name)
         assert finished.returncode == (0 if name == "whole" else LOST), finished.stderr[-3000:]
         records[name] = read_run(tmp_path / name)
     whole, shrunk = records.values()
@@ -172,8 +121,8 @@ def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp
     """With HARNESS_OVERLAP=1 pieces would be summed and applied one by one: the record says that they are not."""
     records = []
     for name, code in (("lives", 0), ("dies", LOST)):
-        options = ("--on-failure", "shrink", "--model", f"tests.mpi.faulty:{name}_between_pieces")
-        finished = train(2, tmp_path / name, *options, "--threads", 2, HARNESS_OVERLAP="1")
+        fault = f"{name}_between_pieces"
+        finished = train(2, fault, tmp_path / name, "--threads", 2, HARNESS_OVERLAP="1")
         assert finished.returncode == code, finished.stderr[-3000:]
         records.append(read_run(tmp_path / name))
     assert [len(record.losses) for record in records] == [0, 1]
@@ -184,8 +133,7 @@ def test_a_rank_that_fails_between_the_pieces_of_a_step_leaves_no_half_of_it(tmp
 @pytest.mark.mpi
 def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
     """Both are lost at once: the notice is the killed one's, and what it takes to end the other is recovery."""
-    options = ("--on-failure", "shrink", "--hang-timeout", 4, "--model", "tests.mpi.faulty:stops_and_dies")
-    finished = train(3, tmp_path / "record", *options)
+    finished = train(3, "stops_and_dies", tmp_path / "record", "--hang-timeout", 4)
     assert finished.returncode == LOST, finished.stderr[-3000:]
     losses = read_run(tmp_path / "record").losses
     assert sorted(loss.rank for loss in losses) == [0, 2]

@@ -15,6 +15,7 @@ from harness.schema.own_code import find_policy
 from harness.schema.record import RunRecord, read_run
 from harness.schema.record_notes import NoteCode
 from tests.labs.caches import own_cache
+from tests.labs.faulty_launches import train_faulty
 from tests.mpi.launch import PROGRAMS, result, run_ranks
 
 pytestmark = pytest.mark.mpi
@@ -243,44 +244,15 @@ def test_fewer_rows_than_ranks_neither_hangs_nor_counts_twice(three_ranks, sync)
     ],
 )
 def test_one_rank_that_fails_ends_all(fault, message):
-    finished = run_ranks(
-        2,
-        "-m",
-        "harness",
-        "train",
-        "--dataset",
-        "adult",
-        "--samples",
-        5000,
-        "--data-kind",
-        "synthetic",
-        "--model",
-        f"tests.mpi.faulty:{fault}",
-        timeout=110,  # less than the patience of a rank that waits for another: the error ends all, not that
-        python=sys.executable if fault == "hangs_up" else None,
-    )
+    # Less than the patience of a rank that waits for another: the error ends all, not that.
+    finished = train_faulty(2, fault, timeout=110, python=sys.executable if fault == "hangs_up" else None)
     assert finished.returncode != 0
     assert message in finished.stderr
     assert "sha256" not in finished.stdout
 
 
 def test_a_replica_that_drifts_is_named():
-    finished = run_ranks(
-        2,
-        "-m",
-        "harness",
-        "train",
-        "--dataset",
-        "adult",
-        "--samples",
-        640,
-        "--epochs",
-        1,
-        "--data-kind",
-        "synthetic",
-        "--model",
-        "tests.mpi.faulty:drifts",
-    )
+    finished = train_faulty(2, "drifts", "--samples", 640, "--epochs", 1)
     assert finished.returncode == 1
     assert "'sequential/drift/offset'" in finished.stderr
 

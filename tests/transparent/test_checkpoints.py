@@ -2,11 +2,14 @@
 
 from types import SimpleNamespace
 
+import keras
 import pytest
+from keras.callbacks import BackupAndRestore
 
 from harness.base.errors import UserError
 from harness.transparent.checkpoints import Checkpoints, compare_backups
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 
 def callback(epoch, save_freq="epoch"):
@@ -32,13 +35,27 @@ def test_weights_are_averaged_before_an_epochs_end_is_saved(monkeypatch, save_fr
     runtime = alike_runtime()
     events = []
     monkeypatch.setattr(runtime.variables, "average", events.append)
-    Checkpoints(runtime)._save_backup(lambda saved: events.append("saved"), callback(1, save_freq))
+    monkeypatch.setattr(BackupAndRestore, "_save_model", lambda self: events.append("saved"))
+    with installed(Checkpoints(runtime)):
+        BackupAndRestore._save_model(callback(1, save_freq))
     assert events == [*averaged, "saved"]
 
 
-def test_the_witness_is_told_of_what_the_script_reads(monkeypatch):
+def test_the_witness_is_told_of_what_the_script_reads(tmp_path, monkeypatch):
     runtime = alike_runtime()
     reads = []
+    monkeypatch.setattr(runtime.witness, "is_witness", True)
     monkeypatch.setattr(runtime.witness, "reads", lambda: reads.append(True))
-    assert Checkpoints(runtime)._read(lambda path: path, "weights.h5") == "weights.h5"
-    assert reads == [True]
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.save(tmp_path / "model.keras")
+    with installed(Checkpoints(runtime)):
+        keras.models.load_model(tmp_path / "model.keras")
+        assert reads
+        reads.clear()
+        model.save_weights(tmp_path / "model.weights.h5")
+        assert not reads
+        model.load_weights(tmp_path / "model.weights.h5")
+        assert reads
+    reads.clear()
+    keras.models.load_model(tmp_path / "model.keras")
+    assert not reads

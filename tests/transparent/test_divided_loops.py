@@ -20,12 +20,12 @@ from harness.transparent.divided_loops import (
     StepCalls,
     TrainingEvent,
     TrainingState,
-    _refuse_idle,
     advance,
     as_tensors,
     indivisible,
     rows_in,
 )
+from harness.transparent.patch import put_back
 from tests.labs.alike_ranks import alike_runtime
 
 
@@ -35,24 +35,31 @@ class Script:
     def __init__(self, rank=1, **settings):
         self.runtime = alike_runtime(rank, **{"batch": "global", **settings})
         self.loops = Loops(self.runtime, Scalars(self.runtime.collectives))
+        self.loops.install()
         self.dataset = tf.data.Dataset.range(40).batch(4)
-        self.lines = (("train.py", 3),)
         self.begin()
 
     def begin(self):
+        """Go through the data set from its beginning, at the lines from which this is called."""
         self.iterator = iter(self.dataset)
-        self.iterator._harness_loop = self.loops._begin_loop(self.dataset, self.lines)
 
     @property
     def loop(self):
-        return self.iterator._harness_loop
+        return self.runtime.loop
 
     def take(self):
-        return self.loops._next(type(self.iterator).__next__, self.iterator).numpy().tolist()
+        return next(self.iterator).numpy().tolist()
 
     def train(self):
         """Make a step of a compiled function that is known to be divisible."""
         self.runtime.count_step()
+
+
+@pytest.fixture(autouse=True)
+def original_functions():
+    """TensorFlow's own are put back after each test."""
+    yield
+    put_back()
 
 
 def test_a_loop_that_does_not_train_gets_whole_batches():
@@ -72,11 +79,14 @@ def test_a_loop_is_divided_from_its_second_batch_on():
 
 def test_the_same_lines_over_the_same_data_are_divided_from_the_first_batch_on():
     script = Script()
+    first_batches = []
     for _ in range(2):
+        script.begin()
+        first_batches.append(script.take())
+        script.train()
         script.take()
         script.train()
-    script.begin()
-    assert script.take() == [2, 3]
+    assert first_batches == [[0, 1, 2, 3], [2, 3]]
 
 
 def test_a_batch_per_rank_is_made_of_as_many_of_the_scripts_batches():
@@ -116,23 +126,30 @@ def test_a_loop_that_takes_gradients_itself_has_a_trial(rank):
 
 
 def test_a_line_that_trains_no_more_is_refused_at_its_second_part():
-    loop = DatasetLoop(dataset=None, lines=())
-    _refuse_idle(loop, 5)
-    assert loop.first_part_steps == 5
-    _refuse_idle(loop, 6)
-    with pytest.raises(UserError):
-        _refuse_idle(loop, 5)
+    script = Script()
+    for trains in (True, False):
+        script.begin()
+        script.take()
+        if trains:
+            script.train()
+            script.take()
+            script.train()
+        else:
+            with pytest.raises(UserError):
+                script.take()
 
 
 def test_numbers_that_the_script_takes_out_are_weighted_by_rows():
     script = Script()
-    loop = DatasetLoop(dataset=None, lines=())
+    script.take()
+    script.train()
+    script.take()
     gathered = [(1.0, 1.0), (4.0, 2.0)]
     script.runtime.collectives.gather = lambda value, label: gathered
-    agreed = script.loops._agreed(np.float32(4.0), loop, ("train.py", 4))
+    agreed = tf.constant(4.0).numpy()
     assert agreed == 3.0
     assert agreed.dtype == np.float32
-    assert script.loops._agreed(np.bool_(False), loop, ("train.py", 5)) is np.bool_(True)  # rank 0's
+    assert tf.constant(False).numpy() is np.bool_(True)  # rank 0's
 
 
 def test_a_trial_goes_from_state_to_state():
@@ -154,11 +171,13 @@ def step_calls(rank=0, **settings):
     return runtime, StepCalls(runtime, Scalars(runtime.collectives), lambda: ends.append(True)), ends
 
 
-def known_step(*events):
-    step = CompiledStep(function=tf.function(lambda v: v), held=())
+def known_step(calls, batch, *events):
+    """Return a compiled function, and what `calls` knows of it after `events`: it trains on batches like `batch`."""
+    function = tf.function(lambda v: v)
+    step = calls.steps.find(function, (batch,), {})
     for event in events:
         step.note(event)
-    return step
+    return function, step
 
 
 def test_a_rank_has_its_rows_and_their_place():
@@ -178,63 +197,60 @@ def test_a_batch_of_parts_with_other_lengths_is_not_divided():
 
 def test_arrays_are_divided_for_a_step_that_is_known_to_be_divisible():
     _, calls, ends = step_calls(rank=1)
+    array = np.array(BATCH)
+    function, step = known_step(calls, array, TrainingEvent.TRAINED, TrainingEvent.INDEPENDENT)
     seen = []
 
-    def call(args, kwargs):
-        seen.append(np.ravel(args[0]).tolist())
+    def original(function, rows):
+        seen.append(np.ravel(rows).tolist())
 
-    step = known_step(TrainingEvent.TRAINED, TrainingEvent.INDEPENDENT)
-    calls._call_with_arrays(step, call, (np.array(BATCH),), {})
+    calls.call(original, function, array)
     step.returns_rows = True
-    calls._call_with_arrays(step, call, (np.array(BATCH),), {})
+    calls.call(original, function, array)
     assert seen == [[3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
     assert len(ends) == 2
 
 
 def test_a_call_that_trains_nothing_leaves_the_step_idle():
     _, calls, _ = step_calls()
-    step = known_step()
-    assert calls._call_whole(step, lambda args, kwargs: "outcome", (BATCH,), {}, None) == "outcome"
-    assert step.state is known_step(TrainingEvent.NOTHING_TRAINED).state
+    function, step = known_step(calls, BATCH)
+    assert calls.call(lambda function, rows: "outcome", function, BATCH) == "outcome"
+    assert step.state is TrainingState.IDLE
 
 
 def test_a_step_that_takes_rows_of_the_whole_batch_is_given_all_of_them():
-    _, calls, _ = step_calls(rank=1)
-    loop = DatasetLoop(dataset=None, lines=(), batch=BATCH, is_divided=True)
+    """What it computes of its part is completed by the other ranks, which are alike."""
+    runtime, calls, _ = step_calls(rank=1)
+    runtime.loop = loop = DatasetLoop(dataset=None, lines=(), batch=BATCH, is_divided=True)
     loop.part = calls.divide(BATCH)
+    rows = (loop.part, 2 * loop.part, tf.constant(7.0))
+    function, _ = known_step(calls, rows, TrainingEvent.TRAINED, TrainingEvent.MIXED)
     seen = []
 
-    def call(args, kwargs):
-        seen.append(len(args[0]))
-        return args[0]
+    def original(function, rows):
+        seen.extend(rows)
+        return rows[0]
 
-    mixed = known_step(TrainingEvent.TRAINED, TrainingEvent.MIXED)
-    outcome = calls._call_with_part(mixed, call, (loop.part,), {}, loop)
-    assert seen == [4]
+    outcome = calls.call(original, function, rows)
+    whole, computed, scalar = seen
+    assert whole is BATCH
+    assert computed.numpy().ravel().tolist() == [6.0, 8.0] * 2
+    assert float(scalar) == 7.0
     assert outcome.numpy().ravel().tolist() == [3.0, 4.0]  # rows that it returns are this rank's again
     assert loop.is_divided
 
 
-def test_what_a_step_computes_of_its_part_is_completed_by_the_other_ranks():
-    _, calls, _ = step_calls(rank=1)
-    loop = DatasetLoop(dataset=None, lines=(), batch=BATCH)
-    loop.part = calls.divide(BATCH)
-    computed, number = 2 * loop.part, tf.constant(7.0)
-    whole, rows, scalar = calls._completed((loop.part, computed, number), loop, 2)
-    assert whole is BATCH
-    assert rows.numpy().ravel().tolist() == [6.0, 8.0] * 2  # ranks that are alike
-    assert scalar is number
+@pytest.mark.parametrize("trains", [False, True])
+def test_the_numbers_of_a_step_are_combined_and_of_another_function_left_alone(trains):
+    script = Script(rank=0)
 
+    @tf.function
+    def step(value):
+        script.runtime.traced += trains  # as when an optimizer's step is traced
+        return value
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_numbers_of_a_step_are_combined_and_of_another_function_left_alone(compiled):
-    runtime, calls, _ = step_calls()
-    runtime.rows.set(2, (0, 4))
-    function = tf.function(lambda v: v)
-    function._harness_steps = compiled
-    outcome = calls._stepped(lambda function, value: value, function, (tf.constant(5.0),), {}, function)
-    assert float(outcome) == 5.0
-    assert runtime.steps == int(compiled)
+    assert float(step(tf.constant(5.0))) == 5.0
+    assert script.runtime.steps == int(trains)
 
 
 # Compiled steps are told apart by their function and by what of their arguments is no tensor.

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_stateless_random_ops_v2 as operations
 
 from harness.transparent.batch_rows import Place
 from harness.transparent.divided_random_numbers import ScriptDraws
 from harness.transparent.witness import NoWitness
+from tests.labs.replacements import installed
 
 
 def drawn(kind, rows):
@@ -23,14 +23,12 @@ def drawn(kind, rows):
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int32", "int64", "normal", "dropout"])
-def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind, monkeypatch):
+def test_a_rank_draws_its_rows_part_of_what_one_process_draws(kind):
     whole, compiled = drawn(kind, 10), tf.function(partial(drawn, kind))
     place = Place(4, 3, 10, 3)
     rows, world = SimpleNamespace(place=lambda: place), SimpleNamespace(rank=1)
     runtime = SimpleNamespace(rows=rows, world=world, witness=NoWitness(), loop=True, in_trainer=False)
-    for name in ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_uniform_int_v2"):
-        by_place = partial(ScriptDraws(runtime)._by_place, getattr(operations, name))
-        monkeypatch.setattr(operations, name, by_place)
-    np.testing.assert_array_equal(drawn(kind, 3), whole[4:7])
-    place = Place(tf.constant(6), tf.constant(4), tf.constant(10), None)  # known when it runs
-    np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])
+    with installed(ScriptDraws(runtime)):
+        np.testing.assert_array_equal(drawn(kind, 3), whole[4:7])
+        place = Place(tf.constant(6), tf.constant(4), tf.constant(10), None)  # known when it runs
+        np.testing.assert_array_equal(compiled(tf.constant(4)), whole[6:])

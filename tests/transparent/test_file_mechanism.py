@@ -20,7 +20,7 @@ from tests.labs.sentences import refuses
 
 @pytest.fixture
 def no_launcher(monkeypatch):
-    for name in file_mechanism._RANK_VARIABLES:
+    for name in file_mechanism.RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -43,7 +43,7 @@ def test_a_process_whose_namespace_is_refused_says_why(tmp_path, monkeypatch):
         raise PermissionError(1, "unshare: Operation not permitted")
 
     monkeypatch.setattr(file_mechanism, "PrivateTree", refuse)
-    monkeypatch.setattr(file_mechanism._Process, "files", None)
+    monkeypatch.setattr(file_mechanism.Entered, "files", None)
     files = file_mechanism.enter(tmp_path / "train.py", tmp_path / "logs")
     assert files.refusal == "unshare: Operation not permitted"
 
@@ -79,7 +79,7 @@ def test_logs_in_which_the_script_lies_are_refused(tmp_path, monkeypatch):
     ("place", "number", "is_told"), [("host:/tmp/x", 28, True), ("host:/tmp/x", 2, False), ("", 28, False)]
 )
 def test_no_room_in_a_ranks_own_tree_is_told_as_that(monkeypatch, place, number, is_told):
-    monkeypatch.setattr(file_mechanism._Process, "files", RankFiles(place=place))
+    monkeypatch.setattr(file_mechanism.Entered, "files", RankFiles(place=place))
     refusal = refused_write(1, OSError(number, "No space left on device", "large.h5"))
     assert (refusal is not None) == is_told
     assert refusal is None or "large.h5" in str(refusal)
@@ -88,35 +88,46 @@ def test_no_room_in_a_ranks_own_tree_is_told_as_that(monkeypatch, place, number,
 # A rename that the kernel refuses between two mounts of one place is made by a copy.
 
 
-def refuse_once(error):
-    """Return a rename that fails the first time, as between two mounts."""
-    refusals = [error]
+@pytest.fixture
+def refuse_once(monkeypatch):
+    """Give what has `os.rename` fail the first time with an error, as between two mounts."""
+    original = os.rename
+    monkeypatch.setattr(os, "replace", os.replace)  # both are put back after the test
 
-    def rename(source, target, **folders):
-        if refusals:
-            raise OSError(refusals.pop(), "refused")
-        os.rename(source, target, **folders)  # noqa: PTH104 - as the original is called
+    def refuse(error):
+        refusals = [error]
 
-    return rename
+        def rename(source, target, **folders):
+            if refusals:
+                raise OSError(refusals.pop(), "refused")
+            original(source, target, **folders)
+
+        monkeypatch.setattr(os, "rename", rename)
+
+    return refuse
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_a_file_and_a_folder_cross_mounts_of_one_place(tmp_path, is_folder):
+def test_a_file_and_a_folder_cross_mounts_of_one_place(tmp_path, refuse_once, is_folder):
     source, target = tmp_path / "source", tmp_path / "target"
     if is_folder:
         source.mkdir()
     (source / "part" if is_folder else source).write_text("rows")
-    CrossingRenames(lambda old, new: True)._rename(refuse_once(errno.EXDEV), str(source), str(target))
+    refuse_once(errno.EXDEV)
+    CrossingRenames(lambda old, new: True).install()
+    os.rename(str(source), str(target))  # noqa: PTH104 - as scripts call it
     assert (target / "part" if is_folder else target).read_text() == "rows"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
 @pytest.mark.parametrize(("error", "one_place"), [(errno.EXDEV, False), (errno.EACCES, True)])
-def test_what_one_process_could_not_rename_stays_refused(tmp_path, error, one_place):
+def test_what_one_process_could_not_rename_stays_refused(tmp_path, refuse_once, error, one_place):
     source = tmp_path / "source"
     source.write_text("rows")
+    refuse_once(error)
+    CrossingRenames(lambda old, new: one_place).install()
     with pytest.raises(OSError, match="refused"):
-        CrossingRenames(lambda old, new: one_place)._rename(refuse_once(error), source, tmp_path / "target")
+        os.rename(source, tmp_path / "target")  # noqa: PTH104 - as scripts call it
     assert source.read_text() == "rows"
 
 

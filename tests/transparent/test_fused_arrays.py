@@ -32,10 +32,11 @@ def test_only_dense_tensors_are_looped_over():
 
 def test_a_shuffle_without_a_seed_is_another_in_every_epoch():
     tf.random.set_seed(None)
-    arrays = FusedArrays(None, row_orders(50, 5, True), 50, 5, 0, 1)
+    drawn_orders = row_orders(50, 5, True)
+    arrays = FusedArrays(None, drawn_orders, 50, 5, 0, 1)
     orders = set()
     for _ in range(3):
         arrays.shuffle()
         orders.add(tuple(arrays.order.numpy()))
     assert len(orders) == 3
-    assert not is_repeated(arrays._orders)
+    assert not is_repeated(drawn_orders)

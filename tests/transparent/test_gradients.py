@@ -4,15 +4,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from harness.transparent.gradients import GradientAverager, _overwrite
+from harness.transparent.gradients import GradientAverager, overwrite
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 
 def taken(averager, variable, loss):
     with tf.GradientTape() as tape:
         value = loss(variable)
-    return averager._gradient(tf.GradientTape.gradient, tape, value, [variable])
+    with installed(averager):
+        return tape.gradient(value, [variable])
 
 
 def test_the_gradient_of_a_tape_is_a_mean_over_ranks_and_counts_a_step():
@@ -39,20 +42,22 @@ def test_what_a_tape_has_averaged_an_optimizer_averages_no_more():
         assert averager.gradients(gradients, [variable])[0] is gradients[0]
 
 
-def test_an_optimizer_steps_with_the_mean_and_its_inner_optimizer_exchanges_nothing():
+def test_an_optimizer_steps_with_the_mean_and_its_inner_optimizer_exchanges_nothing(monkeypatch):
     runtime = alike_runtime()
     averager = GradientAverager(runtime)
     optimizer = keras.optimizers.SGD(0.5)
     variable = keras.Variable([2.0])
     optimizer.build([variable])
     quiet = []
+    apply = BaseOptimizer.apply
 
-    def apply(inner, gradients, variables):
+    def noted_apply(self, grads, trainable_variables=None):
         quiet.append(runtime.quiet)
-        return keras.optimizers.SGD.apply(inner, gradients, variables)
+        return apply(self, grads, trainable_variables)
 
-    with runtime.rows.batch_of(None, 4):
-        averager._apply(apply, optimizer, [tf.constant([1.0])], [variable])
+    monkeypatch.setattr(BaseOptimizer, "apply", noted_apply)
+    with runtime.rows.batch_of(None, 4), installed(averager):
+        optimizer.apply([tf.constant([1.0])], [variable])
     assert quiet == [True]
     assert variable.numpy().tolist() == [1.5]
 
@@ -63,7 +68,8 @@ def test_gradients_of_single_rows_stay_this_ranks():
     variable = tf.Variable([1.0])
     with tf.GradientTape() as tape:
         values = variable * tf.constant([1.0, 2.0])
-    rows = averager._jacobian(tf.GradientTape.jacobian, tape, values, variable)
+    with installed(averager):
+        rows = tape.jacobian(values, variable)
     assert tf.reshape(rows, [-1]).numpy().tolist() == [1.0, 2.0]
     assert runtime.steps == 0
 
@@ -74,7 +80,12 @@ def test_weights_are_averaged_at_the_end_of_the_policys_period(steps, monkeypatc
     averager = GradientAverager(runtime)
     variable = tf.Variable([1.0])
     averages = []
-    monkeypatch.setattr(averager, "_average", lambda variables: averages.append(variables) or tf.constant(0))
+
+    def mean(values, label, **words):
+        averages.append(label)
+        return values
+
+    monkeypatch.setattr(runtime.collectives, "mean", mean)
     for _ in range(steps):
         averager.after_step("optimizer", [variable])
     assert len(averages) == steps // 2
@@ -83,5 +94,5 @@ def test_weights_are_averaged_at_the_end_of_the_policys_period(steps, monkeypatc
 def test_an_eager_scalar_is_overwritten_for_whoever_holds_it():
     loss = tf.reduce_sum(tf.constant([1.0, 2.0]))
     held = loss
-    _overwrite(loss, tf.constant(7.0))
+    overwrite(loss, tf.constant(7.0))
     assert float(held) == 7.0

@@ -77,16 +77,16 @@ def test_horovods_script_seeds_for_itself(monkeypatch):
 
 
 def test_what_fuses_steps_follows_from_the_settings(monkeypatch):
-    assert install._fusion(alike_runtime(fuse="off")) is None
+    assert install.choose_fusion(alike_runtime(fuse="off")) is None
     runtime = alike_runtime(fuse="always")
-    assert install._fusion(runtime) is runtime.fusion
+    assert install.choose_fusion(runtime) is runtime.fusion
     monkeypatch.setattr(type(runtime.witness), "is_witness", True)
-    assert install._fusion(alike_runtime(fuse="always")) is None
+    assert install.choose_fusion(alike_runtime(fuse="always")) is None
 
 
 def test_a_script_alone_fuses_its_steps(monkeypatch):
     installed = []
-    monkeypatch.setattr(Fusion, "install", lambda fusion: installed.append(fusion._always))
+    monkeypatch.setattr(Fusion, "install", lambda fusion: installed.append(fusion.always))
     fuse_alone(RunSettings(fuse="always"))
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     fuse_alone(RunSettings(fuse="always"))
@@ -104,7 +104,7 @@ def test_keras_2_refuses_to_train(monkeypatch):
     optimizers.legacy.Optimizer = type("O", (), {})
     old = type("tf_keras", (), {"optimizers": optimizers, "Model": type("M", (), {})})
     monkeypatch.setitem(sys.modules, "tf_keras", old)
-    install._refuse_old_keras()
+    install.refuse_old_keras()
     for method in (old.Model.fit, optimizers.Optimizer.apply_gradients, optimizers.legacy.Optimizer.apply_gradients):
         with pytest.raises(UserError):
             method()

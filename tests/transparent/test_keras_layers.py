@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.losses.loss import Loss
 
 from harness.schema.record_notes import NoteCode
 from harness.transparent.keras_layers import Layers, along_rows, mixes_rows, of_rows, rows_of_all_ranks
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 losses, metrics = keras.losses, keras.metrics
 
@@ -60,46 +60,53 @@ def test_rows_of_all_ranks_come_with_their_masks_and_scalars_stay():
     assert len(other) == 5
 
 
-def call_loss(runtime, loss):
+@pytest.fixture
+def rows_of_loss(monkeypatch):
+    """Give what calls a loss on a rank with 2 rows, and returns how many the loss has been given."""
+    call = Loss.__call__
     seen = []
 
-    def original(self, y_true, y_pred, sample_weight=None):
+    def noted_call(self, y_true, y_pred, sample_weight=None):
         seen.append(len(y_pred))
-        return Loss.__call__(self, y_true, y_pred, sample_weight)
+        return call(self, y_true, y_pred, sample_weight)
 
-    with runtime.rows.batch_of(None, 2):
-        Layers(runtime)._loss(original, loss, tf.ones([2, 1]), tf.ones([2, 1]))
-    return seen
+    monkeypatch.setattr(Loss, "__call__", noted_call)
+
+    def rows(runtime, loss):
+        seen.clear()
+        with runtime.rows.batch_of(None, 2), installed(Layers(runtime)):
+            loss(tf.ones([2, 1]), tf.ones([2, 1]))
+        return seen
+
+    return rows
 
 
-def test_a_loss_of_the_scripts_own_gets_the_rows_of_all_ranks():
+def test_a_loss_of_the_scripts_own_gets_the_rows_of_all_ranks(rows_of_loss):
     runtime = alike_runtime()
-    assert call_loss(runtime, losses.MeanSquaredError()) == [2]
+    assert rows_of_loss(runtime, losses.MeanSquaredError()) == [2]
     assert not runtime.notes
-    assert call_loss(runtime, OwnLoss()) == [4]
+    assert rows_of_loss(runtime, OwnLoss()) == [4]
     assert [note.code for note in runtime.notes] == [NoteCode.LOSS_OF_ALL_ROWS]
     with runtime.quietly():
-        assert call_loss(runtime, OwnLoss()) == [2]
+        assert rows_of_loss(runtime, OwnLoss()) == [2]
 
 
 def test_moments_are_those_of_all_ranks_and_none_while_rows_are_probed():
     runtime = alike_runtime()
-    layers, layer = Layers(runtime), keras.layers.BatchNormalization()
+    layer = keras.layers.BatchNormalization(epsilon=1e-7)
     rows = tf.constant([[1.0], [3.0]])
-    layer.build(rows.shape)
-    with runtime.rows.batch_of(None, 2):
-        mean, variance = layers._moments(BatchNormalization._moments, layer, rows, None)
-        np.testing.assert_allclose([mean, variance], [[2.0], [1.0]], rtol=1e-5)
+    with runtime.rows.batch_of(None, 2), installed(Layers(runtime)):
+        np.testing.assert_allclose(layer(rows, training=True), [[-1.0], [1.0]], rtol=1e-5)
         runtime.collectives.trial.probe = object()
-        mean, variance = layers._moments(BatchNormalization._moments, layer, rows, None)
-    np.testing.assert_allclose([mean, variance], [[0.0], [1.0]])
+        np.testing.assert_allclose(layer(rows, training=True), rows, rtol=1e-5)
 
 
 def test_variables_that_no_optimizer_changes_are_remembered():
     runtime = alike_runtime()
-    layers, layer = Layers(runtime), keras.layers.Layer()
-    trained = layers._add_weight(keras.layers.Layer.add_weight, layer, shape=[1])
-    counted = layers._add_weight(keras.layers.Layer.add_weight, layer, shape=[1], trainable=False)
+    layer = keras.layers.Layer()
+    with installed(Layers(runtime)):
+        trained = layer.add_weight(shape=[1])
+        counted = layer.add_weight(shape=[1], trainable=False)
     assert runtime.variables.untrained == [counted]
     assert runtime.generation == 1
     assert trained.trainable

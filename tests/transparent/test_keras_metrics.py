@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_metrics import Metrics, _rows, _summed_states, needs_all_rows
+from harness.transparent.keras_metrics import Metrics, needs_all_rows, rows_of_arguments
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 metrics = keras.metrics
 
@@ -25,14 +26,16 @@ class Largest(metrics.Metric):
 
 
 @pytest.fixture
-def ranks():
+def runtime():
+    """Return the state of a rank whose metrics are of all ranks' rows."""
     runtime = alike_runtime()
-    return runtime, Metrics(runtime, Scalars(runtime.collectives))
+    with installed(Metrics(runtime, Scalars(runtime.collectives))):
+        yield runtime
 
 
-def updated(patched, metric, *args, **words):
-    patched._update(type(metric).update_state, metric, *args, **words)
-    return patched._result(type(metric).result, metric)
+def updated(metric, *args, **words):
+    metric.update_state(*args, **words)
+    return metric.result()
 
 
 @pytest.mark.parametrize(
@@ -47,43 +50,37 @@ def updated(patched, metric, *args, **words):
 )
 def test_only_what_is_not_a_sum_over_rows_needs_all_of_them(metric, all_rows):
     assert needs_all_rows(metric) == all_rows
-    assert bool(_summed_states(metric)) != all_rows
 
 
-def test_a_sum_is_of_all_ranks_and_this_ranks_state_stays(ranks):
-    runtime, patched = ranks
+def test_a_sum_is_of_all_ranks_and_this_ranks_state_stays(runtime):
     metric = metrics.Sum()
     with runtime.rows.batch_of(None, 2):
-        assert float(updated(patched, metric, tf.constant([1.0, 2.0]))) == 6.0
+        assert float(updated(metric, tf.constant([1.0, 2.0]))) == 6.0
     assert float(metric.total) == 3.0
 
 
-def test_a_mean_over_ranks_that_are_alike_is_this_ranks(ranks):
-    runtime, patched = ranks
+def test_a_mean_over_ranks_that_are_alike_is_this_ranks(runtime):
     with runtime.rows.batch_of(None, 2):
-        assert float(updated(patched, metrics.Mean(), tf.constant([1.0, 2.0]))) == 1.5
+        assert float(updated(metrics.Mean(), tf.constant([1.0, 2.0]))) == 1.5
 
 
-def test_a_metric_of_the_scripts_own_is_given_the_rows_of_all_ranks(ranks):
-    runtime, patched = ranks
+def test_a_metric_of_the_scripts_own_is_given_the_rows_of_all_ranks(runtime):
     with runtime.rows.batch_of(None, 2):
-        assert float(updated(patched, Largest(), tf.constant([1.0, 2.0]))) == 2.0 + 4
+        assert float(updated(Largest(), tf.constant([1.0, 2.0]))) == 2.0 + 4
     assert runtime.notes == [Note(code=NoteCode.METRIC_OF_ALL_ROWS, values={"name": "largest"})]
 
 
-def test_rows_that_do_not_count_leave_a_metric_as_it_was(ranks):
-    runtime, patched = ranks
+def test_rows_that_do_not_count_leave_a_metric_as_it_was(runtime):
     metric = metrics.Sum()
     with runtime.rows.batch_of(tf.constant(0.0), 1, (0, 5)):
-        assert float(updated(patched, metric, tf.constant([7.0]))) == 0.0
+        assert float(updated(metric, tf.constant([7.0]))) == 0.0
 
 
-def test_quietly_nothing_is_exchanged(ranks):
-    runtime, patched = ranks
+def test_quietly_nothing_is_exchanged(runtime):
     with runtime.quietly():
-        assert float(updated(patched, metrics.Sum(), tf.constant([1.0]))) == 1.0
+        assert float(updated(metrics.Sum(), tf.constant([1.0]))) == 1.0
 
 
 def test_the_rows_of_arguments_are_those_of_the_first_tensor():
-    assert _rows(((None, 3.0), {"y": tf.ones([4, 2])})) == 4
-    assert _rows((3.0,)) is None
+    assert rows_of_arguments(((None, 3.0), {"y": tf.ones([4, 2])})) == 4
+    assert rows_of_arguments((3.0,)) is None

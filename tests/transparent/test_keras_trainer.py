@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import keras
 import pytest
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import SharedError, UserError
 from harness.transparent.collectives import Scalars
-from harness.transparent.keras_trainer import Agreement, BatchAgreement, Trainers, _fixed_rows, _may_sum, _sees_batches
+from harness.transparent.keras_trainer import Agreement, BatchAgreement, Trainers, fixed_rows, may_sum
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 kinds = keras.callbacks
 
@@ -29,19 +31,25 @@ def compiled(*layers, loss="mse"):
     return model
 
 
+def agreement_of(callback):
+    """Return the kind of agreement that a script with this callback has."""
+    return type(Agreement.added([callback], alike_runtime(), None)[-1])
+
+
 def test_a_callback_that_sees_batches_is_told_from_keras_s_own():
     patched = kinds.Callback()
     patched.on_batch_end = lambda batch, logs=None: None
-    assert all(_sees_batches(callback) for callback in (SeesBatches(), patched, kinds.LambdaCallback()))
-    assert not _sees_batches(kinds.EarlyStopping())
-    assert not _sees_batches(kinds.Callback())
+    for callback in (SeesBatches(), patched, kinds.LambdaCallback()):
+        assert agreement_of(callback) is BatchAgreement
+    for callback in (kinds.EarlyStopping(), kinds.Callback()):
+        assert agreement_of(callback) is Agreement
 
 
-@pytest.mark.parametrize(("callback", "kind"), [(kinds.EarlyStopping(), Agreement), (SeesBatches(), BatchAgreement)])
-def test_the_agreement_comes_last_and_at_batches_only_where_something_stops_there(callback, kind):
+def test_the_agreement_comes_after_the_scripts_callbacks():
+    callback = kinds.EarlyStopping()
     callbacks = Agreement.added([callback], alike_runtime(), None)
     assert callbacks[0] is callback
-    assert type(callbacks[-1]) is kind
+    assert isinstance(callbacks[-1], Agreement)
 
 
 def test_all_ranks_stop_and_learn_as_rank_0_does():
@@ -55,32 +63,33 @@ def test_all_ranks_stop_and_learn_as_rank_0_does():
 
 
 def test_layers_that_take_a_fixed_number_of_rows_say_so():
-    assert not _fixed_rows(keras.layers.Dense(1))
-    assert _fixed_rows(keras.layers.InputLayer(batch_shape=(4, 2)))
-    assert _fixed_rows(keras.layers.LSTM(2, stateful=True))
-    assert not _fixed_rows(keras.layers.InputLayer(shape=(2,)))
+    assert not fixed_rows(keras.layers.Dense(1))
+    assert fixed_rows(keras.layers.InputLayer(batch_shape=(4, 2)))
+    assert fixed_rows(keras.layers.LSTM(2, stateful=True))
+    assert not fixed_rows(keras.layers.InputLayer(shape=(2,)))
 
 
-def test_only_parts_of_the_scripts_own_may_sum_over_rows():
-    assert not _may_sum(compiled())
-    assert _may_sum(compiled(keras.layers.Lambda(lambda v: v)))
-    assert _may_sum(compiled(keras.layers.Dense(1, activity_regularizer="l2")))
-    assert _may_sum(compiled(loss=keras.losses.MeanSquaredError(reduction="none")))
+def test_only_parts_of_the_scripts_ownmay_sum_over_rows():
+    assert not may_sum(compiled())
+    assert may_sum(compiled(keras.layers.Lambda(lambda v: v)))
+    assert may_sum(compiled(keras.layers.Dense(1, activity_regularizer="l2")))
+    assert may_sum(compiled(loss=keras.losses.MeanSquaredError(reduction="none")))
 
 
-def test_a_batch_by_hand_is_divided_where_all_ranks_get_as_many_rows():
+def test_a_batch_by_hand_is_divided_where_all_ranks_get_as_many_rows(monkeypatch):
     runtime = alike_runtime(1)
     seen = []
 
-    def original(trainer, x, y, sample_weight):
+    def train_on_batch(self, x, y=None, sample_weight=None):
         seen.append((x.numpy().tolist(), runtime.rows.even))
 
+    monkeypatch.setattr(TensorFlowTrainer, "train_on_batch", train_on_batch)
     model = compiled()
-    patched = trainers(runtime)
-    patched._on_batch(original, model, tf.constant([[1.0, 1.0], [2.0, 2.0]]), tf.zeros([2, 1]))
-    assert seen == [([[2.0, 2.0]], True)]
-    assert not runtime.mixes
-    patched._on_batch(original, model, tf.ones([3, 2]), tf.zeros([3, 1]))
+    with installed(trainers(runtime)):
+        model.train_on_batch(tf.constant([[1.0, 1.0], [2.0, 2.0]]), tf.zeros([2, 1]))
+        assert seen == [([[2.0, 2.0]], True)]
+        assert not runtime.mixes
+        model.train_on_batch(tf.ones([3, 2]), tf.zeros([3, 1]))
     assert len(seen[-1][0]) == 3
     assert runtime.mixes
 
@@ -89,30 +98,25 @@ def test_a_part_of_a_loops_batch_is_not_divided_again():
     runtime = alike_runtime()
     part = tf.ones([2, 2])
     runtime.loop = SimpleNamespace(part=(part, None))
-    with pytest.raises(UserError):
-        trainers(runtime)._on_batch(lambda *_: None, compiled(), part)
+    with installed(trainers(runtime)), pytest.raises(UserError):
+        compiled().train_on_batch(part)
 
 
-def test_every_rank_predicts_everything():
+def test_every_rank_predicts_everything(monkeypatch):
     runtime = alike_runtime()
-    assert trainers(runtime)._predict(lambda: (runtime.quiet, runtime.in_trainer)) == (True, True)
+    monkeypatch.setattr(TensorFlowTrainer, "predict", lambda self, x: (runtime.quiet, runtime.in_trainer))
+    with installed(trainers(runtime)):
+        assert compiled().predict(tf.ones([2, 2])) == (True, True)
 
 
-def test_a_strategy_of_one_replica_is_left_out_and_one_of_several_stays():
-    runtime = alike_runtime()
-    patched = trainers(runtime)
-    single = SimpleNamespace(num_replicas_in_sync=1)
-    several = SimpleNamespace(num_replicas_in_sync=2)
-    assert patched._strategy(lambda: single, object) is tf.distribute.get_strategy()
-    assert patched._strategy(lambda: several, object) is several
+def test_a_strategy_of_one_replica_is_left_out_and_one_of_several_stays(monkeypatch):
+    class Several:
+        num_replicas_in_sync = 2
 
-
-def test_steps_are_of_the_data_of_their_fit():
-    patched = trainers(alike_runtime())
-    x, y = object(), object()
-    with patched._of({"x": x, "y": y}):
-        assert patched._source == (id(x), id(y))
-    assert patched._source == ()
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", Several)
+    with installed(trainers(alike_runtime())):
+        assert tf.distribute.OneDeviceStrategy("/cpu:0") is tf.distribute.get_strategy()
+        assert type(tf.distribute.MirroredStrategy()) is Several
 
 
 def test_ranks_whose_epochs_have_other_numbers_of_steps_end():

@@ -101,7 +101,7 @@ def test_what_the_ranks_import_later_is_known_before():
         "import json; import harness.transparent.__main__, harness.transparent.script_process\n"
         "print(json.dumps([*sys.modules]))"
     )
-    loaded = {*json.loads(python(program, PACKAGE.parent)), *own_modules._LATER, *sys.builtin_module_names}
+    loaded = {*json.loads(python(program, PACKAGE.parent)), *own_modules.LATER, *sys.builtin_module_names}
     assert [name for name in imported_names() if name not in loaded and FrozenImporter.find_spec(name) is None] == []
 
 

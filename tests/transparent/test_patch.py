@@ -9,6 +9,7 @@ import types
 import pytest
 
 from harness.base.errors import UserError
+from harness.readers.script_data import DataSet
 from harness.transparent.patch import (
     ImportHook,
     OwnRows,
@@ -19,6 +20,7 @@ from harness.transparent.patch import (
     with_script_traceback,
 )
 from harness.transparent.run_settings import RunSettings
+from tests.labs.replacements import installed
 
 
 def test_a_traceback_begins_in_the_script(tmp_path):
@@ -39,15 +41,17 @@ def test_the_room_and_installed_packages_are_not_the_script():
     assert is_script("/home/user/train.py")
 
 
-def test_rows_of_a_ranks_own_have_a_batch_of_its_own():
+def test_rows_of_a_ranks_own_have_a_batch_of_its_own(monkeypatch):
     made = []
+    monkeypatch.setattr(DataSet, "__init__", lambda self, data_name: made.append(data_name))
     rows = OwnRows(RunSettings(batch="per-rank"))
-    rows._init(lambda *words: made.append(words), "data")
+    with installed(rows):
+        DataSet("data")
     assert rows.present
-    assert made == [("data",)]
-    with pytest.raises(UserError):
-        OwnRows(RunSettings(batch="global"))._init(lambda *words: made.append(words), "data")
-    assert len(made) == 1
+    assert made == ["data"]
+    with installed(OwnRows(RunSettings(batch="global"))), pytest.raises(UserError):
+        DataSet("data")
+    assert made == ["data"]
 
 
 def test_an_import_that_fails_once_and_is_tried_again_is_noticed(tmp_path, monkeypatch):

@@ -94,7 +94,7 @@ def process(top, tmp_path):
 
 def gone(folder):
     """Tell whether `folder` is removed within some seconds: that is done from outside, when the process has ended."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return not folder.exists()
@@ -143,7 +143,7 @@ def test_a_folder_of_too_many_entries_to_be_copied_is_seen_within_one_that_is_co
     process = Process(
         top,
         tmp_path / "scratch",
-        first="from harness.transparent.private_files import private_tree as t; t._ENTRIES = 9",
+        first="from harness.transparent.private_files import private_tree as t; t.ENTRIES = 9",
         shallow=shallow,
     )
     process.run("assert Path('log.csv').read_text() == 'old\\n'; Path('log.csv').write_text('new')")
@@ -399,7 +399,7 @@ def test_names_and_contents_are_copied_and_later_changes_are_not_seen(folder, tm
 
 
 def test_a_large_file_is_a_link_to_the_live_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(private_tree, "_FILE_BYTES", 3)
+    monkeypatch.setattr(private_tree, "FILE_BYTES", 3)
     copy = frozen(folder, tmp_path).copy
     assert (copy / "small.txt").readlink() == tmp_path / "live" / "small.txt"
     assert not (copy / "sub" / "rows.csv").is_symlink()
@@ -418,6 +418,6 @@ def test_of_a_place_only_the_name_is_copied(folder, tmp_path):
 
 
 def test_a_folder_of_too_many_entries_is_refused(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(private_tree, "_ENTRIES", 2)
+    monkeypatch.setattr(private_tree, "ENTRIES", 2)
     with pytest.raises(TooLargeError):
         frozen(folder, tmp_path)

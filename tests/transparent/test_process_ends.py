@@ -35,7 +35,7 @@ def ended(monkeypatch):
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(os, "execv", lambda *words: events.append(words))
     monkeypatch.setattr(os, "execve", lambda *words: events.append(words))
-    monkeypatch.setattr(script_process, "_finalize", lambda: events.append("finalize"))
+    monkeypatch.setattr(script_process, "end_mpi", lambda: events.append("finalize"))
     yield events
     put_back()
 
@@ -70,9 +70,9 @@ def test_what_is_no_script_ends_the_process_at_once(ended, world):
 
 
 def test_a_forked_process_ends_as_it_likes(ended, world, monkeypatch):
-    process = ends(ended, world)
-    process.install()
-    monkeypatch.setattr(process, "_process", os.getpid() + 1)
+    ends(ended, world).install()
+    forked = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: forked)
     with pytest.raises(Ended):
         run("os._exit(0)")
     run("os.execv('python', ['python'])")
@@ -117,4 +117,4 @@ def test_a_failure_code_is_the_runs_failure(status):
     """Whichever way the script says it."""
     session = SimpleNamespace(witness=SimpleNamespace(is_witness=True), _watch=SimpleNamespace(stop=lambda: None))
     with pytest.raises(RunError) if status else contextlib.nullcontext():
-        Session._end(session, status)
+        Session.end(session, status)

@@ -10,7 +10,7 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.transparent import private_files, script_process
 from harness.transparent.run_settings import INPUT
-from harness.transparent.script_process import _all_fail, _outcome, _prepare, end_together
+from harness.transparent.script_process import all_fail, end_together, prepare_script, run_to_exit_code
 from tests.labs.alike_ranks import AlikeComm
 
 
@@ -27,7 +27,7 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", ["elsewhere", *sys.path[1:]])
     program = SimpleNamespace(path=tmp_path / "train.py", arguments=("--epochs", "3"))
     point = SimpleNamespace(workload=SimpleNamespace(script=program))
-    assert _prepare(point) == tmp_path / "train.py"
+    assert prepare_script(point) == tmp_path / "train.py"
     assert sys.argv == [str(tmp_path / "train.py"), "--epochs", "3"]
     assert sys.path[0] == str(tmp_path)
 
@@ -39,16 +39,16 @@ def test_the_exit_code_tells_whose_mistake_it_was(world, error, code, capsys):
 
 
 def test_all_ranks_fail_alike_where_they_all_come(world, monkeypatch):
-    assert _all_fail(world)
-    monkeypatch.setattr(script_process, "_ALIKE_S", 0.1)
+    assert all_fail(world)
+    monkeypatch.setattr(script_process, "ALIKE_S", 0.1)
     world.comm.Ibarrier = lambda: SimpleNamespace(Test=lambda: False)
-    assert not _all_fail(world)
+    assert not all_fail(world)
 
     def gone():
         raise RuntimeError("a rank is gone")
 
     world.comm.Ibarrier = gone
-    assert not _all_fail(world)
+    assert not all_fail(world)
 
 
 def session(world, error):
@@ -63,7 +63,7 @@ def session(world, error):
 )
 def test_what_all_ranks_know_ends_them_together(world, error, code):
     failing = session(world, error)
-    assert _outcome(failing, failing.run) == code
+    assert run_to_exit_code(failing, failing.run) == code
 
 
 def test_what_one_rank_meets_ends_all_with_its_own_traceback(world, monkeypatch):
@@ -71,7 +71,7 @@ def test_what_one_rank_meets_ends_all_with_its_own_traceback(world, monkeypatch)
     monkeypatch.setattr(script_process, "abort", lambda world, error: ended.append(error))
     failure = ValueError("on this rank only")
     failing = session(world, failure)
-    _outcome(failing, failing.run)
+    run_to_exit_code(failing, failing.run)
     assert ended == [failure]
 
 
@@ -100,14 +100,14 @@ def test_a_rank_above_0_has_files_of_its_own(rank, text, keeps, expected, tmp_pa
     script.write_text(text)
     monkeypatch.setattr(private_files, "rank_by_environment", lambda: rank)
     monkeypatch.delenv("TF_MPI_ENABLE", raising=False)
-    script_process._part_files(script, [], tmp_path / "logs", keeps=keeps)
+    script_process.part_files(script, [], tmp_path / "logs", keeps=keeps)
     assert entered == expected
 
 
 def test_switches_come_before_the_script_and_its_arguments_after_it(tmp_path, monkeypatch):
     runs = []
-    monkeypatch.setattr(script_process, "_run", lambda *words: runs.append(words))
-    monkeypatch.setattr(script_process, "_part_files", lambda *words, keeps: None)
+    monkeypatch.setattr(script_process, "run_in_world", lambda *words: runs.append(words))
+    monkeypatch.setattr(script_process, "part_files", lambda *words, keeps: None)
     monkeypatch.setattr(script_process, "settle_home", lambda: None)
     monkeypatch.delenv(INPUT, raising=False)
     script = tmp_path / "train.py"

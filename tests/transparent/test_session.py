@@ -41,44 +41,45 @@ def session(script, size=2, **settings):
     ],
 )
 def test_several_ranks_that_share_gradients_have_a_witness(script, size, settings, watched):
-    assert session(script, size, **settings)._watched() == watched
+    assert session(script, size, **settings).wants_witness() == watched
 
 
 def test_a_recorded_run_and_a_script_of_horovods_words_have_none(script, tmp_path):
-    assert not session(script, witness="first", record=tmp_path / "record")._watched()
+    assert not session(script, witness="first", record=tmp_path / "record").wants_witness()
     script.write_text("import horovod\n")
-    assert not session(script, witness="first")._watched()
+    assert not session(script, witness="first").wants_witness()
 
 
 def test_a_step_takes_as_many_of_the_scripts_batches_as_the_batch_is_whose(script, monkeypatch):
-    assert session(script, batch="per-rank")._batches_of_a_step() == 2
-    assert session(script, batch="global")._batches_of_a_step() == 1
+    assert session(script, batch="per-rank").batches_of_a_step() == 2
+    assert session(script, batch="global").batches_of_a_step() == 1
     monkeypatch.setattr(HorovodScript, "active", True)
-    assert session(script, batch="global")._batches_of_a_step() == 2
+    assert session(script, batch="global").batches_of_a_step() == 2
 
 
 @pytest.mark.parametrize(("divided", "explained"), [(0, False), (1, True), (2, True), (3, False)])
 def test_an_error_at_the_first_divided_batches_is_told_as_theirs(script, divided, explained):
     running = session(script)
-    running._found = (SimpleNamespace(divided=divided), None)
+    running.installed = (SimpleNamespace(divided=divided), None)
     failure = ValueError("shapes differ")
     assert isinstance(running.explain(failure), UserError) == explained
     assert running.explain(KeyboardInterrupt()) is not failure
 
 
-def test_files_that_are_not_apart_are_noted_once(script, capsys):
+def test_files_that_are_not_apart_are_noted_once(script, monkeypatch, capsys):
     running = session(script)
     files = RankFiles(unfrozen=["/data"], read_only=["/stick"])
-    running._tell_of_files([files, files])
-    assert [note.code for note in running._file_notes] == [NoteCode.FOLDER_SHOWS_CHANGES, NoteCode.FOLDER_READ_ONLY]
+    monkeypatch.setattr(running.world.comm, "allgather", lambda own_files: [own_files, files, files])
+    running.part_files()
+    assert [note.code for note in running.file_notes] == [NoteCode.FOLDER_SHOWS_CHANGES, NoteCode.FOLDER_READ_ONLY]
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_shared_files_are_noted_and_no_witness_writes_them(script):
     running = session(script, shared_files=True, witness="first")
-    running._part_files()
-    assert [note.code for note in running._file_notes] == [NoteCode.FILES_SHARED]
-    assert not running._watched()
+    running.part_files()
+    assert [note.code for note in running.file_notes] == [NoteCode.FILES_SHARED]
+    assert not running.wants_witness()
 
 
 def test_all_ranks_end_where_one_has_no_tree(script, monkeypatch):
@@ -86,31 +87,40 @@ def test_all_ranks_end_where_one_has_no_tree(script, monkeypatch):
     refusal = RankFiles(refusal="no namespaces")
     monkeypatch.setattr(running.world.comm, "allgather", lambda files: [files, refusal])
     with pytest.raises(SharedError) as caught:
-        running._part_files()
+        running.part_files()
     assert isinstance(caught.value.error, UserError)
 
 
 # A port that rank 0 listens at is another one on other ranks of its host; they reach their own there.
 
 
-def test_a_rank_listens_elsewhere_than_rank_0_and_reaches_itself():
-    ports = OwnPorts()
+@pytest.fixture
+def own_ports(monkeypatch):
+    """Give what has sockets listen as those of a rank above 0 do, until the test ends."""
+    for name in ("bind", "connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, getattr(socket.socket, name))
+    return OwnPorts().install
+
+
+def test_a_rank_listens_elsewhere_than_rank_0_and_reaches_itself(own_ports):
     with socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second, socket.socket() as client:
         address = first.getsockname()
-        ports._bind(socket.socket.bind, second, address)
+        own_ports()
+        second.bind(address)
         second.listen()
         assert second.getsockname() != address
-        ports._connect(socket.socket.connect, client, address)
+        client.connect(address)
         assert client.getpeername() == second.getsockname()
         with socket.socket() as other:
-            ports._bind(socket.socket.bind, other, ("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
             assert other.getsockname()[1] not in (0, address[1])
 
 
-def test_a_path_that_is_taken_stays_so(tmp_path):
+def test_a_path_that_is_taken_stays_so(own_ports, tmp_path):
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         first.bind(path)
+        own_ports()
         with pytest.raises(OSError, match="in use") as raised:
-            OwnPorts()._bind(socket.socket.bind, second, path)
+            second.bind(path)
         assert raised.value.errno == errno.EADDRINUSE

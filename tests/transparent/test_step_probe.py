@@ -1,6 +1,5 @@
 """What a probe finds of a compiled step: means, sums, rows that are mixed, variables that it moves; nothing stays."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +9,7 @@ import tensorflow as tf
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.probe.gradient_probe import Trial
 from harness.transparent.probe.step_probe import probe_function
+from tests.labs.replacements import installed
 
 ROWS, COLUMNS = 12, 3
 X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("float32")
@@ -17,14 +17,13 @@ T = (X @ np.array([[1.0], [-2.0], [0.5]], "float32")) + 0.1
 
 
 @pytest.fixture
-def trial(monkeypatch):
+def trial():
     """Gradients of tapes go into the trial's probe, as on ranks."""
     known = Trial()
     variables = SimpleNamespace(is_of_rows=lambda variable: False)
     runtime = SimpleNamespace(collectives=SimpleNamespace(trial=known), variables=variables, quiet=True)
-    taken = partial(GradientAverager(runtime)._gradient, tf.GradientTape.gradient)
-    monkeypatch.setattr(tf.GradientTape, "gradient", lambda *args, **kwargs: taken(*args, **kwargs))
-    return known
+    with installed(GradientAverager(runtime)):
+        yield known
 
 
 def weights():

@@ -6,15 +6,13 @@ import signal
 import sys
 import time
 import timeit
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
 from harness.comm.world import World
-from harness.transparent.clocks import AgreedClocks, AgreedSignals, RankVariables
-from tests.labs.thread_ranks import Gathering
+from harness.transparent.clocks import AgreedClocks, AgreedSignals, RankVariables, agreed_signals
 
 PLACE = ("train.py", 7, "monotonic")
 
@@ -43,30 +41,30 @@ def clocks():
     for rank, agreed in enumerate(pair):
         agreed.steps = lambda rank=rank: step[rank]
         now = iter(range(100_000))
-        agreed._now = lambda now=now: next(now) * 1e-3
+        agreed.now = lambda now=now: next(now) * 1e-3
     return *pair, step
 
 
 def test_a_clock_says_on_all_ranks_what_rank_0_has_read(clocks):
     first, second, step = clocks
     for step[0] in range(3):
-        assert [first._agreed(10.0 + step[0] + part, PLACE) for part in (0.0, 0.5)] == [10.0 + step[0], 10.5 + step[0]]
+        assert [first.agreed(10.0 + step[0] + part, PLACE) for part in (0.0, 0.5)] == [10.0 + step[0], 10.5 + step[0]]
     for step[1] in range(3):
-        assert [second._agreed(99.0, PLACE) for _ in range(2)] == [10.0 + step[1], 10.5 + step[1]]
+        assert [second.agreed(99.0, PLACE) for _ in range(2)] == [10.0 + step[1], 10.5 + step[1]]
 
 
 def test_a_rank_that_asks_where_rank_0_has_not_reads_its_own_clock(clocks):
     """At once where rank 0 is in a later step, after some patience where nobody knows; the next step agrees again."""
     first, second, step = clocks
-    assert second._agreed(99.0, PLACE) == 99.0
+    assert second.agreed(99.0, PLACE) == 99.0
     step[:] = 1, 1
-    first._agreed(11.0, PLACE)
-    assert second._agreed(99.0, PLACE) == 11.0
+    first.agreed(11.0, PLACE)
+    assert second.agreed(99.0, PLACE) == 11.0
     step[0] = 2
-    first._agreed(12.0, PLACE)
-    assert second._agreed(98.0, ("train.py", 8, "time")) == 98.0
+    first.agreed(12.0, PLACE)
+    assert second.agreed(98.0, ("train.py", 8, "time")) == 98.0
     step[1] = 2
-    assert second._agreed(99.0, PLACE) == 12.0
+    assert second.agreed(99.0, PLACE) == 12.0
 
 
 def test_dates_too_are_what_rank_0_has_read(clocks):
@@ -88,31 +86,52 @@ def test_dates_too_are_what_rank_0_has_read(clocks):
     assert timeit.default_timer is time.perf_counter
 
 
-def test_a_signal_that_reaches_one_rank_has_its_handler_run_on_all_once():
-    meeting, handled = Gathering(2), [[], []]
-
-    def run(rank):
-        signals = AgreedSignals()
-        signals.gather, signals.trains = meeting.at(rank), lambda: True
-        signals._handlers = {signal.SIGUSR1: lambda number, frame: handled[rank].append(number)}
-        for batch in range(4):
-            if batch == 1 and rank == 1:
-                signals._note(signal.SIGUSR1, None)
-            if batch == 3 and rank == 0:  # the same signal, which the launcher sends to all, comes late
-                signals._note(signal.SIGUSR1, None)
-            signals.meet()
-            assert handled[rank] == [signal.SIGUSR1] * (batch > 0)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, range(2)))
-
-
-def test_before_anything_trains_a_handler_runs_at_once():
-    handled = []
+@pytest.fixture
+def signals(monkeypatch):
+    """Give the signals of a rank whose script handles SIGUSR1; `signals.handled` is what its handler has been given."""
+    monkeypatch.setattr(agreed_signals, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr(signal, "getsignal", signal.getsignal)  # both are put back after the test
+    put_handler, replaced_handler = signal.signal, signal.getsignal(signal.SIGUSR1)
+    monkeypatch.setattr(signal, "signal", put_handler)
     signals = AgreedSignals()
-    signals._handlers = {signal.SIGUSR1: lambda number, frame: handled.append(number)}
-    signals._note(signal.SIGUSR1, None)
-    assert handled == [signal.SIGUSR1]
+    signals.handled = []
+    signals.install()
+    signal.signal(signal.SIGUSR1, lambda number, frame: signals.handled.append(number))
+    yield signals
+    put_handler(signal.SIGUSR1, replaced_handler)
+
+
+def test_a_signal_that_reaches_this_rank_has_its_handler_run_when_the_ranks_meet(signals):
+    gathered = []
+
+    def gather(value, label):
+        gathered.append(value)
+        return [value, []]
+
+    signals.gather, signals.trains = gather, lambda: True
+    signals.meet()
+    signal.raise_signal(signal.SIGUSR1)
+    assert signals.handled == []
+    signals.meet()
+    signals.meet()
+    assert signals.handled == [signal.SIGUSR1]
+    assert gathered == [[], [signal.SIGUSR1], []]
+
+
+def test_a_signal_that_reaches_another_rank_has_the_handler_run_here_once(signals):
+    rank_numbers = [[], []]
+    signals.gather, signals.trains = lambda value, label: [value, rank_numbers.pop(0)], lambda: True
+    rank_numbers.insert(0, [signal.SIGUSR1])
+    signals.meet()
+    assert signals.handled == [signal.SIGUSR1]
+    signal.raise_signal(signal.SIGUSR1)  # the same signal, which the launcher sends to all, comes late
+    signals.meet()
+    assert signals.handled == [signal.SIGUSR1]
+
+
+def test_before_anything_trains_a_handler_runs_at_once(signals):
+    signal.raise_signal(signal.SIGUSR1)
+    assert signals.handled == [signal.SIGUSR1]
 
 
 def test_every_rank_is_told_that_it_is_the_only_one(monkeypatch):

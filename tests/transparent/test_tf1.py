@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.gradients import GradientAverager
-from harness.transparent.tf1 import Sessions, _kinds, _run_fed, _SessionVariable, _slice
+from harness.transparent.tf1 import Sessions, SessionVariable, operation_kinds, run_fed, slice_rows
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 v1 = tf.compat.v1
 
@@ -27,7 +28,7 @@ def test_what_is_fed_is_divided_and_its_place_is_told(graph):
     rows = v1.placeholder(tf.float32, [None, 1], name="rows")
     rate = v1.placeholder(tf.float32, [], name="rate")
     runtime, patched = sessions(rank=1)
-    feed, count = patched._divide(graph, {rows: [[1.0], [2.0], [3.0]], rate: 0.5})
+    feed, count = patched.divide(graph, {rows: [[1.0], [2.0], [3.0]], rate: 0.5})
     assert count == 2
     assert feed[rows].ravel().tolist() == [2.0, 3.0]
     assert feed[rate] == 0.5
@@ -39,7 +40,7 @@ def test_a_run_that_is_fed_no_batch_counts_once(graph):
     fixed = v1.placeholder(tf.float32, [4, 1], name="fixed")
     for rank, rows in ((0, 1), (1, 0)):
         runtime, patched = sessions(rank=rank)
-        feed, count = patched._divide(graph, {fixed: np.zeros((4, 1))})
+        feed, count = patched.divide(graph, {fixed: np.zeros((4, 1))})
         assert count == rows
         assert runtime.mixes
         assert feed[fixed].shape == (4, 1)
@@ -48,7 +49,7 @@ def test_a_run_that_is_fed_no_batch_counts_once(graph):
 def test_losses_of_a_run_are_weighted_by_rows_and_other_values_stay():
     runtime, patched = sessions()
     runtime.collectives.gather = lambda value, label: [value, (3, np.array([6.0]))]
-    loss, step, name = patched._average([np.float32(2.0), np.int64(7), "word"], 1)
+    loss, step, name = patched.average([np.float32(2.0), np.int64(7), "word"], 1)
     assert loss == pytest.approx((1 * 2.0 + 3 * 6.0) / 4)
     assert loss.dtype == np.float32
     assert (step, name) == (7, "word")
@@ -57,15 +58,15 @@ def test_losses_of_a_run_are_weighted_by_rows_and_other_values_stay():
 def test_a_rank_without_rows_adds_no_nan():
     runtime, patched = sessions()
     runtime.collectives.gather = lambda value, label: [value, (2, np.array([6.0]))]
-    assert patched._average(np.float64("nan"), 0) == 6.0
+    assert patched.average(np.float64("nan"), 0) == 6.0
 
 
 def test_weights_cannot_be_averaged_instead(graph):
     weight = v1.get_variable("weight", [1])
     _, patched = sessions(sync="weights:2")
     optimizer = v1.train.GradientDescentOptimizer(0.1)
-    with pytest.raises(UserError):
-        patched._apply(v1.train.Optimizer.apply_gradients, optimizer, [(tf.ones([1]), weight)])
+    with installed(patched), pytest.raises(UserError):
+        optimizer.apply_gradients([(tf.ones([1]), weight)])
 
 
 def test_gradients_inside_a_compiled_function_are_refused():
@@ -75,16 +76,17 @@ def test_gradients_inside_a_compiled_function_are_refused():
     @tf.function
     def step():
         with pytest.raises(UserError):
-            patched._compute(v1.train.Optimizer.compute_gradients, optimizer, tf.constant(1.0))
+            optimizer.compute_gradients(tf.constant(1.0))
 
-    step()
+    with installed(patched):
+        step()
 
 
 def test_a_placeholder_that_is_not_fed_is_named(graph):
     label = v1.placeholder(tf.float32, [None], name="label")
     total = tf.reduce_sum(label)
     with v1.Session() as session, pytest.raises(UserError) as refused:
-        _run_fed(session.run, total)
+        run_fed(session.run, total)
     assert "label" in str(refused.value)
 
 
@@ -92,7 +94,7 @@ def test_the_value_of_a_closed_sessions_variable_is_the_last_one_seen(graph):
     weight = v1.get_variable("weight", initializer=np.float32([1.0, 2.0]))
     session = v1.Session()
     session.run(v1.global_variables_initializer())
-    held = _SessionVariable(weight, session, v1.Session.run)
+    held = SessionVariable(weight, session, v1.Session.run)
     held.assign(np.float32([3.0, 4.0]))
     assert held.numpy().tolist() == [3.0, 4.0]
     session.close()
@@ -103,12 +105,12 @@ def test_what_an_operation_does_is_known_by_its_graph(graph):
     weight = v1.get_variable("weight", [1])
     assign = weight.assign([1.0])
     mean = tf.identity(weight, name="mean")
-    assert _kinds(assign.op, set()) == {"writes"}
-    assert _kinds(tf.add(mean, 1.0).op, {"mean"}) == {"trains"}
+    assert operation_kinds(assign.op, set()) == {"writes"}
+    assert operation_kinds(tf.add(mean, 1.0).op, {"mean"}) == {"trains"}
 
 
 def test_a_slice_is_of_every_array():
-    assert {key: value.tolist() for key, value in _slice({"x": np.arange(4)}, 1, 3).items()} == {"x": [1, 2]}
+    assert {key: value.tolist() for key, value in slice_rows({"x": np.arange(4)}, 1, 3).items()} == {"x": [1, 2]}
 
 
 def test_what_a_session_reads_while_it_is_written_is_not_compared():
@@ -118,5 +120,5 @@ def test_what_a_session_reads_while_it_is_written_is_not_compared():
         loss = tf.reduce_mean(inputs @ v1.get_variable("kernel", [1, 1]))
         step = v1.train.get_or_create_global_step()
         train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
-        assert "fed" in _kinds(loss.op, set()) and "fed" in _kinds(train, set())
-        assert "fed" not in _kinds(tf.convert_to_tensor(step).op, set())
+        assert "fed" in operation_kinds(loss.op, set()) and "fed" in operation_kinds(train, set())
+        assert "fed" not in operation_kinds(tf.convert_to_tensor(step).op, set())

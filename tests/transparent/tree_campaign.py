@@ -315,7 +315,7 @@ def in_mounts_of_its_own(draw):
     if child == 0:
         code = 1
         try:
-            mounts._unshare_mounts()
+            mounts.unshare_mounts()
             codes, faults = run_draw(draw, top)
             os.write(writing, (f"{codes} " + "; ".join(faults)).encode()[:60_000])
             code = bool(faults)

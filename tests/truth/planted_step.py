@@ -46,7 +46,7 @@ def spin(seconds):
 os.sched_setaffinity(0, {int(cores[rank])})
 turns = join_turns(rank, ranks)
 while True:
-    turn = turns._turn
+    turn = turns.turn
     factor = random.Random(f"{seed} {ranks} {turn}").lognormvariate(0, noise)
     has_the_work = ranks == 1 or turn % 2 == rank
     spin(step_seconds * factor * (1 if has_the_work else 0.8))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import habits, short_modules
+from tests.house import called_once, habits, short_functions, short_modules
 
 SWEEP = Path(__file__).parents[1] / "data" / "mnist-dnn-6x2"
 
@@ -69,6 +69,35 @@ def test_a_short_module_needs_a_reason_and_a_reason_a_module(monkeypatch):
     assert any("harness/base/errors.py" in sentence for sentence in sentences)
     assert any("harness/absent.py" in sentence for sentence in sentences)
     assert not any("harness/schema/" in sentence or "__init__" in sentence for sentence in sentences)
+
+
+SHORT = "def _twice(number):\n    return 2 * number\n\n\n"
+LONG = "def _twice(number):\n    step()\n    step()\n    step()\n    return 2 * number\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fault"),
+    [
+        (f"{SHORT}print(_twice(3))\n", True),
+        (f"{SHORT}print(_twice(3), _twice(4))\n", False),
+        (f"{SHORT}print([_twice(number) for number in numbers])\n", False),
+        (f"{SHORT}print(list(map(_twice, numbers)))\n", False),
+        (f"@cache\n{SHORT}print(_twice(3))\n", False),
+        (f"{LONG}print(_twice(3))\n", False),
+        (f"{SHORT}print(_twice(3))\n".replace("_twice", "twice"), False),
+    ],
+)
+def test_a_short_private_function_that_is_called_once_is_seen(text, is_fault):
+    names = [function.name for function in called_once(ast.parse(text))]
+    assert names == (["_twice"] if is_fault else [])
+
+
+def test_a_short_function_needs_a_reason_and_a_reason_a_function(monkeypatch):
+    reasons = {"harness/absent.py:_absent": ""}
+    monkeypatch.setattr("tests.house.settings", lambda: {"short_functions": reasons})
+    sentences = list(short_functions())
+    assert any("harness/horovod/aliases.py:_placed" in sentence for sentence in sentences)
+    assert any("harness/absent.py:_absent" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_what_can_be_added_is_what_tests_add() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    listed = re.findall(r"^([\w-]+)$", "".join(FENCE.split(PAGES["index.md"])[1::2]), re.MULTILINE)
+    listed = re.findall(r"^([\w/-]+)$", "".join(FENCE.split(PAGES["index.md"])[1::2]), re.MULTILINE)
     assert sorted(listed) == sorted(name.removesuffix(".md") for name in PAGES.keys() - {"README.md", "index.md"})
 
 
@@ -153,3 +153,9 @@ def test_every_message_of_troubleshooting_is_one_of_the_harness() -> None:
     assert len(found) > 10
     for message in found:
         assert message in code, message
+
+
+def test_every_variable_of_the_environment_is_listed() -> None:
+    sources = (ROOT / "harness").rglob("*.py")
+    in_code = {name for path in sources for name in re.findall(r"\bHARNESS_[A-Z_]+\b", path.read_text())}
+    assert set(re.findall(r"`(HARNESS_[A-Z_]+)`", PAGES["environment.md"])) == in_code

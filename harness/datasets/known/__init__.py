@@ -9,14 +9,15 @@ from harness.datasets.dataset import Dataset
 from harness.datasets.own_file import FILE, OWN_FILE, SUFFIXES, own_suffix
 
 
-def _registered() -> dict[str, Dataset]:
+def registered() -> dict[str, Dataset]:
+    """Return all data sets by name."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
     return {dataset.name: dataset for module in modules for dataset in module.DATASETS}
 
 
 def dataset_names() -> tuple[str, ...]:
     """Return the names of the data sets that the harness knows, in alphabetical order."""
-    return tuple(sorted(_registered()))
+    return tuple(sorted(registered()))
 
 
 def dataset_info(name: str) -> Dataset:
@@ -27,7 +28,7 @@ def dataset_info(name: str) -> Dataset:
     """
     if name == FILE:
         return OWN_FILE
-    datasets = _registered()
+    datasets = registered()
     if name not in datasets:
         raise unknown("DATASET", name, datasets)
     return datasets[name]

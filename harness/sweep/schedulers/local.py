@@ -29,7 +29,7 @@ from harness.sweep.scheduler_answers import State, environment_of_no_job, variab
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
-_GRACE_S = 10.0
+GRACE_S = 10.0
 
 
 class Scheduler(schedulers.Scheduler):
@@ -150,7 +150,7 @@ class Scheduler(schedulers.Scheduler):
                 for process in family:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
-                psutil.wait_procs(family, timeout=_GRACE_S)
+                psutil.wait_procs(family, timeout=GRACE_S)
         self._release(orderly=False)
 
     @classmethod

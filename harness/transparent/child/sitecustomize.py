@@ -19,13 +19,13 @@ MARK = "HARNESS_CHILD_TRAINS"
 NO_MARK = "-"
 _OF_RANKS = ("OMPI_COMM_", "OMPI_MCA_ess", "PMIX_", "PMI_", "PRTE_")  # what launchers tell their ranks
 
-_MODULE = "keras.src.optimizers.base_optimizer"
+OPTIMIZERS = "keras.src.optimizers.base_optimizer"
 
 
 def watch(mark: str) -> None:
     """Make the file `mark` at the first step of a Keras optimizer of this process, also if Keras comes later."""
-    if _MODULE in sys.modules:
-        _watch_steps(sys.modules[_MODULE], mark)
+    if OPTIMIZERS in sys.modules:
+        _watch_steps(sys.modules[OPTIMIZERS], mark)
     else:
         sys.meta_path.insert(0, _OptimizerFinder(mark))
 
@@ -48,7 +48,7 @@ class _OptimizerFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != _MODULE:
+        if fullname != OPTIMIZERS:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)

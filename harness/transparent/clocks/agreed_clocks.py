@@ -39,6 +39,7 @@ class AgreedClocks:
         self._world = world
         self.line: ClockLine | None = None
         self.steps: Callable[[], int] = lambda: 0  # of the script so far
+        self.now: Callable[[], float] = time.monotonic  # by which a rank's patience ends
         self._asked: Counter[tuple[Any, ...]] = Counter()
         self._received: dict[tuple[Any, ...], float] = {}
         self._sent: deque[Any] = deque()
@@ -49,7 +50,6 @@ class AgreedClocks:
 
     def install(self) -> None:
         """Replace the clocks of `time` and `timeit`, and what tells `datetime` the time."""
-        self._now = time.monotonic
         read_time = time.time
         for name in _CLOCKS:
             setattr(time, name, self._wrapped(getattr(time, name), 1e9 if name.endswith("_ns") else 1.0))
@@ -107,12 +107,12 @@ class AgreedClocks:
         place = (frame.f_code.co_filename, frame.f_lineno, name)
         by_messages = self._world.size > 1 and thread is threading.main_thread()
         if by_messages:
-            value = self._agreed(value, place)
+            value = self.agreed(value, place)
         if self.line is not None and not (by_messages and self._world.rank):
             return self.line.agreed(value, place)
         return value
 
-    def _agreed(self, value: Any, place: tuple[Any, ...]) -> Any:
+    def agreed(self, value: Any, place: tuple[Any, ...]) -> Any:
         """Return rank 0's reading at a `place` of the script; `value` is this rank's own."""
         step = self.steps()
         if step != self._step:
@@ -127,13 +127,13 @@ class AgreedClocks:
             while self._sent and self._sent[0].Test():
                 self._sent.popleft()
             return value
-        deadline = self._now() + self._patience_s
-        while key not in self._received and self._latest <= step and self._now() < deadline:
+        deadline = self.now() + self._patience_s
+        while key not in self._received and self._latest <= step and self.now() < deadline:
             self._receive()
             if key not in self._received:
                 time.sleep(0)
         self._receive()
-        if self._now() >= deadline:
+        if self.now() >= deadline:
             self._patience_s = _LATER_PATIENCE_S
         return self._received.pop(key, value)
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 _MOST_KEPT = 100_000  # readings, for a witness that comes later, or a thread that may ask for them
 _PATIENCE_S = 2.0  # of a rank's thread
-_WATCHED_PATIENCE_S = 10.0  # of a rank's thread while rank 0 may be waiting for the witness
-_WITNESS_PATIENCE_S = 60.0  # rank 0 may be compiling
+WATCHED_PATIENCE_S = 10.0  # of a rank's thread while rank 0 may be waiting for the witness
+WITNESS_PATIENCE_S = 60.0  # rank 0 may be compiling
 
 Place = tuple[Any, ...]
 
@@ -151,8 +151,8 @@ class ClockHearer:
         if name in self._impatient:
             return 0.0
         if self._is_witness:
-            return _WITNESS_PATIENCE_S
-        return _WATCHED_PATIENCE_S if self._is_watched else _PATIENCE_S
+            return WITNESS_PATIENCE_S
+        return WATCHED_PATIENCE_S if self._is_watched else _PATIENCE_S
 
 
 def hear(address: Address, *, is_witness: bool) -> ClockHearer | None:

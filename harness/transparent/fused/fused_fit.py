@@ -565,7 +565,7 @@ class Fusion:
     def __init__(self, ranks: FusingRanks, *, always: bool) -> None:
         self.count = FusedCount()
         self._ranks = ranks
-        self._always = always
+        self.always = always
         self._pending: FusedFit | None = None
         self._fits: weakref.WeakKeyDictionary[Any, FusedFit] = weakref.WeakKeyDictionary()  # by their iterators
         self._functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -634,7 +634,7 @@ class Fusion:
                 ranks=self._ranks,
                 count=self.count,
                 epochs=call.arguments["epochs"] - call.arguments["initial_epoch"],
-                always=self._always,
+                always=self.always,
                 callbacks=callbacks,
                 steps=lambda: self._steps_of(trainer),
             )

@@ -43,7 +43,7 @@ except OSError as error:
     raise SystemExit(error.strerror or str(error))
 """
 
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -63,8 +63,8 @@ class RankFiles:
     is_in_memory: bool = False
 
 
-class _Process:
-    """What this process has entered."""
+class Entered:
+    """What this process has entered: the files that it sees, and the tree in which they are."""
 
     files: RankFiles | None = None
     tree: PrivateTree | None = None
@@ -76,20 +76,20 @@ def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
     It is to have one thread. `logs` is made, and stays the real folder. `keep` names the process where its files are to
     outlast it.
     """
-    if _Process.files is None:
-        _Process.files = _enter(script, logs, keep)
-    return _Process.files
+    if Entered.files is None:
+        Entered.files = _enter(script, logs, keep)
+    return Entered.files
 
 
 def leave() -> None:
     """See the real files again: the script sees to its ranks itself."""
-    if _Process.tree is not None:
-        _Process.tree.leave()
+    if Entered.tree is not None:
+        Entered.tree.leave()
 
 
 def rank_by_environment() -> int | None:
     """Return this process's rank as its launcher says it, None where none does: MPI has not been started yet."""
-    texts = (os.environ.get(name) for name in _RANK_VARIABLES)
+    texts = (os.environ.get(name) for name in RANK_VARIABLES)
     return next((int(text) for text in texts if text and text.isdecimal()), None)
 
 
@@ -116,7 +116,7 @@ def check_trees(refusals: Sequence[str]) -> None:
 
 def refused_write(rank: int, error: BaseException) -> UserError | None:
     """Return what to show for an `error` of a script, if it cannot write something in this rank's own tree."""
-    has_tree = _Process.files is not None and bool(_Process.files.place)
+    has_tree = Entered.files is not None and bool(Entered.files.place)
     if not has_tree or not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EROFS):
         return None
     return UserError(
@@ -142,7 +142,7 @@ def _enter(script: Path, logs: Path, keep: str) -> RankFiles:
         tree.show(rank_places(script, logs), keep=keep)
     except OSError as error:
         return RankFiles(refusal=error.strerror or str(error))
-    _Process.tree = tree
+    Entered.tree = tree
     CrossingRenames(tree.is_one_place).install()
     return RankFiles(
         place=f"{os.uname().nodename}:{tree.scratch}",

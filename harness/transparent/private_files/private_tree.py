@@ -30,8 +30,8 @@ from harness.base.scratch import RANK_PREFIX, HeldFolder
 # make itself, rows in a database. So names are copied, and contents up to some size. What is larger, hidden or deep
 # stays a view of the live folder.
 
-_ENTRIES = 5_000
-_FILE_BYTES = 4 * 2**20
+ENTRIES = 5_000
+FILE_BYTES = 4 * 2**20
 _DEEP_BYTES = 64 * 2**20
 _SHALLOW_BYTES = 16 * 2**20
 _LIVE_FOLDERS = 400
@@ -58,7 +58,7 @@ class FrozenFolder:
         self.copy = copy
         self.live = live
         self._places = places
-        self._entries_left = _ENTRIES
+        self._entries_left = ENTRIES
         self._bytes_left = _DEEP_BYTES if levels else _SHALLOW_BYTES
         self.live_folders: list[Path] = []
         self._copy_all(levels)
@@ -111,7 +111,7 @@ class FrozenFolder:
 
     def _copy_file(self, entry: "os.DirEntry[str]", target: Path, relative: Path) -> None:
         size = entry.stat().st_size
-        if entry.is_file() and size <= min(_FILE_BYTES, self._bytes_left) and os.access(entry.path, os.R_OK):
+        if entry.is_file() and size <= min(FILE_BYTES, self._bytes_left) and os.access(entry.path, os.R_OK):
             self._bytes_left -= size
             shutil.copy2(entry.path, target)
             _copy_properties(Path(entry.path), target)
