@@ -92,7 +92,7 @@ $(STAMP): requirements.lock pyproject.toml
 		'Python 3.11 or newer is needed: install it and say make PYTHON=python3.11'; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo >&2 \
 		'Python has no venv: install it (Debian: apt-get install python3-venv)'; exit 2; }
-	@echo >&2 'setting up .venv from requirements.lock: once, a few minutes, about 2 GB'
+	@echo >&2 'setting up .venv from requirements.lock: once, a few minutes, about 3 GB'
 	@rm -f $(STAMP)
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.comparison import paired_ratio
-from harness.analysis.confidence_intervals import Interval
+from harness.analysis.comparison import comparable
+from harness.analysis.confidence_intervals import Interval, ratio_interval
 from harness.analysis.launch_frames import final_frame
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.schema.presets import JUPITER
@@ -21,9 +21,9 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 class TimeToAccuracy:
     """One layout. `seconds` is the median training time after which a launch first has the target accuracy.
 
-    Epochs are not interpolated. A launch that never reaches it counts as infinitely long: `seconds` is None where
-    half of the launches or more do not. `speedup` is over the base's median, None where either is; its interval
-    needs 6 launches of both, all of which reach the target.
+    Epochs are not interpolated. A launch that never reaches it counts as infinitely long, which has a median and no
+    mean: `seconds` is None where half of the launches or more do not. `speedup` is over the base's median, None where
+    either is; its interval needs 6 launches of both, all of which reach the target.
     """
 
     layout: str
@@ -65,6 +65,7 @@ def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeTo
     both_reach = math.isfinite(seconds) and math.isfinite(base_seconds)
     all_reach = bool(np.isfinite(pd.concat([group["seconds"], base["seconds"]])).all())
     is_base = set(group["run"]) == set(base["run"])
+    pair = comparable(base, group) if all_reach and not is_base else None
     return TimeToAccuracy(
         layout=layout,
         ranks=int(group["ranks"].iloc[0]),
@@ -72,7 +73,7 @@ def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeTo
         reached=int(np.isfinite(group["seconds"]).sum()),
         seconds=seconds if math.isfinite(seconds) else None,
         speedup=base_seconds / seconds if both_reach else None,
-        interval=paired_ratio(base, group) if all_reach and not is_base else None,
+        interval=ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None,
     )
 
 

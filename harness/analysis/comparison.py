@@ -4,44 +4,16 @@ The base is the layout with the fewest ranks, of these the fewest nodes, of thes
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
 
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, ratio_interval
-from harness.analysis.turn_blocks import BlockTimes
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+from harness.analysis.sessions import sessions
 from harness.base.errors import UserError
 from harness.schema.layout import Layout, layout_order
-
-# Sessions: launches without an hour's pause between them, which share what the machine was like.
-
-SESSION_GAP = timedelta(hours=1)
-SESSION_SPREAD = 0.02
-"""The relative deviation between sessions that stands in where too few were measured."""
-
-
-def sessions(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:
-    """Return the number of the session, from 0 in order of time, of launches that started and ended at `times`.
-
-    A session ends where nothing runs for `SESSION_GAP`: what comes later may find the machine in another state
-    (other neighbours on the host, another clock rate), which all its launches share. The levels are those of
-    Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013): launches within sessions.
-    """
-    session_of_launch = [0] * len(times)
-    session = -1
-    session_end: datetime | None = None
-    for place in sorted(range(len(times)), key=lambda place: times[place]):
-        begin, end = times[place]
-        if session_end is None or begin - session_end > SESSION_GAP:
-            session += 1
-            session_end = end
-        session_end = max(session_end, end)
-        session_of_launch[place] = session
-    return tuple(session_of_launch)
-
 
 SAME_WORK = 0.01
 """The relative difference of rows (strong scaling) or rows per rank (weak) that is still the same work."""
@@ -105,7 +77,7 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     The launch order has every layout once in each repeat. Whole repeats, each launched in one session (`sessions`), are
     pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single session count as unrelated.
     That can only widen an interval. Of several sessions only the pairs are left, because no launch's scatter shows how
-    far sessions differ. None for fewer than 6 of those.
+    far sessions differ. None for fewer than 3 of those.
     """
     begins, ends = (pd.concat([base[name], group[name]]) for name in ("session_begin", "session_end"))
     numbers = np.array(sessions(list(zip(begins, ends, strict=True))))
@@ -117,7 +89,7 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     all_paired = len(whole_repeats) == len(base) == len(group)
     if all_paired or len(set(numbers)) == 1:
         return ComparableLaunches(base=of_base, group=of_group, paired=all_paired)
-    if len(whole_repeats) < FEWEST_LAUNCHES:
+    if len(whole_repeats) < FEWEST_BLOCKS:
         return None
     return ComparableLaunches(
         base=of_base[of_base["repeat"].isin(whole_repeats)],
@@ -135,43 +107,7 @@ def _sessions_of_single_repeats(launches: pd.DataFrame) -> pd.Series:
     return launches.drop_duplicates("repeat", keep=False).set_index("repeat")["session"]
 
 
-def paired_ratio(base: pd.DataFrame, group: pd.DataFrame) -> Interval | None:
-    """Return the 95 % interval of the median time of `base` over that of `group`, of their `comparable` launches."""
-    pair = comparable(base, group)
-    return ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None
-
-
 def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `launches` (`launch_frame`) whose times are on undisturbed cores, all where none is."""
     undisturbed = launches[~launches["disturbed"].astype(bool)]
     return launches if undisturbed.empty else undisturbed
-
-
-def block_log_ratios(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool = False) -> list[float]:
-    """Return the logarithm of the base's epoch time over the group's in every block in which both trained in turns.
-
-    `base` and `group` are rows of `launch_frame` of one layout each. A block in which the base's launch was not
-    valid does not count.
-    """
-    log_steps = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
-    base_blocks = {launch: id(block) for launch, block in zip(base["run"], base["turn_block"], strict=True)}
-    log_ratios = []
-    for launch, block in zip(group["run"], group["turn_block"], strict=True):
-        base_launch = _base_launch(block, base_blocks)
-        if base_launch:
-            base_step = block.as_it_ran[base_launch] if as_it_ran else block.step_seconds(base_launch)
-            step = block.as_it_ran[launch] if as_it_ran else block.step_seconds(launch)
-            log_ratios.append(math.log(base_step / step) + log_steps)
-    return log_ratios
-
-
-def _base_launch(block: BlockTimes, base_blocks: Mapping[str, int]) -> str:
-    """Return the valid launch of the base in `block`, an empty text where there is none.
-
-    `base_blocks` has by launch the identity of its own block. A block's base may have its record of another block, and
-    so may a launch that was made again, whose turns here do not count.
-    """
-    for launch, own_block in base_blocks.items():
-        if block.has(launch) and (launch == block.base or own_block == id(block)):
-            return launch
-    return ""

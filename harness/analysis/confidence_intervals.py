@@ -1,25 +1,29 @@
 """Every inference procedure of this project: intervals and tests, one for each kind of data.
 
-procedure          data                   estimand               assumes                       used for
------------------  ---------------------  ---------------------  ----------------------------  -------------------------
-median_interval    launches; rounds       their median           independent values            times of points, probe,
-                                                                                               bearing out a check
-ratio_interval     launches of two kinds  ratio of two medians   independent repeats of one    speedups of launches,
-                                                                 session                       compare, time to accuracy
-resamples and      launches of two kinds  other functions of     the same                      costs of overheads,
-percentiles                               their medians                                        reading by rank 0
-ratio_over_blocks  turn blocks            ratio: mean logarithm  independent, about normal     speedups in turns, bench,
-                                                                                               settings of the probe
-mean_over_blocks   turn blocks            mean                   independent, about normal     times in turns, slowest
-                                                                                               core, check
-session_model      blocks of sessions     level of new sessions  sessions and blocks about     checks against a baseline
-(in regression)                           beside a baseline's    normal and independent
-level_change       means of sessions      whether their level    exchangeable sessions         histories
-(the same)                                changed, and where
+procedure            data                   estimand              assumes                    used for
+-------------------  ---------------------  --------------------  -------------------------  ---------------------------
+mean_over_blocks     blocks                 mean                  independent, about normal  times and speedups (of
+                                                                                             logarithms), slowest core,
+                                                                                             check
+ratio_over_blocks    blocks                 ratio: mean           the same                   bench, settings of the
+                                            logarithm                                        probe
+difference_of_means  launches of two kinds  difference of means   the same, and unrelated    speedups of launches that
+                                                                                             share no block, compare
+median_interval      launches; rounds       their median          independent values         probe, bearing out a check
+ratio_interval       launches of two kinds  ratio of two medians  independent repeats of     time to accuracy, which
+                                                                  one session                some launches never reach
+resamples and        launches of two kinds  other functions of    the same                   efficiencies, costs of
+percentiles                                 them                                             overheads, reading by
+                                                                                             rank 0
+session_model        blocks of sessions     level of new          sessions and blocks about  checks against a baseline
+(in regression)                             sessions beside a     normal and independent
+                                            baseline's
+level_change         means of sessions      whether their level   exchangeable sessions      histories
+(the same)                                  changed, and where
 
 The sample is the launch, not the step (Hoefler & Belli, "Scientific Benchmarking of Parallel Computing Systems", SC'15,
-rules 5 to 7), and in turns the block. Rounds of one block alone decide nothing: every start of a launch has a speed of
-its own (0.7 to 1 % on a virtual machine), which its rounds share.
+rules 5 to 7). Launches that are compared share a block. Rounds of one block alone decide nothing: every start of a
+launch has a speed of its own (0.7 to 1 % on a virtual machine), which its rounds share.
 
 Rows that are judged together share the error (Bonferroni): they are given a higher `level`. Ranges of assumptions, such
 as a prediction's, are no inference and are not made here.
@@ -37,9 +41,10 @@ from scipy.special import bdtr, ndtr, ndtri, stdtrit
 Values = NDArray[np.float64]
 
 LEVEL = 0.95
-FEWEST_LAUNCHES = 6
-"""Below this no pair of order statistics reaches 95 %."""
 FEWEST_BLOCKS = 3
+"""Below this a mean has no interval."""
+FEWEST_LAUNCHES = 6
+"""Below this no pair of order statistics reaches 95 %, and a bootstrap has too few different samples."""
 RESAMPLES = 9999
 
 
@@ -170,6 +175,28 @@ def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> B
     return BlockRatio(ratio=math.exp(mean.mean), interval=interval, blocks=len(log_ratios))
 
 
+def difference_of_means(first: Values, second: Values, *, level: float = LEVEL) -> BlockMean | None:
+    """Return the mean of `first` less that of `second`, unrelated samples, and the reach of Welch's interval.
+
+    None where either has fewer than 3 values.
+
+    Welch, "The Generalization of 'Student's' Problem when Several Different Population Variances are Involved",
+    Biometrika 34, 1947: the two may vary by different amounts.
+    """
+    if min(len(first), len(second)) < FEWEST_BLOCKS:
+        return None
+    squared_errors = [float(np.var(sample, ddof=1)) / len(sample) for sample in (first, second)]
+    squared_error = sum(squared_errors)
+    reach = 0.0
+    if squared_error > 0:
+        inverse_freedom = sum(
+            (part / squared_error) ** 2 / (len(sample) - 1)
+            for part, sample in zip(squared_errors, (first, second), strict=True)
+        )
+        reach = _student_quantile(level, 1 / inverse_freedom) * math.sqrt(squared_error)
+    return BlockMean(mean=float(np.mean(first) - np.mean(second)), reach=float(reach))
+
+
 @cache
-def _student_quantile(level: float, freedom: int) -> float:
+def _student_quantile(level: float, freedom: float) -> float:
     return float(stdtrit(freedom, 0.5 + level / 2))

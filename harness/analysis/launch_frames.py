@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.comparison import in_layout_order, sessions
+from harness.analysis.comparison import in_layout_order
+from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.record import RunRecord
 

@@ -3,106 +3,27 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.analysis.block_table import BlockTable, LayoutTimes, block_table, trained_in_turns
 from harness.analysis.comparison import (
     base_launches,
-    block_log_ratios,
-    comparable,
     different_work,
     in_layout_order,
-    paired_ratio,
     undisturbed_launches,
 )
-from harness.analysis.confidence_intervals import (
-    FEWEST_BLOCKS,
-    FEWEST_LAUNCHES,
-    BlockMean,
-    Interval,
-    mean_over_blocks,
-    median_interval,
-    ratio_over_blocks,
-)
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, BlockMean, Interval, mean_over_blocks
 from harness.analysis.launch_frames import between
-
-# The time of a point and the base's time over it: of launches one after the other, and of launches in turns.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PointTimes:
-    """A point's epoch time in seconds and the base's over it (`ratio`, None where the work differs), with intervals.
-
-    `blocks`: in how many blocks it trained in turns with the base, 0 for launches one after the other.
-    """
-
-    seconds: float
-    seconds_interval: Interval | None
-    ratio: float | None
-    ratio_interval: Interval | None
-    blocks: int = 0
-
-
-def times_of_launches(launches: pd.DataFrame, base: pd.DataFrame, *, compared: bool, is_base: bool) -> PointTimes:
-    """Return the times of launches one after the other: medians, and their ratio where they are `compared`.
-
-    `launches` and `base` are valid rows of `launch_frames.launch_frame` of one layout each.
-    """
-    seconds = float(launches["seconds"].median())
-    return PointTimes(
-        seconds=seconds,
-        seconds_interval=median_interval(launches["seconds"]),
-        ratio=float(base["seconds"].median()) / seconds if compared else None,
-        ratio_interval=paired_ratio(base, launches) if compared and not is_base else None,
-    )
-
-
-def times_in_turns(
-    launches: pd.DataFrame, base: pd.DataFrame, *, compared: bool, is_base: bool, as_it_ran: bool
-) -> PointTimes:
-    """Return the times of launches in turns: geometric means over launches, and the ratio over their blocks.
-
-    The point's time is the base's over the ratio, so that both are of the same moments also where blocks are missing.
-    """
-    column = "ran_seconds" if as_it_ran else "seconds"
-    if not as_it_ran:
-        launches = undisturbed_launches(launches)
-        base = undisturbed_launches(base)
-    seconds = geometric_mean(launches[column].tolist())
-    spread = mean_over_blocks(np.log(launches[column].to_numpy(dtype=float)))
-    ratio = 1.0 if is_base else None
-    ratio_interval = None
-    log_ratios: list[float] = []
-    if compared and not is_base:
-        base_seconds = geometric_mean(base[column].tolist())
-        ratio = base_seconds / seconds
-        log_ratios = block_log_ratios(base, launches, as_it_ran=as_it_ran)
-        if log_ratios:
-            ratio = math.exp(float(np.mean(log_ratios)))
-            seconds = base_seconds / ratio
-        over_blocks = ratio_over_blocks(log_ratios)
-        ratio_interval = over_blocks.interval if over_blocks else None
-    around = None
-    if spread:
-        around = Interval(low=seconds * math.exp(-spread.reach), high=seconds * math.exp(spread.reach))
-    return PointTimes(
-        seconds=seconds,
-        seconds_interval=around,
-        ratio=ratio,
-        ratio_interval=ratio_interval,
-        blocks=len(log_ratios),
-    )
-
 
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointScaling:
-    """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 6 launches.
+    """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 3 launches.
 
     Launches in turns have two times, on undisturbed cores (`seconds`) and as they ran (`ran_seconds`), and a speedup of
     each; the ratio of the base's time to the point's is the speedup (strong scaling). The `ran_` fields are None for
@@ -113,9 +34,9 @@ class PointScaling:
     where all ranks have the same number of threads. `step_seconds` is a launch's epoch time over its steps. `between`
     is the relative standard deviation of the launches (None for one), `within` the median over launches of that of
     their epochs (None for one epoch); `outliers` counts launches that stand out. `other_session`: launched in other
-    sessions than the base, so that its speedup has no interval. `blocks`: in how many it trained in turns with the
-    base, so that speedup and interval are of these (Student's t from 3 blocks on), else 0. `flags` are short sentences:
-    superlinear, indivisible, not comparable, in another session.
+    sessions than the base, so that its speedup has no interval. `blocks`: in how many it was launched with the base,
+    in turns or in a repeat, so that speedup and interval are of these; 0 where its launches and the base's count as
+    unrelated. `flags` are short sentences: superlinear, indivisible, not comparable, in another session.
     """
 
     layout: str
@@ -190,11 +111,6 @@ class Scaling:
         return self.base.ran_seconds is not None
 
     @property
-    def is_over_blocks(self) -> bool:
-        """Whether every ratio is one over turn blocks, and there is one."""
-        return bool(self.others) and all(point.blocks for point in self.others)
-
-    @property
     def is_as_it_ran(self) -> bool:
         """Whether no block has times on undisturbed cores: then both times of a point are those as it ran."""
         return self.base.ran_seconds == self.base.seconds
@@ -213,9 +129,11 @@ def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling |
         return None
     base = base_launches(valid, base_ranks)
     excluded = launches[~launches["valid"]]["layout"].value_counts()
-    in_turns = bool(valid["ran_seconds"].notna().all())
+    in_turns = trained_in_turns(valid)
+    table = block_table(valid, base)
+    table_as_it_ran = block_table(valid, base, as_it_ran=True) if in_turns else None
     groups = [group for _, group in in_layout_order(valid).groupby("layout", sort=False)]
-    points = tuple(_point(group, base, excluded, in_turns=in_turns) for group in groups)
+    points = tuple(_point(group, base, excluded, table, table_as_it_ran) for group in groups)
     base_point = next(point for point in points if point.layout == base["layout"].iloc[0])
     scaling = Scaling(scaling=str(base["scaling"].iloc[0]), base=base_point, points=points)
     return _with_blocks(scaling, valid, base) if in_turns else scaling
@@ -257,23 +175,28 @@ def _factors(first: dict[str, Any], base: pd.DataFrame) -> _Factors:
     return _Factors(ideal=ideal, to_speedup=to_speedup, to_efficiency=to_speedup / cores)
 
 
-def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series, *, in_turns: bool) -> PointScaling:
-    """Return the row of one layout, whose valid launches are `group`; `excluded` counts the others by layout."""
+def _point(
+    group: pd.DataFrame,
+    base: pd.DataFrame,
+    excluded: pd.Series,
+    table: BlockTable,
+    table_as_it_ran: BlockTable | None,
+) -> PointScaling:
+    """Return the row of one layout, whose valid launches are `group`; `excluded` counts the others by layout.
+
+    `table_as_it_ran` is None for launches one after the other, whose times are as they ran.
+    """
     first = {str(name): value for name, value in group.iloc[0].items()}
     factors = _factors(first, base)
     why_different = different_work(group, base)
-    is_base = first["layout"] == base["layout"].iloc[0]
     compared = not why_different
-    as_it_ran = None
-    if in_turns:
-        times = times_in_turns(group, base, compared=compared, is_base=is_base, as_it_ran=False)
-        as_it_ran = times_in_turns(group, base, compared=compared, is_base=is_base, as_it_ran=True)
-    else:
-        times = times_of_launches(group, base, compared=compared, is_base=is_base)
+    times = table.times(first["layout"], compared=compared)
     efficiency = _times(times.ratio, factors.to_efficiency)
     efficiency_interval = _scaled(times.ratio_interval, factors.to_efficiency)
-    enough = compared and not is_base and not in_turns and min(len(base), len(group)) >= FEWEST_LAUNCHES
-    other_session = enough and comparable(base, group) is None
+    is_base = first["layout"] == base["layout"].iloc[0]
+    has_enough = min(len(base), len(group)) >= FEWEST_BLOCKS
+    lacks_interval = not is_base and has_enough and times.ratio_interval is None
+    other_session = table_as_it_ran is None and compared and lacks_interval
     flags = (
         why_different,
         _OTHER_SESSION if other_session else "",
@@ -302,11 +225,11 @@ def _point(group: pd.DataFrame, base: pd.DataFrame, excluded: pd.Series, *, in_t
         other_session=other_session,
         blocks=times.blocks,
         flags=tuple(flag for flag in flags if flag),
-        **(_as_it_ran(as_it_ran, factors) if as_it_ran else {}),
+        **(_as_it_ran(table_as_it_ran.times(first["layout"], compared=compared), factors) if table_as_it_ran else {}),
     )
 
 
-def _as_it_ran(times: PointTimes, factors: _Factors) -> dict[str, Any]:
+def _as_it_ran(times: LayoutTimes, factors: _Factors) -> dict[str, Any]:
     """Return the fields of a point in turns that are of its times with other work on the machine."""
     return {
         "ran_seconds": times.seconds,
@@ -351,30 +274,27 @@ def _indivisible(first: dict[str, Any]) -> list[str]:
 
 def needed_launches(scaling: Scaling) -> int:
     """Return how many launches the point with fewest launches still needs for an interval, 0 where none does."""
-    least = FEWEST_BLOCKS if scaling.is_over_blocks else FEWEST_LAUNCHES
-    return max(0, least - scaling.repeats[0])
+    return max(0, FEWEST_BLOCKS - scaling.repeats[0])
 
 
 def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the valid rows of `launches` with speedup and efficiency of each.
 
-    In turns it is that of the launch's block, if that is undisturbed, else the base's median over the launch's time.
-    Points whose work differs from the base's get NaN.
+    It is that of the launch's block, NaN in a block without the base. Where launches are compared as unrelated ones it
+    is the base's time over the launch's. Points whose work differs from the base's get NaN.
     """
     points = {point.layout: point for point in scaling.points}
     valid = in_layout_order(launches[launches["valid"]], then=("repeat",))
-    ideal = valid["layout"].map(lambda layout: points[layout].ideal)
     base = valid[valid["layout"] == scaling.base.layout]
+    log_ratio = block_table(valid, base).cells["log_ratio"]
     valid = undisturbed_launches(valid)
-    is_compared = valid["layout"].map(lambda layout: points[layout].speedup is not None)
-    speedup = scaling.base.seconds / valid["seconds"]
-    for layout, group in valid.groupby("layout", sort=False):
-        if points[str(layout)].blocks:
-            ratios = [block_log_ratios(base, group.iloc[[place]]) for place in range(len(group))]
-            speedup[group.index] = [math.exp(of_launch[0]) if of_launch else math.nan for of_launch in ratios]
+    point_of_launch = valid["layout"].map(points)
+    is_paired = point_of_launch.map(lambda point: point.blocks > 0)
+    is_compared = point_of_launch.map(lambda point: point.speedup is not None)
+    speedup = (scaling.base.seconds / valid["seconds"]).where(~is_paired, np.exp(log_ratio))
     speedup = speedup.where(is_compared)
     if scaling.scaling != "strong":
-        speedup *= ideal
+        speedup *= point_of_launch.map(lambda point: point.ideal)
     return valid.assign(speedup=speedup, efficiency=speedup / (valid["cores"] / base["cores"].iloc[0]))
 
 

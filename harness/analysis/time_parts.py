@@ -103,7 +103,7 @@ def median_launches(
 def mean_launches(
     group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
 ) -> tuple[Array, Array]:
-    """Return what `median_launches` does, of geometric means: of launches in turns, whose times are over blocks."""
+    """Return what `median_launches` does, of geometric means, as the times of a scaling table are."""
     seconds = group[whole].to_numpy()
     parts = group[list(columns)].to_numpy()
     mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))

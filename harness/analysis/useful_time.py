@@ -41,6 +41,12 @@ def useful_times(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> di
     return {name: to_turns * float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
 
 
+def useful_by_rank(epochs: Iterable[Calls]) -> Array:
+    """Return the useful seconds of an epoch of every rank, medians over the launch's epochs."""
+    median: Array = np.median([calls.between.sum(axis=0) for calls in epochs], axis=0)
+    return median
+
+
 def efficiency_factors(times: Array, base: Array | None) -> dict[str, Array]:
     """Return the efficiencies of `times`: rows seconds, useful, longest, ideal, and useful core-seconds of a row.
 

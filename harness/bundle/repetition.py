@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median, stdev
+from statistics import geometric_mean, stdev
 
 import psutil
 from scipy import stats
 
-from harness.analysis.comparison import SESSION_SPREAD
+from harness.analysis.sessions import DEFAULT_DEVIATION, STEP
 from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
@@ -18,7 +18,6 @@ from harness.base.files import sha256_of
 from harness.datasets import locate
 from harness.schema.code_identity import user_files
 from harness.schema.layout import Layout
-from harness.schema.option import is_own_code
 from harness.schema.record import RunRecord, read_run
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import RUN_FILE, LaunchFolder, SweepFolder, make_results
@@ -77,9 +76,10 @@ def foreign_code(run: RunRecord) -> tuple[str, ...]:
         UserError: a file of it cannot be read.
     """
     workload = run.point.workload
-    named = {"MODEL": workload.model, "SYNC": workload.sync, "OPTIMIZER": workload.optimizer}
-    clauses = [f"the script {workload.script.command}"] if workload.script else []
-    clauses += [f"{setting}={text}" for setting, text in named.items() if not workload.script and is_own_code(text)]
+    if workload.script:
+        clauses = [f"the script {workload.script.command}"]
+    else:
+        clauses = [f"{setting}={text}" for setting, text in workload.own_code.items()]
     for _, files in user_files(workload):
         clauses += [f"{path} (SHA-256 {sha256_of(path)[:12]})" for path in sorted(files)]
     return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))
@@ -158,7 +158,7 @@ class Repetition:
     """The launch `old` and its repetition `new`.
 
     `others` are valid recorded launches of the same layout, `old` among them: their spread and the deviation between
-    sessions (`analysis.comparison.SESSION_SPREAD`) give the interval that the time must lie in.
+    sessions (`analysis.sessions.DEFAULT_DEVIATION`) give the interval that the time must lie in.
     """
 
     old: RunRecord
@@ -253,6 +253,7 @@ class Repetition:
 
     def _time(self) -> ReproducedQuantity:
         before = [run.epoch_s for run in self.others or (self.old,)]
+        typical = geometric_mean(before)
         now = self.new.epoch_s
         obstacle = self._why_times_differ(len(before))
         if obstacle:
@@ -261,14 +262,14 @@ class Repetition:
         else:
             logs = [math.log(value) for value in before]
             launches = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-            half = math.hypot(launches, 1.96 * math.sqrt(2) * SESSION_SPREAD)
-            low = median(before) * math.exp(-half)
-            high = median(before) * math.exp(half)
+            half = math.hypot(launches, 1.96 * math.sqrt(2) * DEFAULT_DEVIATION[STEP])
+            low = typical * math.exp(-half)
+            high = typical * math.exp(half)
             verdict = CLOSE if low <= now <= high else DIFFERENT
             remark = f"95 % of repetitions: {low:.4g} to {high:.4g} s"
         return ReproducedQuantity(
             quantity="epoch time",
-            recorded=f"{median(before):.4g} s",
+            recorded=f"{typical:.4g} s",
             now=f"{now:.4g} s",
             verdict=verdict,
             remark=remark,

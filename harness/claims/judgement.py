@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES, Interval
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, Interval
 from harness.analysis.sweep_choice import standing
 from harness.claims.claim_evidence import GPUS, ClaimEvidence
 from harness.claims.measures import METRICS, Measured, Statement, exactly, measured_on, rate_of_parameter_servers
@@ -210,7 +210,7 @@ def _finding(claim: Claim, measured: Measured) -> ClaimFinding:
     if outcome == UNKNOWN:
         missing = "launches enough for a narrower interval"
         if any(None in (statement.value, statement.against) for statement in measured.statements):
-            missing = f"an interval, which needs {FEWEST_LAUNCHES} launches of each, or {FEWEST_BLOCKS} in turns"
+            missing = f"an interval, which needs {FEWEST_BLOCKS} launches of each"
     reason = measured.reason
     if claim.relation == Relation.ABOUT:
         reason += _about_words(claim, measured, parts)

@@ -78,12 +78,15 @@ class CountRatio:
 def count_ratio(
     evidence: ClaimEvidence, over: int, count: int, column: str = "seconds", launches: pd.DataFrame | None = None
 ) -> CountRatio | None:
-    """Return `column` of the median launch on `over` ranks over that on `count`; None where the work differs.
+    """Return the mean `column` of the launches on `over` ranks over that on `count`; None where the work differs.
 
-    Of `launches` that have more columns than those of the `evidence`. Rounds of turns are of `seconds` only.
+    It is None too where a launch took no time, which has no ratio. Of `launches` that have more columns than those of
+    the `evidence`. Rounds of turns are of `seconds` only.
     """
     frame = evidence.launches if launches is None else launches
     frame = frame[frame["ranks"].isin((over, count))]  # one rank alone exchanges nothing: no ratio has that time below
+    if not (frame[column] > 0).all():
+        return None
     frame = frame.assign(seconds=frame[column])
     if column != "seconds":
         frame["ran_seconds"] = math.nan
@@ -112,6 +115,12 @@ def measured_on(evidence: ClaimEvidence) -> str:
 
 def _lack(missing: str, *used: ClaimEvidence, reason: str = "") -> list[Measured]:
     return [Measured(missing=missing, used=used, reason=reason)]
+
+
+def _more_launches(launches: int) -> str:
+    """Return how many launches lack for the interval of a median, which is no mean over blocks; nothing where none."""
+    lacking = FEWEST_LAUNCHES - launches
+    return f"{lacking} more launches" if lacking > 0 else ""
 
 
 def _other_work(*used: ClaimEvidence) -> list[Measured]:
@@ -286,7 +295,7 @@ def _reached_on(claim: Claim, sweep: ClaimEvidence, ranks: int) -> Measured:
         reason = f"reached in {units.seconds(float(np.median(whole)))} ({reason})"
     missing = ""
     if count < FEWEST_LAUNCHES:
-        missing = f"{FEWEST_LAUNCHES - count} more launches"
+        missing = _more_launches(count)
     elif 0 < reached < count:
         missing = "launches that agree"
     elif not reached and trained_s < claim.seconds:
@@ -306,10 +315,11 @@ def epoch_beside_start(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[
     before = count_ratio(best, over, count, "before", launches)
     if epoch is None or before is None:
         return _other_work(best)
-    medians = launches.groupby("ranks")[["before", "seconds"]].median()
+    log_seconds = launches[["before", "seconds"]].apply(np.log)
+    means = log_seconds.groupby(launches["ranks"]).mean().apply(np.exp)
     words = []
     for epochs in dict.fromkeys((1, int(launches["epochs"].median()))):
-        whole = medians["before"] + epochs * medians["seconds"]
+        whole = means["before"] + epochs * means["seconds"]
         words.append(f"{whole[over] / whole[count]:.2f} with {units.plural(epochs, 'epoch')}")
     before_words = before.short if before.interval else f"{before.value:.2f}"
     reason = f"an epoch gains {epoch}, what comes before it {before_words}; a whole launch {', '.join(words)}"
@@ -340,7 +350,9 @@ def extra_reading_of_training(claim: Claim, evidence: Sequence[ClaimEvidence]) -
         f"sending alone {units.seconds(float(both.group['distribute_s'].median()))}, beside "
         f"{units.seconds(float(both.group['trained_s'].median()))} of training{span}"
     )
-    return [Measured(statements=_statements([interval], claim.limit), reason=reason, used=(scattered, parallel))]
+    missing = _more_launches(min(len(both.base), len(both.group)))
+    statements = _statements([interval], claim.limit)
+    return [Measured(statements=statements, reason=reason, used=(scattered, parallel), missing=missing)]
 
 
 def _with_reading(sweep: ClaimEvidence, ranks: int) -> pd.DataFrame:
@@ -416,10 +428,13 @@ def loss_difference(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[Mea
     used = (averaged, *compared)
     ends = [units.percent(float(_loss_differences(sweep).median()), 2) for sweep in used]
     words = [f"{sweep.workload.sync} ends {end} from it" for sweep, end in zip(used, ends, strict=True)]
-    interval = median_interval(_loss_differences(averaged))
+    differences = _loss_differences(averaged)
+    interval = median_interval(differences)
     most = units.ranks(averaged.counts[-1])
     reason = f"training loss on {most} against that on {averaged.counts[0]}: {', '.join(words)}"
-    return [Measured(statements=_statements([interval], claim.limit), reason=reason, used=used)]
+    missing = _more_launches(len(differences))
+    statements = _statements([interval], claim.limit)
+    return [Measured(statements=statements, reason=reason, used=used, missing=missing)]
 
 
 def _loss_differences(sweep: ClaimEvidence) -> pd.Series:

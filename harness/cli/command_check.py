@@ -67,7 +67,7 @@ def check_command(
     hour, that is judged and nothing is measured. Exit code 0: nothing got worse, or by less than --threshold; 1: a
     regression; 2: cannot compare (another machine, another workload, no baseline); 3: cannot tell.
     """
-    from harness.regression.baselines import saved_measurements
+    from harness.regression.baselines import saved_measurements, studies_of_sweeps_and_checks
     from harness.report.session_answer import session_answer
 
     limit = threshold / 100
@@ -81,7 +81,8 @@ def check_command(
         reference = reference or saved_measurements(context.baselines)[0]
         recent = None if until_sure else _recent_launches(reference, judge)
         current = recent if recent is not None else _measure(reference, judge, until_sure, batch)
-    return session_answer(judge.check(reference, current), given_command())
+    skipped = studies_of_sweeps_and_checks(context.results).damaged
+    return session_answer(judge.check(reference, current), given_command(), skipped=skipped)
 
 
 class _Judge:
@@ -135,21 +136,17 @@ def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | 
 
     None where a layout has too few of them for an interval, or they cannot be compared with the reference.
     """
-    from harness.analysis.comparison import SESSION_GAP
     from harness.analysis.confidence_intervals import FEWEST_BLOCKS
     from harness.analysis.read_results import load_sweep
+    from harness.analysis.sessions import SESSION_GAP
+    from harness.regression.baselines import read_studies
     from harness.regression.measurement import measurements, without
-    from harness.schema.record import decode
-    from harness.schema.sweep import Study
-    from harness.schema.sweep_folder import SweepFolder, last_written, sweep_folders
+    from harness.schema.sweep_folder import last_written, sweep_folders
 
     since = datetime.now(UTC) - SESSION_GAP
     oldest = (since - SESSION_GAP).timestamp()  # the clocks of hosts and of the file system differ
-    for folder in sweep_folders(judge.context.results):
-        if last_written(folder) < oldest:  # as all that follow
-            break
-        study_file = SweepFolder(folder).study
-        study = decode(study_file.read_bytes(), Study, study_file)
+    recent_folders = [folder for folder in sweep_folders(judge.context.results) if last_written(folder) >= oldest]
+    for folder, study in read_studies(recent_folders).readable:
         if (study.sweep.workload, study.sweep.data_id) != (reference.workload, reference.data_id):
             continue
         for measurement in measurements(load_sweep(folder), folder.name)[:1]:

@@ -42,7 +42,7 @@ def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: C
     return _compare_recorded(sweep, training.threshold / 100, context)
 
 
-def _compare_recorded(names: tuple[str, ...], practical: float, context: Context) -> Answer:
+def _compare_recorded(names: tuple[str, ...], threshold: float, context: Context) -> Answer:
     """Return what sets the recorded measurements called `names` against the first of them."""
     from harness.regression.launch_comparison import compare_measurements
     from harness.regression.measurement import without
@@ -57,6 +57,6 @@ def _compare_recorded(names: tuple[str, ...], practical: float, context: Context
         if not distinct.launches:
             raise UserError(f"'{side}' and '{names[0]}' are the same launches: name another sweep, or measure again")
         compared.append(distinct)
-        rows.append(compare_measurements(first, distinct, practical=practical))
+        rows.append(compare_measurements(first, distinct, threshold=threshold))
         left_out.append(len(measurement.launches) - len(distinct.launches))
     return comparison_answer(names, compared, rows, left_out, shlex.join(["harness", "compare", *names]))

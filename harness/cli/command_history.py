@@ -21,7 +21,7 @@ def history_command(sweep: str | None, context: Context) -> Answer:
     and from the baselines; the limits are those of the study's baseline that was saved last. Where the stack or the
     level changed is marked. The last line is the page's path.
     """
-    from harness.regression.baselines import measured_on, read_baselines
+    from harness.regression.baselines import measured_on, read_baselines, studies_of_sweeps_and_checks
     from harness.regression.history import history_of
     from harness.report.history_answer import history_answer
 
@@ -30,4 +30,5 @@ def history_command(sweep: str | None, context: Context) -> Answer:
     of_study = [measurement for measurement in measured if measurement.is_same_study(study)]
     saved = [baseline.measurement for baseline in read_baselines(context.baselines)]
     baseline = next((measurement for measurement in saved if measurement.is_same_study(study)), None)
-    return history_answer(history_of(of_study or [study], baseline))
+    skipped = studies_of_sweeps_and_checks(context.results).damaged
+    return history_answer(history_of(of_study or [study], baseline), skipped=skipped)

@@ -59,12 +59,14 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
     counts = ", ".join(f"{status.count(state)} {state}" for state in states if status.count(state))
     counts += f" ({status.other_code} more ran a different code version)" if status.other_code else ""
-    at_work = status.active or status.count("queued", "running")
-    if status.blocks and at_work:
+    if status.blocks and status.at_work:
         counts += f"; turn blocks made: {status.blocks}"
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
-    echo(f"{status.name}: {counts}{left}{'' if at_work else ' (nothing runs now)'}")
-    if not in_full and not at_work and status.count("done") == len(status.entries) and not status.skipped:
+    echo(f"{status.name}: {counts}{left}{'' if status.at_work else ' (nothing runs now)'}")
+    for job in status.jobs:
+        progress = f"; {job.blocks} blocks made of {job.least} to {job.most}" if job.most else ""
+        echo(f"  {job.state:8} {job.detail}{progress}")
+    if not in_full and not status.at_work and status.count("done") == len(status.entries) and not status.skipped:
         return
     for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""
@@ -77,7 +79,7 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
         echo(f"  skipped  {skipped.layout}: {skipped.reason}")
     if status.active or not status.command:
         return
-    if status.count("ended", "queued", "running"):
+    if status.at_work or status.count("ended"):
         echo("  no command waits for these launches; this one takes them in and launches what is missing:")
     elif status.to_launch:
         echo("  this command launches again what failed, is missing or has no valid times:")

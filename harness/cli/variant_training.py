@@ -105,7 +105,7 @@ def train_variants(names: Sequence[str], context: Context, options: VariantOptio
             f"{', '.join(names)} train in turns, at most {minutes:g} minutes; a line follows each block of launches, "
             "which takes a minute or more"
         )
-        return variant_turns.run_variants(turns, practical=options.threshold / 100, say=context.say)
+        return variant_turns.run_variants(turns, threshold=options.threshold / 100, say=context.say)
 
 
 def _variant(

@@ -158,11 +158,17 @@ def compiler_variables(mpi: MpiInstallation) -> Mapping[str, str]:
 
 
 def _find_mpirun() -> Path | None:
-    """Return the mpirun of the Python environment, with HARNESS_MPI=system that on PATH."""
+    """Return the mpirun of the Python environment, with HARNESS_MPI=system the first other one on PATH.
+
+    An environment that is active comes first on PATH, with the mpirun of a wheel in it.
+    """
+    environment = Path(sys.executable).parent
     if mpi_choice() == "system":
-        mpirun = shutil.which("mpirun")
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        others = [folder for folder in folders if Path(folder).resolve() != environment.resolve()]
+        mpirun = shutil.which("mpirun", path=os.pathsep.join(others)) or shutil.which("mpirun")
     else:
-        mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or _installed_with_wheel()
+        mpirun = shutil.which("mpirun", path=str(environment)) or _installed_with_wheel()
     return Path(mpirun) if mpirun else None
 
 

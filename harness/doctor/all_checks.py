@@ -269,22 +269,21 @@ def _version_in(text: str) -> str:
     return match[0] if match else ""
 
 
-def check_world(reply: Reply) -> Diagnostic:
-    """Return whether the two ranks that gave `reply` met in one world and their allreduce was right."""
-    title = "two ranks"
+def check_world(reply: Reply, *, title: str = "two ranks", ranks: int = _RANKS) -> Diagnostic:
+    """Return whether the `ranks` ranks that gave `reply` met in one world and their allreduce was right."""
     worlds = reply.answers()
     if not worlds:
         return problem(title, f"did not run: {reply.last_error}", "run `harness doctor` where ranks may be started")
-    if len(worlds) > 1 or worlds[0]["size"] != _RANKS:
-        finding = f"{len(worlds)} worlds of size {worlds[0]['size']} instead of one of {_RANKS}"
+    if len(worlds) > 1 or worlds[0]["size"] != ranks:
+        finding = f"{len(worlds)} worlds of size {worlds[0]['size']} instead of one of {ranks}"
         return problem(title, finding, f"the library is not the launcher's: {_FIX}")
-    if worlds[0]["sum"] != sum(range(_RANKS)):
-        return problem(
-            title, f"allreduce of 0 and 1 gave {worlds[0]['sum']}", "the MPI library is broken: reinstall it"
-        )
+    if worlds[0]["sum"] != sum(range(ranks)):
+        terms = "0 and 1" if ranks == _RANKS else f"0 to {ranks - 1}"
+        finding = f"allreduce of {terms} gave {worlds[0]['sum']}"
+        return problem(title, finding, "the MPI library is broken: reinstall it")
     if reply.code != 0:
         return problem(title, f"one world, but it ended with exit code {reply.code}", "see the launcher's messages")
-    return ok(title, "one world of size 2, allreduce is right")
+    return ok(title, f"one world of size {ranks}, allreduce is right")
 
 
 def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Diagnostic]:
@@ -302,6 +301,9 @@ def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Diag
 
 _IMPORT_LIMIT_S = 180.0
 _SLOW_IMPORT_S = 20.0
+_COMPILE_LIMIT_S = 240.0
+OPERATION = "C++ operation"
+"""The topic of the last check of a cluster's node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -364,6 +366,20 @@ def _version(title: str, path: str | None, fix: str, changes: Mapping[str, str] 
     return ok(title, f"{reply.first_line}, {path}")
 
 
+def check_operation(mpi: MpiInstallation | None) -> Diagnostic:
+    """Return whether the C++ operation that sums gradients is in the cache, or can be compiled, for `mpi`."""
+    variables = mpi4py_variables(mpi) if mpi else None
+    command = [sys.executable, "-m", "harness.doctor.software_probes", "operation"]
+    reply = run_program(command, limit_s=_COMPILE_LIMIT_S, changes=variables)
+    answers = reply.answers()
+    if answers:
+        return ok(OPERATION, answers[0]["library"])
+    fix = (
+        "set HARNESS_CACHE_DIR to a folder that this node sees, and compile there: python -m harness.comm.native.build"
+    )
+    return warning(OPERATION, reply.last_error, fix)
+
+
 def check_commit() -> Diagnostic:
     """Return the line of the checkout that the harness runs from."""
     commit, dirty = git_commit()
@@ -374,22 +390,27 @@ def check_commit() -> Diagnostic:
     return ok("git commit", commit[:12])
 
 
-def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
-    """Yield every check as it is made; about 15 s altogether. `data_dir` is the data folder, None for the default."""
+def node_checks() -> Iterator[Diagnostic]:
+    """Yield the checks of any machine on which ranks are to run, as they are made; about 15 s altogether."""
     yield check_load()  # first: the doctor's own processes come later
     yield ok("Python", f"{platform.python_version()}, {sys.executable}")
     tensorflow = try_tensorflow()
     yield check_tensorflow(tensorflow)
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
         yield check_package(name, title)
-    mpi = try_find_mpi()
-    yield from check_mpi(mpi)
-    yield from check_scheduler()
-    yield from check_compilers(None if isinstance(mpi, UserError) else mpi)
+    yield from check_mpi(try_find_mpi())
     yield from check_cores()
     yield check_memory()
     yield check_gpus(tensorflow.gpus)
     yield check_cache()
     yield check_rank_files()
+
+
+def all_checks(data_dir: Path | None) -> Iterator[Diagnostic]:
+    """Yield every check of this machine. `data_dir` is the data folder, None for the default."""
+    yield from node_checks()
+    yield from check_scheduler()
+    mpi = try_find_mpi()
+    yield from check_compilers(None if isinstance(mpi, UserError) else mpi)
     yield from check_data(data_dir)
     yield check_commit()

@@ -1,12 +1,14 @@
-"""Try MPI or TensorFlow in a process of its own: ``python -m harness.doctor.software_probes mpi|tensorflow``.
+"""Try something in a process of its own: ``python -m harness.doctor.software_probes mpi|tensorflow|operation|node``.
 
-Each prints one line of JSON.
+Each prints one line of JSON, ``node`` one for each check of this machine.
 """
 
 import json
 import os
+import socket
 import sys
 import time
+from dataclasses import asdict
 
 import numpy as np
 
@@ -26,11 +28,13 @@ def probe_mpi() -> None:
     }
     total = np.zeros(1)
     world.comm.Allreduce(np.array([float(world.rank)]), total)
+    nodes = world.comm.gather(os.environ.get("SLURMD_NODENAME") or socket.gethostname()) or []  # None but on rank 0
     if world.rank == 0:
         library = MPI.Get_library_version().split("\0")[0].strip().splitlines()[0]
         answer = {
             "size": world.size,
             "sum": float(total[0]),
+            "nodes": sorted(set(nodes)),
             "library": library,
             "standard": ".".join(map(str, MPI.Get_version())),
             "threads": levels[MPI.Query_thread()],
@@ -54,5 +58,25 @@ def probe_tensorflow() -> None:
     print(json.dumps({"seconds": seconds, "gpus": gpus, "sum": total}), flush=True)
 
 
+def probe_operation() -> None:
+    """Load the C++ operation out of the cache, or compile it, and print where it is."""
+    from harness.comm.native.build import build_operation
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    print(json.dumps({"library": str(build_operation())}), flush=True)
+
+
+def probe_node() -> None:
+    """Make the checks of a node of a cluster, and print each when it is made."""
+    from harness.base.errors import UserError
+    from harness.doctor.all_checks import check_operation, node_checks, try_find_mpi
+
+    for check in node_checks():
+        print(json.dumps(asdict(check)), flush=True)
+    mpi = try_find_mpi()
+    print(json.dumps(asdict(check_operation(None if isinstance(mpi, UserError) else mpi))), flush=True)
+
+
 if __name__ == "__main__":
-    {"mpi": probe_mpi, "tensorflow": probe_tensorflow}[sys.argv[1]]()
+    probes = {"mpi": probe_mpi, "tensorflow": probe_tensorflow, "operation": probe_operation, "node": probe_node}
+    probes[sys.argv[1]]()

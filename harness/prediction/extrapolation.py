@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from harness.analysis.comparison import SESSION_SPREAD, base_layout
+from harness.analysis.comparison import base_layout
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling
+from harness.analysis.sessions import DEFAULT_DEVIATION, EFFICIENCY
 from harness.analysis.sync_calls import read_calls
 from harness.analysis.units import percent
 from harness.analysis.units import ranks as rank_words
@@ -592,12 +593,12 @@ def _series(
 def _spread(anchor: PointScaling, base: PointScaling) -> float:
     """Return the standard deviation of the logarithm of the measured speedup that the line goes on from."""
     if anchor is base:  # known exactly, but every start of a launch has a speed of its own
-        return SESSION_SPREAD
+        return DEFAULT_DEVIATION[EFFICIENCY]
     interval = anchor.speedup_interval
     if interval is not None and interval.low > 0:
         return math.log(interval.high / interval.low) / 2 / float(norm.ppf(0.5 + LEVEL / 2))
     scatter = [(point.between or 0.0) / math.sqrt(point.launches) for point in (anchor, base)]
-    return max(SESSION_SPREAD, math.hypot(*scatter))
+    return max(DEFAULT_DEVIATION[EFFICIENCY], math.hypot(*scatter))
 
 
 def what_it_rests_on(

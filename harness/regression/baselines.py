@@ -25,7 +25,8 @@ from harness.regression.measurement import (
 from harness.schema.point import SCALINGS
 from harness.schema.record import decode, encode
 from harness.schema.setting_words import setting_differences
-from harness.schema.sweep_folder import make_results, sweep_folders
+from harness.schema.sweep import Study
+from harness.schema.sweep_folder import SweepFolder, make_results, sweep_folders
 
 BASELINE_SCHEMA = 3
 
@@ -259,13 +260,39 @@ def default_reference(current: Measurement, folder: Path, *, other_machine: bool
     return reference
 
 
-def measured_on(machine: Machine, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
-    """Return every measurement on `machine`, from sweeps, checks and baselines."""
-    measured: list[Measurement] = []
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyFiles:
+    """The folders of sweeps whose study file can be read, with their studies, and a sentence on each other file."""
+
+    readable: tuple[tuple[Path, Study], ...]
+    damaged: tuple[str, ...]
+
+
+def read_studies(folders: Iterable[Path]) -> StudyFiles:
+    """Return the studies of the sweeps in `folders`, in their order."""
+    readable = []
+    damaged = []
+    for folder in folders:
+        file = SweepFolder(folder).study
+        try:
+            readable.append((folder, decode(read_bytes(file, "study"), Study, file)))
+        except UserError as error:
+            damaged.append(str(error))
+    return StudyFiles(readable=tuple(readable), damaged=tuple(damaged))
+
+
+def studies_of_sweeps_and_checks(results: Path) -> StudyFiles:
+    """Return the studies of all sweeps in `results`, and of all checks there."""
     folders = list(sweep_folders(results))
     for check in sorted((results / CHECKS).glob("*")):
         folders += sweep_folders(check)
-    for folder in folders:
+    return read_studies(folders)
+
+
+def measured_on(machine: Machine, *, results: Path, baselines: Path) -> tuple[Measurement, ...]:
+    """Return every measurement on `machine`, from baselines, and from sweeps and checks whose study can be read."""
+    measured: list[Measurement] = []
+    for folder, _ in studies_of_sweeps_and_checks(results).readable:
         measured += measurements(load_sweep(folder, every_code=True), folder.name)
     for baseline in read_baselines(baselines):
         measured += baseline.measurements

@@ -7,10 +7,27 @@ from datetime import datetime
 import numpy as np
 
 from harness.analysis.confidence_intervals import LEVEL, Interval, mean_over_blocks
-from harness.regression.measurement import STEP, Measurement, StackLine, compare_stacks, session_numbers, without
+from harness.analysis.sessions import STEP
+from harness.regression.measurement import (
+    MeasuredLaunch,
+    Measurement,
+    StackLine,
+    compare_stacks,
+    session_numbers,
+    without,
+)
 from harness.regression.session_check import choose_scatter
-from harness.regression.session_model import LevelChange, Sessions, level_change, new_session_reach
+from harness.regression.session_model import (
+    LevelChange,
+    LimitRun,
+    ScatterSource,
+    Sessions,
+    level_change,
+    limit_run,
+    new_session_reach,
+)
 from harness.regression.session_samples import SessionSample, readable, session_samples
+from harness.regression.slow_node import SlowNode, sessions_of, slow_node
 from harness.schema.layout import Layout, layout_order
 
 _USUAL_BLOCKS = 3
@@ -20,12 +37,14 @@ _USUAL_BLOCKS = 3
 class HistorySession:
     """One session of one state of the code: its measurement, when it began, its launches, what changed before it.
 
+    `nodes` are the names of the hosts, none where they are not known.
     `changes` are the parts of the stack that differ from the session before.
     """
 
     measurement: Measurement
     started: datetime
     launches: int
+    nodes: tuple[str, ...]
     changes: tuple[StackLine, ...]
 
 
@@ -44,7 +63,8 @@ class ControlChart:
     """One quantity at one layout over the sessions.
 
     `level` is the baseline's mean and `limits` what a new session of the same level is within with 95 %; None without a
-    baseline. `change` is where the level changed, its place among `points`.
+    baseline. `beyond` are the newest sessions that all lie beyond them. `change` is where the level changed. Places of
+    both are among `points`.
     """
 
     quantity: str
@@ -52,6 +72,7 @@ class ControlChart:
     points: tuple[ChartPoint, ...]
     level: float | None
     limits: Interval | None
+    beyond: LimitRun | None
     change: LevelChange | None
 
     @property
@@ -72,6 +93,7 @@ class History:
     sessions: tuple[HistorySession, ...]
     charts: tuple[ControlChart, ...]
     baseline: str
+    slow_node: SlowNode | None
 
 
 def history_of(measured: Sequence[Measurement], baseline: Measurement | None = None) -> History:
@@ -83,21 +105,30 @@ def history_of(measured: Sequence[Measurement], baseline: Measurement | None = N
     distinct = _without_repeated(measured)
     places = _places(distinct)
     sessions: list[HistorySession] = []
+    launches_of: list[tuple[MeasuredLaunch, ...]] = []
     for measurement, number in places:
-        numbers = session_numbers(measurement)
-        launches = [launch for launch in measurement.launches if numbers[launch] == number]
+        launches = sessions_of(measurement)[number]
+        launches_of.append(launches)
         changes: tuple[StackLine, ...] = ()
         if sessions:
             lines = compare_stacks(sessions[-1].measurement, measurement)
             changes = tuple(line for line in lines if line.changed)
         started = min(launch.started for launch in launches)
+        nodes = dict.fromkeys(host.name for launch in launches for host in launch.hosts)
         sessions.append(
-            HistorySession(measurement=measurement, started=started, launches=len(launches), changes=changes)
+            HistorySession(
+                measurement=measurement,
+                started=started,
+                launches=len(launches),
+                nodes=tuple(nodes),
+                changes=changes,
+            )
         )
     return History(
         sessions=tuple(sessions),
         charts=_charts(places, layouts, baseline),
         baseline=baseline.label if baseline else "",
+        slow_node=slow_node(launches_of),
     )
 
 
@@ -170,23 +201,32 @@ def _chart(
         interval = _readable_interval(quantity, over_blocks.interval) if over_blocks else None
         value = readable(quantity, float(costs.mean()))
         points.append(ChartPoint(session=session, value=value, interval=interval, blocks=len(costs)))
+    means = [float(costs.mean()) for costs in blocks.values()]
     limits = None
-    if baseline is not None and max(map(len, baseline.sessions)) > 1:
-        limits = _readable_interval(quantity, _limits(quantity, baseline.sessions, baseline.mean_cost))
+    beyond = None
+    reach = _reach(quantity, baseline.sessions) if baseline is not None else None
+    if baseline is not None and reach is not None:
+        level = baseline.mean_cost
+        limits = _readable_interval(quantity, Interval(low=level - reach, high=level + reach))
+        beyond = limit_run(means, level, reach)
     return ControlChart(
         quantity=quantity,
         layout=layout,
         points=tuple(points),
         level=baseline.value if baseline else None,
         limits=limits,
-        change=level_change([float(costs.mean()) for costs in blocks.values()], error=error),
+        beyond=beyond,
+        change=level_change(means, error=error),
     )
 
 
-def _limits(quantity: str, sessions: Sessions, mean: float) -> Interval:
+def _reach(quantity: str, sessions: Sessions) -> float | None:
+    """Return how far the limits are from the mean of a baseline's `sessions`, None where these tell too little."""
     scatter = choose_scatter(quantity, sessions, (), {})
-    reach = new_session_reach(sessions, scatter, _USUAL_BLOCKS)
-    return Interval(low=mean - reach, high=mean + reach)
+    most_blocks = max(map(len, sessions))
+    if most_blocks == 1 and scatter.source != ScatterSource.COMPARED:
+        return None
+    return new_session_reach(sessions, scatter, 1 if most_blocks == 1 else _USUAL_BLOCKS)
 
 
 def _readable_interval(quantity: str, costs: Interval) -> Interval:

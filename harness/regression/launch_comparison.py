@@ -1,4 +1,4 @@
-"""Two measurements beside each other, layout by layout: the ratio of their medians, with its interval.
+"""Two measurements beside each other, layout by layout: the ratio of their means, with its interval.
 
 What trained in turns is compared by `regression.variant_samples`, a baseline's sessions by `regression.session_check`.
 """
@@ -7,11 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from harness.analysis.comparison import sessions
-from harness.analysis.confidence_intervals import Interval, ratio_interval
-from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, samples
+from harness.analysis.confidence_intervals import Interval, difference_of_means
+from harness.analysis.sessions import sessions
+from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, as_slowdown, samples
 from harness.schema.layout import Layout
 
 BETTER = "better"
@@ -19,7 +17,7 @@ WORSE = "worse"
 ALIKE = "alike"
 OPEN = "open"
 
-PRACTICAL = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
+DEFAULT_THRESHOLD = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,26 +52,35 @@ class ComparedRow:
 
 
 def compare_measurements(
-    first: Measurement, second: Measurement, *, practical: float = PRACTICAL
+    first: Measurement, second: Measurement, *, threshold: float = DEFAULT_THRESHOLD
 ) -> tuple[ComparedRow, ...]:
     """Return time and efficiency of `second` over `first` at every layout that both launched, each row judged alone.
 
     They may differ in anything but the rows of an epoch: layouts where these differ are left out. A verdict is
-    ``better`` or ``worse`` where the interval leaves out 0 and the ratio is of a `practical` size, ``alike`` where the
+    ``better`` or ``worse`` where the interval leaves out 0 and the ratio is beyond the `threshold`, ``alike`` where the
     whole interval is within it, else ``open``, as it is for launches of different sessions.
     """
     shared = [layout for layout in first.layouts if _are_same_rows(first.of(layout), second.of(layout))]
     if not shared:
         return ()
-    launches = (*first.launches, *second.launches)
-    apart = len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1
+    apart = _are_apart(first, second)
     rows = []
     for before in samples(first, shared):
         for now in samples(second, shared):
             if before.key == now.key:
                 row = _row_of_launches(before, now, apart=apart)
-                rows.append(replace(row, verdict=_meaning(row, practical)))
+                rows.append(replace(row, verdict=_meaning(row, threshold)))
     return tuple(rows)
+
+
+def _are_apart(first: Measurement, second: Measurement) -> bool:
+    """Say whether launches of two measurements were of several sessions: at other times, or on other hosts."""
+    launches = (*first.launches, *second.launches)
+    if len(set(sessions([(launch.started, launch.ended) for launch in launches]))) > 1:
+        return True
+    first_hosts = {host.name for launch in first.launches for host in launch.hosts}
+    second_hosts = {host.name for launch in second.launches for host in launch.hosts}
+    return bool(first_hosts and second_hosts) and first_hosts.isdisjoint(second_hosts)
 
 
 def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> bool:
@@ -82,29 +89,30 @@ def _are_same_rows(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLau
 
 
 def _row_of_launches(before: CostSample, now: CostSample, *, apart: bool) -> ComparedRow:
-    """Return the ratio of the medians of two samples, with its interval where they are of one session."""
-    speed = np.exp(-now.costs)
-    speed_before = np.exp(-before.costs)
-    ratio = float(np.median(speed) / np.median(speed_before))
-    interval = None if apart else ratio_interval(speed, speed_before)
+    """Return the ratio of the geometric means of two samples, with its interval where they are of one session."""
+    added_cost = float(now.costs.mean() - before.costs.mean())
+    difference = None if apart else difference_of_means(now.costs, before.costs)
+    interval = None
+    if difference:
+        interval = Interval(low=as_slowdown(difference.interval.low), high=as_slowdown(difference.interval.high))
     return ComparedRow(
         quantity=before.quantity,
         layout=before.layout,
         decides=True,
         values=(before.value, now.value),
         launches=(len(before.costs), len(now.costs)),
-        slowdown=1 - ratio,
-        interval=Interval(low=1 - interval.high, high=1 - interval.low) if interval else None,
+        slowdown=as_slowdown(added_cost),
+        interval=interval,
         apart=apart,
     )
 
 
-def _meaning(row: ComparedRow, practical: float) -> str:
+def _meaning(row: ComparedRow, threshold: float) -> str:
     interval = row.ratio_interval
     if interval is None:
         return OPEN
-    low = 1 / (1 + practical)
-    high = 1 + practical
+    low = 1 / (1 + threshold)
+    high = 1 + threshold
     if low <= interval.low and interval.high <= high:
         return ALIKE
     if interval.low > 1 and row.ratio > high:

@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import units
-from harness.analysis.comparison import sessions
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
-from harness.analysis.sync_calls import read_calls
-from harness.analysis.useful_time import useful_times
+from harness.analysis.sessions import EFFICIENCY, STEP, sessions
+from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.useful_time import useful_by_rank, useful_times
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
+from harness.base.record_words import HOST, check_text
 from harness.schema.layout import Layout, layout_order
-from harness.schema.record import RunRecord, Versions, read_run
-from harness.schema.sweep_folder import LaunchFolder
+from harness.schema.record import RunRecord, Versions, decode_file, read_run
+from harness.schema.sweep import Study
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
 from harness.schema.workload import Workload
+
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +59,30 @@ _LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostTime:
+    """A host of a launch: the useful seconds of a row of its ranks, their mean, None where that is not known."""
+
+    name: str
+    row_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no host or no time, as a file that was edited may have.
+
+        Raises:
+            UserError: it names the field and the value.
+        """
+        check_text("host", self.name, HOST)
+        if self.row_seconds is not None and not 0 < self.row_seconds <= _LONGEST_S:
+            raise UserError(f"row_seconds {self.row_seconds:g} of host {self.name} are no time of a row")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLaunch:
     """One valid launch in numbers; times in seconds of one epoch, medians over the launch's epochs.
 
     `seconds` is the maximum over ranks. `rows` is what one epoch visits over all ranks, in so many `steps`. `useful` is
     None where single synchronisation calls have no times. `test_accuracy` is of the last epoch, None where it was not
-    evaluated.
+    evaluated. `hosts` are empty where they are not known.
     """
 
     layout: Layout
@@ -72,6 +94,7 @@ class MeasuredLaunch:
     seconds: float
     useful: UsefulTime | None = None
     test_accuracy: float | None = None
+    hosts: tuple[HostTime, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what has no logarithm or no order in time, as a file that was edited may have.
@@ -283,8 +306,9 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     `commit` chooses another state by its first digits; `label` is how a reader names the measurement.
 
     Raises:
-        UserError: there is no valid launch, or none of that commit.
+        UserError: the study file is damaged, or there is no valid launch, or none of that commit.
     """
+    decode_file(SweepFolder(folder).study, Study)
     single = LaunchFolder(folder).is_recorded
     loaded = load_sweep(folder.resolve().parent if single else folder, every_code=True)
     if single:
@@ -343,6 +367,8 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLau
     for run in runs:
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
+        timed = _timed_calls(loaded.folder / run.point.folder, run)
+        to_turns = float(row["seconds"] / row["recorded_seconds"])
         yield MeasuredLaunch(
             layout=run.point.layout,
             repeat=run.point.repeat,
@@ -351,14 +377,22 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLau
             rows=int(row["rows"]),
             seconds=float(row["seconds"]),
             steps=run.steps_per_epoch,
-            useful=_useful_time(loaded.folder, run, float(row["seconds"] / row["recorded_seconds"])),
+            useful=_useful_time(timed, to_turns) if timed else None,
             test_accuracy=accuracy if accuracy == accuracy else None,
+            hosts=_hosts(run, to_turns * useful_by_rank(timed.epochs) if timed else None),
         )
 
 
-def _useful_time(folder: Path, run: RunRecord, to_turns: float) -> UsefulTime | None:
-    """Return the useful time of a launch in the sweep's `folder`, None where its calls have no times."""
-    launch = folder / run.point.folder
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TimedCalls:
+    """The epochs of a launch that are timed, with their synchronisation calls."""
+
+    run: RunRecord
+    epochs: tuple[Calls, ...]
+
+
+def _timed_calls(launch: Path, run: RunRecord) -> _TimedCalls | None:
+    """Return the calls of `run`, whose folder is `launch`, None where they have no times."""
     if not run.sums_timed or run.losses:
         return None
     try:
@@ -369,7 +403,11 @@ def _useful_time(folder: Path, run: RunRecord, to_turns: float) -> UsefulTime | 
     for record, calls in zip(whole_run.epochs, epochs, strict=True):
         if max(record.sync_seconds) > 0 and not len(calls.entry):
             return None
-    times = useful_times(epochs, whole_run, to_turns)
+    return _TimedCalls(run=whole_run, epochs=epochs)
+
+
+def _useful_time(timed: _TimedCalls, to_turns: float) -> UsefulTime:
+    times = useful_times(timed.epochs, timed.run, to_turns)
     return UsefulTime(
         whole=times["seconds"],
         mean=times["useful_seconds"],
@@ -378,14 +416,21 @@ def _useful_time(folder: Path, run: RunRecord, to_turns: float) -> UsefulTime | 
     )
 
 
+def _hosts(run: RunRecord, useful: Values | None) -> tuple[HostTime, ...]:
+    """Return the hosts of `run` in order of their ranks; `useful` are the useful seconds of an epoch by rank."""
+    if useful is None or min(useful) <= 0 or not all(rank.rows for rank in run.ranks):
+        names = dict.fromkeys(rank.host for rank in run.ranks)
+        return tuple(HostTime(name=name) for name in names)
+    by_host: dict[str, list[float]] = {}
+    for rank in run.ranks:
+        by_host.setdefault(rank.host, []).append(float(useful[rank.rank]) / rank.rows)
+    return tuple(HostTime(name=host, row_seconds=sum(times) / len(times)) for host, times in by_host.items())
+
+
 # The costs of a measurement: one number for each launch and quantity, the natural logarithm of a time or of its ratio
 # to another. 0.1 more is a slowdown of about 10 %.
 
-Values = NDArray[np.float64]
-
 TIME = "epoch time"
-STEP = "step time"
-EFFICIENCY = "efficiency"
 CURVE = "curve"
 
 
@@ -432,8 +477,9 @@ def samples(measurement: Measurement, layouts: Sequence[Layout]) -> tuple[CostSa
     for layout in layouts:
         seconds = np.array([launch.seconds for launch in measurement.of(layout)])
         if len(seconds):
-            value = float(np.median(seconds))
-            cost_samples.append(CostSample(quantity=TIME, layout=layout, costs=np.log(seconds), value=value))
+            costs = np.log(seconds)
+            value = float(np.exp(costs.mean()))
+            cost_samples.append(CostSample(quantity=TIME, layout=layout, costs=costs, value=value))
     base = layouts[0]
     # The same ranks with other threads: no efficiency over the base.
     larger = [layout for layout in layouts[1:] if layout.ranks != base.ranks]
@@ -460,14 +506,53 @@ def _efficiency(
             quantity=CURVE if layout is None else EFFICIENCY,
             layout=layout,
             costs=costs,
-            value=float(np.exp(-np.median(costs))),
+            value=float(np.exp(-costs.mean())),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Session:
+    """Launches of one session, the hosts that they were on, and their repeats."""
+
+    launches: tuple[MeasuredLaunch, ...]
+    hosts: frozenset[str]
+    repeats: frozenset[int]
+
+    def joined(self, peer: "_Session") -> "_Session":
+        """Return the launches of both."""
+        return _Session(
+            launches=(*self.launches, *peer.launches),
+            hosts=self.hosts | peer.hosts,
+            repeats=self.repeats | peer.repeats,
         )
 
 
 def session_numbers(measurement: Measurement) -> dict[MeasuredLaunch, int]:
-    """Return the number of the session, from 0 in order of time, of every launch."""
+    """Return the number of the session, from 0 in order of time, of every launch.
+
+    A session is of one time (`sessions`) and one set of hosts: launches of one time are of one session if they share a
+    host, by way of others too. Launches one after the other may be on hosts of their own, each in a job: there a repeat
+    is of one session too. Where the hosts are not known, the time alone tells.
+    """
     times = [(launch.started, launch.ended) for launch in measurement.launches]
-    return dict(zip(measurement.launches, sessions(times), strict=True))
+    by_time: dict[int, list[_Session]] = {}
+    for launch, number in zip(measurement.launches, sessions(times), strict=True):
+        session = _Session(
+            launches=(launch,),
+            hosts=frozenset(host.name for host in launch.hosts),
+            repeats=frozenset() if measurement.in_turns else frozenset([launch.repeat]),
+        )
+        others = []
+        for peer in by_time.get(number, []):
+            is_known = session.hosts and peer.hosts
+            if not is_known or session.hosts & peer.hosts or session.repeats & peer.repeats:
+                session = session.joined(peer)
+            else:
+                others.append(peer)
+        by_time[number] = [*others, session]
+    in_order = [session for same_time in by_time.values() for session in same_time]
+    in_order.sort(key=lambda session: min(launch.started for launch in session.launches))
+    return {launch: number for number, session in enumerate(in_order) for launch in session.launches}
 
 
 def whole_repeats(measurement: Measurement, layouts: Sequence[Layout]) -> list[tuple[MeasuredLaunch, ...]]:

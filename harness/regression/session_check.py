@@ -6,9 +6,10 @@ from datetime import timedelta
 from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
-from harness.analysis.useful_time import COMPUTATION, LOAD_BALANCE, PARALLEL, SERIALISATION, TRANSFER
-from harness.regression.launch_comparison import PRACTICAL
-from harness.regression.measurement import EFFICIENCY, STEP, Measurement, as_cost, as_slowdown
+from harness.analysis.sessions import DEFAULT_DEVIATION, EFFICIENCY, STEP
+from harness.analysis.useful_time import PARALLEL
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD
+from harness.regression.measurement import Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,
     Needed,
@@ -22,27 +23,13 @@ from harness.regression.session_model import (
     scatter_between,
 )
 from harness.regression.session_samples import SessionSample, session_samples
+from harness.regression.slow_node import SlowNode, sessions_of, slow_node
 from harness.schema.layout import Layout
 
-# The standard deviation between sessions, of the logarithm, that stands in where too few sessions were measured.
-#
-# Measured by four sessions of MNIST-DNN on 1 and 2 ranks, on different days, on one shared virtual machine with 2 cores
-# (November 2026): efficiency 80.8, 80.9, 73.4 and 75.1 %, computation scaling 98, 102, 90 and 96 %, parallel efficiency
-# 86.1, 84.5, 83.0 and 84.7 %. The factors of the parallel efficiency were not measured singly and are taken to differ
-# as it does. That of a step's time was not measured: 15 % is assumed.
-DEFAULT_DEVIATION: Mapping[str, float] = {
-    STEP: 0.15,
-    EFFICIENCY: 0.050,
-    PARALLEL: 0.015,
-    LOAD_BALANCE: 0.015,
-    SERIALISATION: 0.015,
-    TRANSFER: 0.015,
-    COMPUTATION: 0.052,
-}
 _DEFAULT_SESSIONS = 4
 _DAY = timedelta(days=1)
 
-_MADE_UP = (STEP, EFFICIENCY, PARALLEL)
+MADE_UP = (STEP, EFFICIENCY, PARALLEL)
 """Quantities that change when a factor does: it is the one to name first."""
 
 
@@ -110,6 +97,13 @@ class SessionCheck:
         return max(starts) - min(starts) < _DAY
 
     @property
+    def slow_node(self) -> SlowNode | None:
+        """The node whose ranks were slower than those of the others in the newest session, and perhaps before."""
+        if not self.current.launches:
+            return None
+        return slow_node((*sessions_of(self.reference), *sessions_of(self.current)))
+
+    @property
     def blocks_would_decide(self) -> bool:
         """Whether a row that cannot be told would be by more blocks of this session."""
         unsure = self.of(Verdict.CANNOT_TELL)
@@ -118,14 +112,14 @@ class SessionCheck:
     def of(self, verdict: Verdict) -> tuple[SessionRow, ...]:
         """Return the rows of `verdict`, the factors before what they make up, of these the largest slowdown first."""
         rows = [row for row in self.rows if row.verdict == verdict]
-        return tuple(sorted(rows, key=lambda row: (row.quantity in _MADE_UP, -row.slowdown)))
+        return tuple(sorted(rows, key=lambda row: (row.quantity in MADE_UP, -row.slowdown)))
 
 
 def check_sessions(
     reference: Measurement,
     current: Measurement,
     *,
-    threshold: float = PRACTICAL,
+    threshold: float = DEFAULT_THRESHOLD,
     machine_sweeps: Sequence[Measurement] = (),
     looks: int = 1,
 ) -> SessionCheck:
@@ -226,7 +220,7 @@ class _RowPair:
     @property
     def is_measured(self) -> bool:
         """Whether there are blocks enough for an interval."""
-        return has_enough_blocks(self.before.sessions, self.now.sessions)
+        return has_enough_blocks(self.before.sessions, self.now.sessions, self.scatter)
 
     def change(self) -> Difference:
         """Return how far the new sessions are above the baseline's."""

@@ -130,15 +130,22 @@ def _mean_of_means(sessions: Sessions) -> float:
     return float(np.mean([np.mean(blocks) for blocks in sessions]))
 
 
-def has_enough_blocks(reference: Sessions, current: Sessions) -> bool:
-    """Say whether blocks of one session at least tell how far blocks differ."""
-    return bool(reference) and bool(current) and max(map(len, (*reference, *current))) >= FEWEST_BLOCKS
+def has_enough_blocks(reference: Sessions, current: Sessions, scatter: Scatter) -> bool:
+    """Say whether an interval can be made: blocks of one session at least tell how far blocks differ.
+
+    Sessions of one block each need not tell it, where these sessions themselves told how far they differ: what blocks
+    differ by is in that.
+    """
+    if not reference or not current:
+        return False
+    most = max(map(len, (*reference, *current)))
+    return most >= FEWEST_BLOCKS or (most == 1 and scatter.source == ScatterSource.COMPARED)
 
 
 def difference(reference: Sessions, current: Sessions, scatter: Scatter) -> Difference:
     """Return how far `current` sessions are above the `reference`'s, sessions differing by `scatter`.
 
-    Both have a session at least, and one of all has enough blocks (`has_enough_blocks`). Every session counts alike.
+    They have enough blocks (`has_enough_blocks`). Every session counts alike.
     """
     block_variance, block_freedom = _block_variance((*reference, *current))
     return _difference(
@@ -162,7 +169,9 @@ def _difference(
     if of_blocks < 0:  # sessions may differ by chance less than their blocks alone make them
         variance = max(variance, block_share * block_variance)
     if variance == 0:
-        return Difference(mean=mean, error=0.0, freedom=float(block_freedom))
+        return Difference(mean=mean, error=0.0, freedom=float(block_freedom or scatter.freedom))
+    if block_freedom == 0:  # sessions of one block each
+        return Difference(mean=mean, error=math.sqrt(variance), freedom=float(scatter.freedom))
     spread = of_sessions**2 / scatter.freedom + of_blocks**2 / block_freedom
     freedom = variance**2 / spread if spread else math.inf
     freedom = min(max(freedom, float(min(scatter.freedom, block_freedom))), float(scatter.freedom + block_freedom))
@@ -172,7 +181,7 @@ def _difference(
 def new_session_reach(reference: Sessions, scatter: Scatter, blocks: int) -> float:
     """Return how far a new session of so many `blocks` is from the `reference`'s mean at most, with 95 %.
 
-    The `reference` has a session with two blocks at least.
+    The `reference` has a session with two blocks at least, or its sessions told the `scatter`.
     """
     block_share = sum(1 / len(each) for each in reference) / len(reference) ** 2 + 1 / blocks
     session_share = 1 / len(reference) + 1
@@ -180,6 +189,41 @@ def new_session_reach(reference: Sessions, scatter: Scatter, blocks: int) -> flo
         0.0, scatter, _block_variance(reference), session_share=session_share, block_share=block_share
     )
     return planned.reach()
+
+
+# A run beyond limits: the rule of control charts that needs few sessions, because a baseline gives the limits.
+
+_FEWEST_BEYOND = 3  # two in a row give false alarms of 5 % on eight charts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitRun:
+    """All of the newest `sessions` lie beyond the limits, on one side.
+
+    `first` is the place of the first of them, `step` what their mean is above the baseline's.
+    """
+
+    first: int
+    sessions: int
+    step: float
+
+
+def limit_run(means: Sequence[float], level: float, reach: float) -> LimitRun | None:
+    """Return the run that ends the `means` of sessions in order of time, None where there is none of three or more.
+
+    The limits are `reach` (`new_session_reach`) to either side of the `level`. See Western Electric, "Statistical
+    Quality Control Handbook" (1956), on runs, and the simulation of false alarms in tests/regression/test_history.py.
+    """
+    above = np.array(means, dtype=float) - level
+    if not len(above):
+        return None
+    beyond = above * np.sign(above[-1]) > reach
+    inside = np.flatnonzero(~beyond)
+    first = int(inside[-1]) + 1 if len(inside) else 0
+    count = len(above) - first
+    if count < _FEWEST_BEYOND:
+        return None
+    return LimitRun(first=first, sessions=count, step=float(above[first:].mean()))
 
 
 # A change of level in a series of sessions. apache-otava finds such for the field; it wants an older NumPy than

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.sessions import EFFICIENCY, STEP
 from harness.analysis.useful_time import (
     COMPUTATION,
     LOAD_BALANCE,
@@ -21,8 +22,6 @@ from harness.analysis.useful_time import (
     efficiency_factors,
 )
 from harness.regression.measurement import (
-    EFFICIENCY,
-    STEP,
     MeasuredLaunch,
     Measurement,
     Values,

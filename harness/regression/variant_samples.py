@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.confidence_intervals import Interval, mean_over_blocks, median_interval
+from harness.analysis.sessions import EFFICIENCY, STEP
 from harness.analysis.turn_blocks import block_steps, undisturbed_rounds, winsorise
 from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import EFFICIENCY, STEP, Values, as_cost, as_slowdown
+from harness.regression.measurement import Values, as_cost, as_slowdown
 from harness.schema.layout import Layout
 
 MEAN = ", mean of all rounds"
@@ -161,29 +162,29 @@ def _log_costs(seconds: Values, study: TurnsStudy, places: Iterable[int]) -> Val
     return costs
 
 
-def judge_samples(samples: Sequence[BlockSample], practical: float, *, comparisons: int = 1) -> tuple[ComparedRow, ...]:
+def judge_samples(samples: Sequence[BlockSample], threshold: float, *, comparisons: int = 1) -> tuple[ComparedRow, ...]:
     """Return the row of each of `samples`, all of one variant beside the first; one of so many `comparisons`.
 
     The rows that decide, in all comparisons, and the `LOOKS` share the error by Bonferroni's inequality. A row is
     ``better`` or ``worse`` where Student's bound over blocks and the bound over all rounds leave out 0 on one side and
-    the estimate is above the `practical` difference, ``alike`` where both of Student's bounds are within it, else
+    the estimate is above the `threshold`, ``alike`` where both of Student's bounds are within it, else
     ``open``.
     """
     if not samples:
         return ()
     rows = sum(sample.decides for sample in samples) * comparisons
     level = 1 - 2 * ERROR / len(LOOKS) / rows
-    return tuple(_row(sample, level, practical) for sample in samples)
+    return tuple(_row(sample, level, threshold) for sample in samples)
 
 
-def _row(sample: BlockSample, level: float, practical: float) -> ComparedRow:
+def _row(sample: BlockSample, level: float, threshold: float) -> ComparedRow:
     """Return the row of `sample`, whose bounds are of the `level`."""
     mean = mean_over_blocks(sample.blocks, level=level)
     interval = None
     meaning = OPEN
     if mean:
         interval = Interval(low=as_slowdown(mean.interval.low), high=as_slowdown(mean.interval.high))
-        limit = as_cost(practical)
+        limit = as_cost(threshold)
         meaning = _meaning(mean.mean, mean.interval, _bounds_of_rounds(sample, level), limit)
     return ComparedRow(
         quantity=sample.quantity,

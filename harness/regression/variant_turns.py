@@ -28,7 +28,7 @@ from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.regression import variant_launcher
-from harness.regression.launch_comparison import OPEN, PRACTICAL, ComparedRow
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD, OPEN, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name
@@ -72,7 +72,7 @@ class Spent:
 class Comparison:
     """The `variants` that trained in turns, what was `measured` of each, and the `rows` of each but the first.
 
-    `spent` is what it took; a difference below `practical` is none. `folder` has the records, a folder for each variant
+    `spent` is what it took; a difference below `threshold` is none. `folder` has the records, a folder for each variant
     by its number.
     """
 
@@ -80,7 +80,7 @@ class Comparison:
     measured: tuple[Measurement, ...]
     rows: tuple[tuple[ComparedRow, ...], ...]
     spent: Spent
-    practical: float
+    threshold: float
     folder: Path
 
     @property
@@ -343,7 +343,7 @@ class VariantTurns:
         changes = {**started.environments[place], **scratch, **spec.changes, **variant.environment()}
         return replace(spec, name=name, changes=changes)
 
-    def compare(self, practical: float) -> Comparison:
+    def compare(self, threshold: float) -> Comparison:
         """Return the ratios by the blocks so far.
 
         Raises:
@@ -360,13 +360,13 @@ class VariantTurns:
                 variant=number,
                 scaling=measured[0].scaling,
             )
-            compared.append(judge_samples(block_samples(self.blocks, study), practical, comparisons=others))
+            compared.append(judge_samples(block_samples(self.blocks, study), threshold, comparisons=others))
         return Comparison(
             variants=tuple(self.variants),
             measured=tuple(measured),
             rows=tuple(compared),
             spent=self.spent(),
-            practical=practical,
+            threshold=threshold,
             folder=self._folder,
         )
 
@@ -399,7 +399,9 @@ class VariantTurns:
         return measured[0]
 
 
-def run_variants(turns: VariantTurns, *, practical: float = PRACTICAL, say: Callable[[str], None]) -> Comparison:
+def run_variants(
+    turns: VariantTurns, *, threshold: float = DEFAULT_THRESHOLD, say: Callable[[str], None]
+) -> Comparison:
     """Return the comparison of the variants of `turns`, with more blocks while one of its rows is open.
 
     Raises:
@@ -416,7 +418,7 @@ def run_variants(turns: VariantTurns, *, practical: float = PRACTICAL, say: Call
                     say(str(turns.spent()))
             if not turns.blocks:
                 raise UserError("no block was measured: give a larger BUDGET")
-            result = turns.compare(practical)
+            result = turns.compare(threshold)
             if result.is_sure:
                 return result
             if not in_time:

@@ -188,10 +188,10 @@ class CaseSuite:
 class Answer:
     """What a command has found.
 
-    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. `details`
-    are further sentences below it in smaller letters: what it rests on, and what else a reader must know. `table` is what a
-    terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses. `notes` say what the
-    answer rests on. `command` gives the same again, with `remark` on what it needs.
+    `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. The
+    `details` are further sentences below it in smaller letters: what it rests on, and what else a reader must know.
+    `table` is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses.
+    `notes` say what the answer rests on. `command` gives the same again, with `remark` on what it needs.
 
     A page has `place`, its folder below that of reports, a `figure` on its first screen, and lists `tiles`, `facts`,
     `banners` and `sections`; `files` lie beside it. In the index it is a line: its `kind`, `title`, `when` the last

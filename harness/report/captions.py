@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.schema.record import RunRecord
@@ -43,17 +43,15 @@ def repeats(scaling: Scaling) -> str:
     """Return how many launches each point is made of, and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
-    if scaling.is_over_blocks:
-        return f"{times}, in turns; bars: 95 % interval over blocks, a time's of this session only."
-    if high < FEWEST_LAUNCHES:
-        return f"{times}: too few for an interval (it needs {FEWEST_LAUNCHES}), every launch is drawn."
+    bars = "bars: 95 % interval over blocks, a time's of this session only"
+    if scaling.has_turns:
+        return f"{times}, in turns; {bars}."
+    if high < FEWEST_BLOCKS:
+        return f"{times}: too few for an interval (it needs {FEWEST_BLOCKS}), every launch is drawn."
     if needed_launches(scaling):
-        median = "95 % interval of the median, a time's of this session only"
-        return f"{times}; {median}, where there are {FEWEST_LAUNCHES} or more."
+        return f"{times}; {bars}, where there are {FEWEST_BLOCKS} or more."
     apart = any(point.other_session for point in scaling.points)
-    return f"{times}; bars: 95 % interval, a time's of this session only" + (
-        ", no ratio's at points of another session." if apart else "."
-    )
+    return f"{times}; {bars}" + (", no ratio's at points of another session." if apart else ".")
 
 
 def _launches(scaling: Scaling) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+from harness.analysis.sessions import EFFICIENCY, STEP
 from harness.regression.baselines import machine_line, study_differences
 from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import EFFICIENCY, STEP, TIME, Measurement
+from harness.regression.measurement import TIME, Measurement
 from harness.regression.variant_turns import Comparison
 from harness.regression.variants import Variant
 from harness.report import sweep_sentences
@@ -32,7 +33,7 @@ _APART = (
     "launched in different sessions, between which the machine's speed changes too: variants (commits, scripts, "
     "settings, environments, Pythons) are trained in turns by `harness compare commit:COMMIT here`"
 )
-_NOTE = "First and Other are medians, Gain is of their ratio, with the interval of a bootstrap over the launches."
+_NOTE = "First and Other are geometric means, Gain is of their ratio, with Welch's interval over the launches."
 _NOTE_OF_TURNS = (
     "First and Other are medians of the step's time over blocks. Gain is of an epoch's speed, within rounds, with "
     "Student's interval over blocks; all that decide hold together at 95 %. The efficiency decides nothing."
@@ -242,7 +243,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     interval = last.ratio_interval
     span = f" (95 % interval {units.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
-        fewest = f"{FEWEST_BLOCKS} blocks" if last.quantity == STEP else f"{FEWEST_LAUNCHES} launches of each"
+        fewest = f"{FEWEST_BLOCKS} blocks" if last.quantity == STEP else f"{FEWEST_BLOCKS} launches of each"
         why = "the interval leaves it open" if interval else f"{fewest} are needed to judge"
         why = "of different sessions, which cannot tell" if last.apart else why
         return f"{where} {last.ratio:.2f} times as fast as {first}{span}: {why}."

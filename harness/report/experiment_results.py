@@ -11,7 +11,7 @@ import pandas as pd
 from harness import datasets
 from harness.analysis import units
 from harness.analysis.accuracy_times import SLACK, Side, Sided, default_accuracy, side_by_side
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, Interval
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.sweep_choice import choose_sweep
@@ -162,12 +162,12 @@ def cuts(part: PaperExperiment) -> tuple[str, ...]:
     launches = [side.launches for side in sides]
     least = min(launches)
     most = max(launches)
-    interval = f"too few for an interval, which needs {FEWEST_LAUNCHES}: no number has one"
-    if any(side.point and side.point.blocks for side in sides):
+    interval = f"too few for an interval, which needs {FEWEST_BLOCKS}: no number has one"
+    if any(line.sided.scaling and line.sided.scaling.has_turns for line in part.lines):
         interval = "in turns; small print and bars of speedups: 95 % intervals over the blocks"
-    elif most >= FEWEST_LAUNCHES:
+    elif most >= FEWEST_BLOCKS:
         interval = "small print and bars: 95 % intervals, a time's of its session only" + (
-            f" where there are {FEWEST_LAUNCHES}" if least < FEWEST_LAUNCHES else ""
+            f" where there are {FEWEST_BLOCKS}" if least < FEWEST_BLOCKS else ""
         )
     all_rows = datasets.dataset_info(workload.dataset).train_rows
     return (

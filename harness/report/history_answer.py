@@ -8,13 +8,15 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis import units
+from harness.analysis.sessions import STEP
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.history import ControlChart, History, HistorySession
-from harness.regression.measurement import STEP, quantity_value, state_names
-from harness.regression.session_model import LevelChange
+from harness.regression.measurement import quantity_value, state_names
+from harness.regression.session_check import MADE_UP
+from harness.regression.session_model import LevelChange, LimitRun
 from harness.report import sweep_sentences
 from harness.report.answer import Answer, PageFigure, Section, Table, facts
-from harness.report.measurement_words import measurement_warnings
+from harness.report.measurement_words import measurement_warnings, skipped_notes, slow_node_words
 from harness.report.rank_axes import time_unit
 from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, ORANGE, draw
@@ -23,8 +25,11 @@ _MOST_LABELS = 12
 _MOST_CHANGES = 4  # of a stack, in a cell
 
 
-def history_answer(history: History) -> Answer:
-    """Return what a history says: each session's means, a control chart of every quantity."""
+def history_answer(history: History, *, skipped: Sequence[str] = ()) -> Answer:
+    """Return what a history says: each session's means, a control chart of every quantity.
+
+    `skipped` has a sentence on each sweep that could not be read.
+    """
     last = history.sessions[-1].measurement
     workload = last.workload
     machine = machine_words(last.machine)
@@ -40,9 +45,11 @@ def history_answer(history: History) -> Answer:
     return Answer(
         question=f"How did {subject} change from session to session?",
         sentence=history_sentence(history),
+        details=history_details(history),
         table=table,
         banners=measurement_warnings(measured, [by_label[label] for label in measured]),
-        data={"sessions": table.rows, "charts": history.charts},
+        data={"sessions": table.rows, "charts": history.charts, "slow_node": history.slow_node},
+        notes=skipped_notes(skipped),
         facts=facts([("Machine", machine), ("Date", days(starts)), ("Study", conditions)]),
         sections=(
             Section(
@@ -63,19 +70,17 @@ def history_answer(history: History) -> Answer:
 
 
 def history_sentence(history: History) -> str:
-    """Return the whole history in a sentence: where the level changed, and what is beyond the limits."""
+    """Return the whole history in a sentence: since when it is beyond the limits, else where the level changed."""
     over = units.plural(len(history.sessions), "session")
-    changed = [chart for chart in history.charts if chart.change]
-    if changed:
-        first = max(changed, key=lambda chart: abs(chart.change.step) if chart.change else 0.0)
-        change = first.change
-        assert change is not None
-        session = history.sessions[first.points[change.first].session]
-        since = f"{_chart_name(first)} changed by {_step(first, change)} from {units.moment(session.started)} UTC on"
-        more = f", and {units.plural(len(changed) - 1, 'more chart')}" if len(changed) > 1 else ""
-        stack = _stack_words(session)
-        cause = f"before that session changed: {stack}" if stack else "nothing of the stack changed there"
-        return f"{over}: {since}{more}; {cause}."
+    beyond = _worst([chart for chart in history.charts if chart.beyond])
+    if beyond is not None and beyond.beyond is not None:
+        run = beyond.beyond
+        all_sessions = f"all {run.sessions} sessions from {_begin(history, beyond, run.first)} UTC on"
+        return f"{over}: {_chart_name(beyond)} is beyond the baseline's limits in {all_sessions}."
+    changed = _worst([chart for chart in history.charts if chart.change])
+    if changed is not None and changed.change is not None:
+        since = _begin(history, changed, changed.change.first)
+        return f"{over}: {_chart_name(changed)} changed by {_step(changed, changed.change)} from {since} UTC on."
     last = len(history.sessions) - 1
     outside = [chart for chart in history.charts if chart.is_outside(last)]
     if outside:
@@ -86,12 +91,60 @@ def history_sentence(history: History) -> str:
     return f"{over}: no change of level is sure{inside}."
 
 
+def history_details(history: History) -> tuple[str, ...]:
+    """Return more of what the sentence names: what changed before it, the other charts, a slow node."""
+    lines = []
+    beyond = [chart for chart in history.charts if chart.beyond]
+    named = _worst(beyond) or _worst([chart for chart in history.charts if chart.change])
+    if named is not None:
+        lines.append(_chart_line(history, named))
+        place = named.beyond or named.change
+        assert place is not None
+        stack = _stack_words(history.sessions[named.points[place.first].session])
+        lines.append(f"Before that session changed: {stack}." if stack else "Nothing of the stack changed there.")
+    others = [_chart_name(chart) for chart in history.charts if chart is not named and (chart.beyond or chart.change)]
+    if others:
+        lines.append(f"Also: {_listed(others)} (table of levels).")
+    if history.slow_node is not None:
+        lines.append(slow_node_words(history.slow_node))
+    return tuple(lines)
+
+
+def _worst(charts: Sequence[ControlChart]) -> ControlChart | None:
+    """Return which of `charts` to name: a factor before what it makes up, of these the one that changed most."""
+
+    def size(chart: ControlChart) -> tuple[bool, float]:
+        change = chart.beyond or chart.change
+        return chart.quantity not in MADE_UP, abs(change.step) if change else 0.0
+
+    return max(charts, key=size, default=None)
+
+
+def _begin(history: History, chart: ControlChart, place: int) -> str:
+    """Return when the session at this place of `chart` began."""
+    return units.moment(history.sessions[chart.points[place].session].started)
+
+
+def _chart_line(history: History, chart: ControlChart) -> str:
+    """Return by how much a chart is off the baseline, and whether its level changed by its own sessions."""
+    words = []
+    if chart.beyond is not None:
+        words.append(f"These sessions differ from the baseline by {_step(chart, chart.beyond)} on average")
+    if chart.change is not None:
+        since = _begin(history, chart, chart.change.first)
+        words.append(f"a change of level by {_step(chart, chart.change)} from {since} UTC on is sure")
+    else:
+        words.append("a change of level is not sure by the series alone")
+    line = "; ".join(words)
+    return f"{line[0].upper()}{line[1:]}."
+
+
 def _stack_words(session: HistorySession) -> str:
     """Return what of the stack changed before a session, an empty text for nothing."""
     return _listed([f"{line.name} {line.before or 'not set'} to {line.now or 'not set'}" for line in session.changes])
 
 
-def _step(chart: ControlChart, change: LevelChange) -> str:
+def _step(chart: ControlChart, change: LevelChange | LimitRun) -> str:
     """Return by how much the level changed, in per cent of time or efficiency; its costs are logarithms."""
     sign = 1 if chart.quantity == STEP else -1
     return f"{100 * math.expm1(sign * change.step):+.1f}\u00a0%"
@@ -112,16 +165,18 @@ def _session_table(history: History) -> Table:
                 units.moment(session.started),
                 names[number],
                 str(session.launches),
+                _listed(session.nodes) or units.NONE,
                 _listed(outside) or units.NONE,
                 _stack_words(session) or units.NONE,
             )
         )
     return Table(
         title="Sessions",
-        headings=("Session (UTC)", "Commit", "Launches", "Beyond the limits", "Stack changed"),
+        headings=("Session (UTC)", "Commit", "Launches", "Nodes", "Beyond the limits", "Stack changed"),
         rows=rows,
         left=2,
-        texts=(3, 4),
+        texts=(3, 4, 5),
+        wide=(3,),
         note="A plus sign marks uncommitted changes. `harness check` judges a session.",
     )
 
@@ -139,20 +194,23 @@ def _level_table(history: History) -> Table:
         if chart.limits is not None:
             ends = (chart.limits.low, chart.limits.high)
             limits = " to ".join(quantity_value(chart.quantity, end) for end in ends)
+        beyond = units.NONE
+        if chart.beyond is not None:
+            beyond = f"{_step(chart, chart.beyond)} from {_begin(history, chart, chart.beyond.first)}"
         change = units.NONE
         if chart.change is not None:
-            since = history.sessions[chart.points[chart.change.first].session].started
-            change = f"{_step(chart, chart.change)} from {units.moment(since)}"
+            change = f"{_step(chart, chart.change)} from {_begin(history, chart, chart.change.first)}"
         level = units.NONE if chart.level is None else quantity_value(chart.quantity, chart.level)
         last = quantity_value(chart.quantity, chart.points[-1].value)
-        rows.append((_chart_name(chart).capitalize(), level, limits, last, change))
+        rows.append((_chart_name(chart).capitalize(), level, limits, last, beyond, change))
     return Table(
         title="Levels",
-        headings=("Quantity", "Baseline", "Limits", "Last session", "Level changed"),
+        headings=("Quantity", "Baseline", "Limits", "Last session", "Beyond the limits", "Level changed"),
         rows=rows,
         left=1,
-        texts=(4,),
-        note="The last session's mean over its blocks. The numbers of every session are in the files of the figures.",
+        texts=(4, 5),
+        note="The last session's mean over its blocks. Beyond the limits: three or more of the newest sessions, all of "
+        "them, on one side. The numbers of every session are in the files of the figures.",
     )
 
 

@@ -7,10 +7,12 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
+from harness.analysis.sessions import EFFICIENCY
 from harness.base.own_matplotlib import Axes, ticker
 from harness.regression.launch_comparison import ComparedRow
-from harness.regression.measurement import EFFICIENCY, Measurement, quantity_value
+from harness.regression.measurement import Measurement, quantity_value
 from harness.regression.session_check import SessionRow
+from harness.regression.slow_node import SlowNode
 from harness.report.answer import Banner, Fact, PageFigure, distinct, facts
 from harness.report.run_words import days, machine_words
 from harness.report.svg import BLUE, MUTED, draw
@@ -45,6 +47,20 @@ def measurement_warnings(
         *(Banner(kind="data", text=synthetic) for _ in stand_ins[:1]),
         *(Banner(kind="warning", text=text) for text in dict.fromkeys(texts)),
     )
+
+
+def slow_node_words(node: SlowNode) -> str:
+    """Return in a sentence which node is slow, by how much, and since when."""
+    others = f"those of {units.plural(node.others, 'other node')}"
+    when = "the newest session" if node.sessions == 1 else f"each of the {node.sessions} newest sessions"
+    slowdown = units.percent(node.slowdown, 1)
+    since = units.moment(node.since)
+    return f"Node {node.name} is slow: {slowdown} less speed than {others} in {when}, since {since} UTC."
+
+
+def skipped_notes(skipped: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on each sweep that could not be read, from the sentence that says why."""
+    return tuple(f"A sweep is left out: {why}." for why in skipped)
 
 
 def facts_of_two(first: Measurement, second: Measurement) -> tuple[Fact, ...]:

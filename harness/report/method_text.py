@@ -6,7 +6,7 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 from collections.abc import Sequence
 
 from harness.analysis import units
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import Scaling
 from harness.analysis.turn_blocks import LEAST_ROUNDS
@@ -45,15 +45,15 @@ ALLOCATIONS = (
     "The blocks are of {count} allocations and count as one sample: where allocations differ more than the blocks of "
     "one, the intervals are too narrow for another allocation."
 )
-LAUNCH_TIME = (
-    "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation. A point's "
-    "time is the median over its launches."
+LAUNCH_TIME = "A launch's time is the median over its epochs of the slowest rank's training time, without evaluation."
+REPEATS = (
+    "A block is a repeat: one launch of each layout in one session, one after the other, in random order. Where the "
+    "repeats of a layout are not those of the base, the launches of both count as unrelated (Welch's t)."
 )
 LAUNCH_INTERVALS = (
-    "The 95 % interval of a time (binomial order statistics) is of this session only: in another the machine may have "
-    "another speed. That of a ratio is a bootstrap over the launches of both points, paired by the block of the "
-    f"interleaved order; both need {FEWEST_LAUNCHES} launches. Points launched in other sessions than the base "
-    "(nothing ran for an hour between them) have no interval of a ratio."
+    f"Intervals need {FEWEST_BLOCKS} launches. That of a time is of this session only: in another the machine may have "
+    "another speed. Points launched in other sessions than the base (nothing ran for an hour between them) have no "
+    "interval of a ratio."
 )
 VARIATION = (
     "Variation, between launches and within one, is a relative standard deviation. A step's time is its epoch's over "
@@ -64,7 +64,7 @@ VARIATION = (
 
 def method(scaling: Scaling) -> str:
     """Return how a time, a ratio and an interval are computed."""
-    if scaling.is_over_blocks:
+    if scaling.has_turns:
         undisturbed = f"{UNDISTURBED}, here {units.percent(scaling.left_out)} of them."
         if scaling.short_blocks and scaling.short_blocks == scaling.disturbed_blocks:
             undisturbed += (
@@ -78,16 +78,15 @@ def method(scaling: Scaling) -> str:
             undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
         method_in_turns = f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
         return f"{method_in_turns} {VARIATION}"
-    work = "its epoch time" if scaling.scaling == "strong" else "its epoch time, times the ratio of the ranks"
-    ratio = f"Speedup is the base's median over the point's median of {work}; ratios are never averaged."
-    return f"{LAUNCH_TIME} {ratio} {LAUNCH_INTERVALS} {VARIATION}"
+    ratio = "" if scaling.scaling == "strong" else " A speedup is the ratio of the times, times that of the ranks."
+    return f"{LAUNCH_TIME} {REPEATS} {OVER_BLOCKS}{ratio} {LAUNCH_INTERVALS} {VARIATION}"
 
 
 def allocations(loaded: Loaded, scaling: Scaling) -> str:
     """Return which variance the intervals of a batch system's blocks hold; nothing on one machine."""
     of_blocks = {run.point.folder for run in loaded.runs if run.block}
     jobs = {account.job for account in loaded.accounts if account.launch in of_blocks}
-    if not jobs or not scaling.is_over_blocks:
+    if not jobs or not scaling.has_turns:
         return ""
     return ONE_ALLOCATION if len(jobs) == 1 else ALLOCATIONS.format(count=len(jobs))
 
@@ -135,23 +134,20 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
     low, high = scaling.repeats
     base = f"{units.ranks(scaling.base.ranks)} ({units.seconds(scaling.base.seconds)})"
     often = f"Each layout was launched {units.span(low, high)} times"
-    if scaling.is_over_blocks:
+    if scaling.has_turns:
         return (
             f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
             "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "
             f"ratio over rounds, over {base} per epoch.",
             "95 % intervals are Student's t over blocks.",
         )
-    intervals = (
-        "Intervals are 95 %: binomial order statistics for times, of this session only, a bootstrap over blocks of "
-        "launches for ratios."
-    )
-    if low < FEWEST_LAUNCHES:
-        intervals = f"With fewer than {FEWEST_LAUNCHES} launches of a layout we give no intervals there."
+    intervals = "95 % intervals are Student's t over blocks, those of times of this session only."
+    if low < FEWEST_BLOCKS:
+        intervals = f"With fewer than {FEWEST_BLOCKS} launches of a layout we give no intervals there."
     return (
-        f"{often}, launches of all layouts interleaved in shuffled order; a launch is the sample. Its time is the "
+        f"{often}, all layouts of a repeat, a block, one after the other in shuffled order. A launch's time is the "
         "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "
-        f"a point's time is the median over launches; speedup is the ratio of medians over {base}.",
+        f"a point's time is the geometric mean over blocks, speedup the ratio of these over {base}.",
         intervals,
     )
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.accuracy_times import Side, default_accuracy, side_by_side
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS, FEWEST_LAUNCHES
 from harness.analysis.launch_frames import curve_frame, launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.scaling import scale
@@ -128,7 +129,8 @@ def _table(sweeps: Sequence[_NamedSweep], goal: float, base_ranks: int, reports:
         "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
         f"accuracy is over the first sweep's {units.ranks(base_ranks)}: the median training time after which a "
         "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
-        "Below: 95 % intervals, a time's of this session only, where there are 6 launches."
+        f"Below: 95 % intervals, a time's of this session only; at equal samples from {FEWEST_BLOCKS} launches on, to "
+        f"accuracy from {FEWEST_LAUNCHES} on."
     )
     rows = []
     for sweep in sweeps:

@@ -1,4 +1,4 @@
-"""What figures over ranks have in common: the axis of ranks, single launches, medians with intervals, units of time."""
+"""What figures over ranks have in common: the axis of ranks, single launches, means with intervals, units of time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def speedup_axis(axes: Axes, label: str, *, logarithmic: bool) -> None:
 
 def error_bars(axes: Axes, bars: Sequence[tuple[float, float, Interval]], colour: str, **look: Any) -> None:
     """Draw the interval of each (x, y, interval)."""
-    # A bootstrap interval may end short of the value by rounding: an error bar cannot be negative.
+    # A bootstrap interval may end short of the value, any by rounding: an error bar cannot be negative.
     lengths = [[max(0.0, y - interval.low), max(0.0, interval.high - y)] for _, y, interval in bars]
     places = [x for x, _, _ in bars]
     heights = [y for _, y, _ in bars]
@@ -86,7 +86,7 @@ def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: b
     layouts = launches.groupby("layout", sort=False)["run"]
     number = layouts.cumcount()
     last = layouts.transform("size") - 1
-    steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)  # none hides another or the median
+    steps = _BESIDE[0] + (_BESIDE[1] - _BESIDE[0]) * (number / last).fillna(0.5)  # none hides another or the mean
     x = launches["ranks"] * (high / low) ** steps if logarithmic else launches["ranks"] + steps * (high - low)
     are_many = len(launches) > _MOST_DOTS
     dots = axes.scatter(
@@ -103,7 +103,7 @@ def raw_launches(axes: Axes, launches: pd.DataFrame, column: str, logarithmic: b
         dots.set_urls([f"{LAUNCH}{run}" for run in launches["run"]])
 
 
-def medians(
+def point_means(
     axes: Axes,
     points: Sequence[PointScaling],
     value: Callable[[PointScaling], float | None],
@@ -112,7 +112,7 @@ def medians(
     *,
     joined: bool = True,
 ) -> None:
-    """Draw the medians of `points` with their intervals where there are any, one series for each thread count.
+    """Draw the means of `points` with their intervals where there are any, one series for each thread count.
 
     They are `joined` by straight lines.
     """

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
+from harness.analysis.sessions import STEP
 from harness.base.exit_codes import FAILED, UNDECIDED
-from harness.regression.measurement import STEP, StackLine, compare_stacks, quantity_value
+from harness.regression.measurement import StackLine, compare_stacks, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
 from harness.regression.session_model import Scatter, ScatterSource
 from harness.report import sweep_sentences
@@ -17,6 +18,8 @@ from harness.report.measurement_words import (
     interval_figure,
     measurement_warnings,
     signed,
+    skipped_notes,
+    slow_node_words,
 )
 from harness.report.run_words import machine_words
 
@@ -30,8 +33,11 @@ _EXPLAINED = (
 )
 
 
-def session_answer(check: SessionCheck, command: str) -> Answer:
-    """Return what new sessions are beside a baseline. The exit code tells a CI job the verdict."""
+def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] = ()) -> Answer:
+    """Return what new sessions are beside a baseline. The exit code tells a CI job the verdict.
+
+    `skipped` has a sentence on each sweep that could not be read.
+    """
     reference = check.reference
     workload = reference.workload
     current = check.current if check.current.launches else reference
@@ -50,10 +56,17 @@ def session_answer(check: SessionCheck, command: str) -> Answer:
     return Answer(
         question=f"Did {subject} get worse since '{reference.label}'?",
         sentence=_sentence(check),
+        details=_details(check),
         table=table,
         banners=measurement_warnings((reference.label, "the new sessions"), (reference, check.current), check.rows),
-        data={"verdict": check.verdict, "against": reference.label, "rows": check.rows, "stack": stack},
-        notes=_notes(check, stack),
+        data={
+            "verdict": check.verdict,
+            "against": reference.label,
+            "rows": check.rows,
+            "stack": stack,
+            "slow_node": check.slow_node,
+        },
+        notes=(*_notes(check, stack), *skipped_notes(skipped)),
         tiles=[
             Fact(name=name, value=signed(slowdown), detail=f"loss; {_interval(interval)}")
             for name, slowdown, interval in measured[:5]
@@ -75,36 +88,55 @@ def session_answer(check: SessionCheck, command: str) -> Answer:
 
 
 def _sentence(check: SessionCheck) -> str:
-    """Return the verdict on the whole, and by which rows."""
-    name = f"{check.current.workload.name} against '{check.reference.label}'"
+    """Return the verdict on the whole, and the row that tells most; all else is in the details."""
+    verdict = Verdict.PASS if check.verdict == Verdict.SMALL else check.verdict
+    subject = f"{verdict.upper()}: {check.current.workload.name} against '{check.reference.label}'"
     limit = units.percent(check.threshold)
-    if check.verdict == Verdict.REGRESSION:
-        return f"REGRESSION: {name}: {_listed(check.of(Verdict.REGRESSION))}."
-    if check.verdict == Verdict.IMPROVEMENT:
-        return f"IMPROVEMENT: {name}: {_listed(check.of(Verdict.IMPROVEMENT))}, and nothing got worse by {limit}."
-    if check.verdict == Verdict.SMALL:
-        return f"PASS: {name}: {_listed(check.of(Verdict.SMALL))}, less than the {limit} that matter."
-    if check.verdict == Verdict.PASS:
-        worst = max(check.rows, key=lambda row: row.slowdown)
-        return f"PASS: {name}: no loss of {limit}; the largest estimate is {_difference(worst)}."
-    return f"CANNOT TELL: {name}: {_undecided(check, limit)}."
-
-
-def _undecided(check: SessionCheck, limit: str) -> str:
-    """Return what is not known, how much is excluded all the same, and what would decide."""
+    match check.verdict:
+        case Verdict.REGRESSION | Verdict.IMPROVEMENT:
+            return f"{subject}: {_change(check.of(check.verdict)[0])}."
+        case Verdict.SMALL:
+            return f"{subject}: a loss, less than the {limit} that matter."
+        case Verdict.PASS:
+            return f"{subject}: no loss of {limit}."
     if check.unmeasured:
-        layouts = ", ".join(map(str, check.unmeasured))
-        return f"{layouts} was not measured now"
+        return f"{subject}: {', '.join(map(str, check.unmeasured))} was not measured now."
     unsure = check.of(Verdict.CANNOT_TELL)
-    passed = len(check.rows) - len(unsure)
+    return f"{subject}: no regression is sure, and {len(unsure)} of {units.plural(len(check.rows), 'row')} are open."
+
+
+def _details(check: SessionCheck) -> tuple[str, ...]:
+    """Return the rows that decide with their intervals, what would decide the others, and a slow node."""
+    lines: list[str] = []
+    match check.verdict:
+        case Verdict.CANNOT_TELL:
+            lines += [] if check.unmeasured else _undecided(check)
+        case Verdict.PASS:
+            worst = max(check.rows, key=lambda row: row.slowdown)
+            lines.append(f"The largest estimate: {_difference(worst)}.")
+        case _:
+            rows = check.of(check.verdict)
+            lines += [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
+            more = len(rows) - _MOST_NAMED
+            lines += [f"{units.plural(more, 'more row')}: see the table."] if more > 0 else []
+    if check.verdict == Verdict.IMPROVEMENT:
+        lines.append(f"Nothing got worse by {units.percent(check.threshold)}.")
+    node = check.slow_node
+    if node is not None:
+        lines.append(slow_node_words(node))
+    return tuple(lines)
+
+
+def _undecided(check: SessionCheck) -> list[str]:
+    """Return of what the least is known, and what would decide."""
+    unsure = check.of(Verdict.CANNOT_TELL)
     bounded = [row for row in unsure if row.interval]
     if not bounded:
-        return "no regression is shown, and there are too few launches for an interval: at least 3 of each layout"
+        return ["There are too few launches for an interval: at least 3 of each layout are needed."]
     widest = max(bounded, key=_upper)
-    return (
-        f"no regression is sure; {passed} of {len(check.rows)} rows pass, and of the others the least is known of "
-        f"{widest.quantity} {_place(widest)}: {_difference(widest)}, which leaves {limit} open; {_needed(unsure)}"
-    )
+    limit = units.percent(check.threshold)
+    least = f"{widest.quantity} {_place(widest)}: {_difference(widest)}"
+    return [f"The least is known of {least}, which leaves {limit} open.", _needed(unsure)]
 
 
 def _upper(row: SessionRow) -> float:
@@ -112,7 +144,7 @@ def _upper(row: SessionRow) -> float:
 
 
 def _needed(unsure: Sequence[SessionRow]) -> str:
-    """Return in words what would decide the rows that cannot be told, as far as anything would."""
+    """Return in a sentence what would decide the rows that cannot be told, as far as anything would."""
     needs = [row.needed for row in unsure if row.needed]
     sessions = max((need.sessions for need in needs), default=0)
     blocks = max((need.blocks for need in needs), default=0)
@@ -120,25 +152,22 @@ def _needed(unsure: Sequence[SessionRow]) -> str:
     but = f" all but {', '.join(hopeless)}" if hopeless else ""
     if sessions:
         return (
-            f"about {units.plural(sessions, 'more session')} on either side would decide{but}, on other days (`harness "
-            "baseline save` adds one)"
+            f"About {units.plural(sessions, 'more session')} on either side would decide{but}, on other days: `harness "
+            "baseline save` adds one."
         )
     if blocks:
-        return f"about {units.plural(blocks, 'more block')} would decide{but} (--until-sure MINUTES makes them)"
-    return "sessions differ too much here for this limit: raise --threshold, or use a quieter machine"
-
-
-def _listed(rows: Sequence[SessionRow]) -> str:
-    """Return the first of `rows` in words, and how many more there are."""
-    words = "; ".join(_difference(row) for row in rows[:_MOST_NAMED])
-    more = len(rows) - _MOST_NAMED
-    return f"{words}; and {units.plural(more, 'more row')}" if more > 0 else words
+        return f"About {units.plural(blocks, 'more block')} would decide{but}: --until-sure MINUTES makes them."
+    return "Sessions differ too much here for this limit: raise --threshold, or use a quieter machine."
 
 
 def _difference(row: SessionRow) -> str:
+    return f"{_change(row)} ({_interval(row.interval)})"
+
+
+def _change(row: SessionRow) -> str:
+    """Return by how much a row changed: ``9.8 % less transfer efficiency on 2 ranks``."""
     what = "speed" if row.quantity == STEP else row.quantity
-    change = f"{units.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what}"
-    return f"{change} {_place(row)} ({_interval(row.interval)})"
+    return f"{units.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what} {_place(row)}"
 
 
 def _interval(interval: Interval | None) -> str:

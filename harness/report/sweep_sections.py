@@ -348,7 +348,7 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
 
 def _epoch_time(scaling: Scaling) -> Fact:
     base = scaling.base
-    detail = f"{units.ranks(base.ranks)}, median of {units.plural(base.launches, 'launch')}"
+    detail = f"{units.ranks(base.ranks)}, mean of {units.plural(base.launches, 'launch')}"
     return Fact(name="Epoch time", value=units.seconds(base.seconds), detail=detail)
 
 

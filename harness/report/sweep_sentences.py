@@ -105,7 +105,7 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
 
 def _sample(last: PointScaling, scaling: Scaling) -> str:
     """Return how many launches or blocks the speedup is of, what was left out, and why it has no interval."""
-    sample = _blocks(last, scaling) if last.blocks else _launches(last, scaling)
+    sample = _blocks(last, scaling) if scaling.has_turns and last.blocks else _launches(last, scaling)
     excluded = last.excluded + scaling.base.excluded
     if excluded:
         launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")

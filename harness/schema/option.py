@@ -16,11 +16,14 @@ WHERE = "Where it runs"
 WRITTEN = "What is written"
 GROUPS = (WHAT, HOW, SPREAD, WHERE, WRITTEN)
 
-_FORM = re.compile(r"(?!(?:weights|diloco|powersgd):)[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # sync policies of ours
+_FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)  # package.module:name
 
 
 def is_own_code(text: str) -> bool:
-    """Return whether a setting's `text` names a user's own code; nothing is imported."""
+    """Return whether a setting's `text` names a user's own code; nothing is imported.
+
+    A SYNC may name a policy of the harness in the same form: `sync_policies.is_own_policy`.
+    """
     return _FORM.fullmatch(text) is not None
 
 

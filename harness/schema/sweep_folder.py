@@ -165,9 +165,13 @@ class SweepFolder:
         """Return why the job of a launch has too few nodes for it, where that is so."""
         return below(self.jobs, f"{launch}.lost")
 
-    def series_end(self, job: str) -> Path:
-        """Return what came of the blocks of a job, by its name in the queue."""
-        return below(self.jobs, f"{job}.end")
+    def blocks_made(self, job: str) -> Path:
+        """Return how far the blocks of a job are, by its name in the queue."""
+        return below(self.jobs, f"{job}.blocks")
+
+    def all_blocks_made(self) -> Iterator[Path]:
+        """Yield the same of every job."""
+        return self.jobs.glob("*.blocks")
 
     def records(self) -> Iterator[Path]:
         """Yield the launches' folders that have a record, whole or not, in no order."""

@@ -38,6 +38,11 @@ class SyncPolicy:
     period: int | None = 0
 
     @classmethod
+    def name(cls) -> str:
+        """Return what stands before the counts of its form: ``weights``."""
+        return cls.form.partition(":")[0]
+
+    @classmethod
     def parse(cls, text: str) -> "SyncPolicy | None":
         """Return the policy that `text` names, None where it is not of this class's form.
 
@@ -46,7 +51,7 @@ class SyncPolicy:
         if not cls.counts:
             return cls() if text == cls.form else None
         name, *parts = text.split(":")
-        fit = name == cls.form.partition(":")[0] and len(parts) == len(cls.counts)
+        fit = name == cls.name() and len(parts) == len(cls.counts)
         values: dict[str, Any] = {}
         for field, part in zip(cls.counts, parts, strict=False):
             number = part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0
@@ -223,9 +228,15 @@ FORMS = ", ".join(policy.form for policy in POLICIES)
 """All forms, for help and messages."""
 
 
+def is_own_policy(text: str) -> bool:
+    """Return whether a SYNC's `text` names a user's own code and no policy of the harness; nothing is imported."""
+    names = {policy.name() for policy in POLICIES}
+    return is_own_code(text) and text.partition(":")[0] not in names
+
+
 def check_sync(text: str) -> None:
     """Check the form of a policy, without importing a user's own; raise a UserError if it is of none."""
-    if not is_own_code(text) and not any(policy.parse(text) for policy in POLICIES):
+    if not is_own_policy(text) and not any(policy.parse(text) for policy in POLICIES):
         raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.record_words import LINE, TEXT, check_text
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
-from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync
+from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync, is_own_policy
 
 # A user's script as what is trained: its path, its arguments, and what the batch size in it is of.
 
@@ -416,10 +416,21 @@ class Workload:
         return self.data_file is None
 
     @property
+    def own_code(self) -> dict[str, str]:
+        """The code of the user's own that a MODEL, a SYNC or an OPTIMIZER names, by these."""
+        named = {}
+        if is_own_code(self.model):
+            named["MODEL"] = self.model
+        if is_own_policy(self.sync):
+            named["SYNC"] = self.sync
+        if is_own_code(self.optimizer):
+            named["OPTIMIZER"] = self.optimizer
+        return named
+
+    @property
     def own_modules(self) -> tuple[str, ...]:
-        """The modules of the user's own that the settings name: a MODEL, a SYNC, an OPTIMIZER."""
-        settings = (self.model, self.sync, self.optimizer)
-        return tuple(text.partition(":")[0] for text in settings if is_own_code(text))
+        """The modules of `own_code`."""
+        return tuple(text.partition(":")[0] for text in self.own_code.values())
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """The batch job that this process runs in, where a user has opened one for work by hand: ``salloc``, ``qsub -I``."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +9,14 @@ from pathlib import Path
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
+from harness.base.files import resource
 from harness.schema.layout import Layout
+from harness.sweep.job_script import TEMPLATES
+from harness.sweep.scheduler_answers import in_a_rank
+from harness.sweep.schedulers import open_scheduler, scheduler_class
+from harness.sweep.schedulers.pbs import REMOTE
 from harness.sweep.schedulers.slurm import expand
+from harness.sweep.site import find_site
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +32,11 @@ def current_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | 
     """Return the allocation that `environ` belongs to, None outside of one."""
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_JOB_NODELIST"):
         nodes = tuple(expand(environ["SLURM_JOB_NODELIST"]))
-        return Allocation(scheduler="Slurm", nodes=nodes, cores=_number(environ.get("SLURM_CPUS_ON_NODE")))
+        cores = _number(environ.get("SLURM_CPUS_ON_NODE"))
+        if cores is None:  # salloc says it of all nodes: 72(x2),36
+            counts = re.findall(r"(?:^|,)([0-9]{1,9})", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+            cores = min(map(int, counts), default=None)
+        return Allocation(scheduler="Slurm", nodes=nodes, cores=cores)
     if environ.get("PBS_JOBID"):
         return Allocation(
             scheduler="PBS", nodes=_lines(environ.get("PBS_NODEFILE")), cores=_number(environ.get("NCPUS"))
@@ -46,6 +57,14 @@ def _lines(path: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines)) or (socket.gethostname(),)
 
 
+def allocation_of_nodes() -> Allocation | None:
+    """Return the allocation of several nodes on which this process may start ranks, None where there is none."""
+    allocation = current_allocation()
+    if allocation is None or len(allocation.nodes) < 2 or in_a_rank():
+        return None
+    return allocation
+
+
 def cores_here(allocation: Allocation | None) -> int:
     """Return how many cores of this host are for ranks: those that the process may use, at most its job's share."""
     if allocation is None or allocation.cores is None:
@@ -53,20 +72,51 @@ def cores_here(allocation: Allocation | None) -> int:
     return min(usable_cores(), allocation.cores)
 
 
-def other_nodes(allocation: Allocation | None, layout: Layout, script: Path) -> str | None:
-    """Return that ranks of `script` start on this host alone, where the job has several, and how they start on all.
+def spread_ranks(allocation: Allocation, ranks: int | None, threads: int, *, gpus_per_rank: int = 0) -> Layout:
+    """Return the layout of `ranks` ranks over the nodes of `allocation`: as many on each, the last one may have fewer.
+
+    With None every core of a rank's `threads` has one.
 
     Raises:
-        UserError: the ranks do not fit on this host, and would on all of the job's.
+        UserError: they do not fit on the nodes, or how many fit is not known.
     """
-    if allocation is None or len(allocation.nodes) < 2:
-        return None
-    nodes = ", ".join(allocation.nodes[:4]) + (", ..." if len(allocation.nodes) > 4 else "")
-    job = f"this {allocation.scheduler} job has {len(allocation.nodes)} nodes ({nodes})"
-    everywhere = f"`mpirun -n {layout.ranks} python -m harness.transparent {script}`"
-    if layout.cores > usable_cores():
+    nodes = len(allocation.nodes)
+    job = f"this {allocation.scheduler} job has {nodes} nodes"
+    if ranks is None and (allocation.cores is None or gpus_per_rank):
+        raise UserError(f"--ranks is needed: {job}, and how many ranks each of them has room for is not known")
+    most = allocation.cores // threads if allocation.cores else None
+    wanted = ranks if ranks is not None else nodes * max(1, most or 1)
+    per_node = -(-wanted // nodes)
+    if most is not None and per_node > most:
         raise UserError(
-            f"--ranks={layout.ranks} needs {layout.cores} cores, {socket.gethostname()} has {usable_cores()}, "
-            f"and `harness run` starts ranks on this host alone: {job}, on all of them it is {everywhere}"
+            f"--ranks={wanted} with --threads={threads} needs {per_node * threads} cores a node, and {job} of "
+            f"{allocation.cores} cores: use at most {nodes * most} ranks"
         )
-    return f"{job}; ranks start on this host alone, on all of them by {everywhere}"
+    used = -(-wanted // per_node)
+    rest = wanted - (used - 1) * per_node
+    return Layout(
+        nodes=used,
+        ranks_per_node=per_node,
+        threads=threads,
+        gpus_per_rank=gpus_per_rank,
+        last_node=rest if rest < per_node else None,
+    )
+
+
+def start_on_nodes(allocation: Allocation, layout: Layout) -> tuple[tuple[str, ...], Mapping[str, str | None]]:
+    """Return the words that start ranks of `layout` on the first nodes of `allocation`, and what they need exported.
+
+    Raises:
+        UserError: the site file of this host is wrong, or asks for a launcher that is not there.
+    """
+    name = allocation.scheduler.lower()
+    site = find_site(None)
+    request = scheduler_class(name).suitable(site.request)
+    scheduler = open_scheduler(name, site=site, request=request)
+    launcher = scheduler.launcher(layout)
+    agent = f"sh {resource(TEMPLATES) / REMOTE}"  # which a job of ours has beside its script
+    words = tuple(agent if word == f"$jobs/{REMOTE}" else word for word in launcher.words)
+    if launcher.node_option:
+        hosts = [f"{node}{launcher.node_suffix}" for node in allocation.nodes[: layout.nodes]]
+        words += (launcher.node_option, ",".join(hosts))
+    return words, scheduler.environment(layout)

@@ -4,7 +4,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import BlockSeries, LaunchSpec, SeriesEnd, TurnBlock, WhyEnded
+from harness.sweep.turn_block import BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.
 _LONGER = 1.2
-_NOT_BEGUN = 1  # exit code of a launch for which there was no time
+_NOT_BEGUN = 1  # exit code of a launch for which there are too few nodes, and of a job with too little time
 
 Enough = Callable[[Path], bool]
 
@@ -40,17 +40,21 @@ def main(path: Path, node: str = "localhost", enough: Enough | None = None) -> i
 
 
 def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
-    """Run the blocks of `series` while they are wanted; return the first exit code of a launch that is not 0."""
+    """Run the blocks of `series` while they are wanted; return the first exit code of a launch that is not 0.
+
+    It is 1 where the time limit leaves no time for a block that is asked for.
+    """
     begun = time.monotonic()
-    seconds: list[float] = []
+    finished: list[BlockMade] = []
     failed = 0
     why = WhyEnded.ALL
     for block in series.blocks:
+        _note_progress(series, finished, begun)
         block_begun = time.monotonic()
-        if series.limit_s and seconds and block_begun - begun + _LONGER * seconds[-1] > series.limit_s:
+        if series.limit_s and finished and block_begun - begun + _LONGER * finished[-1].seconds > series.limit_s:
             why = WhyEnded.LIMIT
             break
-        if len(seconds) >= series.least and (len(seconds) - series.least) % series.of_repeat == 0:
+        if len(finished) >= series.least and (len(finished) - series.least) % series.of_repeat == 0:
             if failed:
                 why = WhyEnded.FAILED
                 break
@@ -61,21 +65,31 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
         remaining = _without_lost(block)
         if remaining != block:
             failed = failed or _NOT_BEGUN
-        failed = (_run_one(remaining, host) if remaining.launches else 0) or failed
-        seconds.append(time.monotonic() - block_begun)
-    for block in series.blocks[len(seconds) : series.least]:
-        _note_not_begun(block, seconds[-1])
+        code = _run_one(remaining, host) if remaining.launches else 0
+        failed = code or failed
+        names = tuple(launch.name for launch in remaining.launches)
+        finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun, code=code))
+    _note_progress(series, finished, begun, why)
+    if len(finished) < series.least:
         failed = failed or _NOT_BEGUN
-    if series.end_file:
-        end = SeriesEnd(
-            blocks=len(seconds),
+    return failed
+
+
+def _note_progress(
+    series: BlockSeries, finished: Sequence[BlockMade], begun: float, why: WhyEnded | None = None
+) -> None:
+    """Write down how far `series` is, which was begun at that moment of the monotonic clock."""
+    if series.progress_file:
+        progress = SeriesProgress(
+            blocks=tuple(finished),
+            least=series.least,
+            most=len(series.blocks),
             nodes=series.nodes,
+            partition=series.partition,
             seconds=time.monotonic() - begun,
-            longest_s=max(seconds[1:] or seconds),
             why=why,
         )
-        write_atomic(Path(series.end_file), encode(end))
-    return failed
+        write_atomic(Path(series.progress_file), encode(progress))
 
 
 def _set_aside_records(series: BlockSeries, block: TurnBlock) -> None:
@@ -108,15 +122,6 @@ def _run_one(block: TurnBlock, host: str) -> int:
         if launch.exit_file:
             write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
     return next((code for code in end.codes.values() if code), 0)
-
-
-def _note_not_begun(block: TurnBlock, block_s: float) -> None:
-    """Write down for the launches of `block` that there was no time for it."""
-    for launch in block.launches:
-        text = f"harness: no time was left for its block (the last took {block_s:.0f} s): ask for more WALLTIME"
-        write_atomic(Path(launch.log), f"{text}\n")
-        if launch.exit_file:
-            write_atomic(Path(launch.exit_file), f"{_NOT_BEGUN}\n")
 
 
 _LOOPBACK = "127.0.0.1"

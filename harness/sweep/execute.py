@@ -154,7 +154,7 @@ def run_sweep(
         if scheduler.survives_client:
             command.take_extra_blocks()
             ask_accounts(files, scheduler)
-    if tally.failed or tally.busy:
+    if tally.failed or tally.not_made or tally.busy:
         raise _unfinished(tally, plan, context.results)
     return files.path
 
@@ -203,6 +203,9 @@ def _launch_all(
 
 def _unfinished(tally: LaunchTally, plan: SweepPlan, results: Path) -> RunError:
     counts = f"{tally.failed} of {len(plan.missing)} launches failed"
+    if tally.not_made:
+        failed = f"{counts}, and " if tally.failed else ""
+        counts = f"{failed}{tally.not_made} of {len(plan.missing)} launches were not made within the time limit"
     if tally.dropped:
         counts += f", {tally.dropped} were not tried"
     if tally.busy:

@@ -73,6 +73,8 @@ def check_record(files: SweepFolder, point: Point) -> RunRecord | str:
         return str(error)
     if record.point.key != point.key:
         return f"'{files.path / point.folder}' holds the record of another point: delete it and run again"
+    if record.block and not files.block_turns(record.block).exists():
+        return f"'{files.path / point.folder}' trained in a block that was ended before its turns were written"
     return record
 
 

@@ -12,53 +12,50 @@ from harness.base.files import write_atomic
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import mpi_version
 from harness.schema.layout import Layout
-from harness.schema.record import Account, decode_file, encode, read_accounts
+from harness.schema.record import Account, encode, read_accounts
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.block_estimate import PastLaunches
 from harness.sweep.job_plan import JobPlan
-from harness.sweep.plan import format_seconds, time_left
+from harness.sweep.plan import time_left
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Partition, Site, walltime, walltime_seconds
 from harness.sweep.sweep_files import Running
-from harness.sweep.turn_block import SeriesEnd
 
 FIRST_LIMIT_S = 1800.0
-"""Seconds of a job in turns before anything was measured."""
+"""Seconds of a job in turns, and of each repeat of launches that follow each other, before anything is known."""
 _BLOCKS = 3  # that the time limit of a job in turns is for
 _RESERVE = 1.5  # times what they took
 _START_S = 120.0  # of a job, before its first block and after its last
+_SHOWN = 3  # reasons of nodes
+_NOTHING_KNOWN = PastLaunches()
 
 
-def longest_block_s(files: SweepFolder) -> float | None:
-    """Return the seconds of the longest block that jobs of the sweep of `files` have made, None before the first."""
-    ends = [decode_file(path, SeriesEnd) for path in files.jobs.glob("*.end")]
-    return max((end.longest_s for end in ends if end is not None and end.blocks), default=None)
-
-
-def time_limit(plan: JobPlan, request: JobRequest, limit: Partition | None, block_s: float | None = None) -> float:
+def time_limit(
+    plan: JobPlan, request: JobRequest, limit: Partition | None, past: PastLaunches = _NOTHING_KNOWN
+) -> float:
     """Return the seconds of a job's time limit, within what the partition allows.
 
-    Where none is asked for, a job in turns has time for three blocks of `block_s` seconds, half as much again, and its
-    start. Launches that follow each other in one job have the sum of theirs. Where that is not enough, the rest is
-    missing and runs with the next command.
+    Where none is asked for, a job of several launches has what these take by `past` ones, half as much again, and two
+    minutes to start and to end: in turns for three blocks at least. Where that is not enough, the rest is missing and
+    runs with the next command.
     """
-    if plan.in_turns:
-        total = _blocks_limit_s(plan, request, block_s)
-    elif plan.mode == "turns":
-        total = sum(request.limit_s(point.layout.nodes) for point in plan.points)
-    else:
+    if request.walltime or not plan.is_shared:
         return request.limit_s(plan.layout.nodes)
+    estimated_s = _estimated_s(plan, past)
+    if estimated_s is None:
+        total = FIRST_LIMIT_S * (1 if plan.in_turns else plan.repeats)
+    else:
+        if plan.in_turns:
+            estimated_s *= max(1.0, _BLOCKS / len(plan.needed_blocks))
+        total = 60.0 * math.ceil((_RESERVE * estimated_s + _START_S) / 60)
     if limit is not None and limit.walltime:
         total = min(total, walltime_seconds(limit.walltime))
     return total
 
 
-def _blocks_limit_s(plan: JobPlan, request: JobRequest, block_s: float | None) -> float:
-    if request.walltime:
-        return request.limit_s(plan.layout.nodes)
-    if block_s is None:
-        return FIRST_LIMIT_S
-    estimated_s = _RESERVE * max(_BLOCKS, len(plan.needed_blocks)) * block_s + _START_S
-    return 60.0 * math.ceil(estimated_s / 60)
+def _estimated_s(plan: JobPlan, past: PastLaunches) -> float | None:
+    """Return the seconds of the launches that are asked for of a job, one that is in several blocks in each of them."""
+    return past.total([point.layout for point in plan.points])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +63,7 @@ class NodeHours:
     """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
 
     `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
-    `why_limit` says where the time limit of jobs in turns is from.
+    `estimated_limit_s` is the longest time limit that jobs have by an estimate, 0 where none has.
     """
 
     expected: float | None
@@ -74,11 +71,14 @@ class NodeHours:
     jobs: int
     finished: int
     enough: str = ""
-    why_limit: str = ""
+    estimated_limit_s: float = 0.0
 
     def __str__(self) -> str:
         plural = "" if self.jobs == 1 else "s"
-        limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}{self.why_limit}"
+        limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
+        if self.estimated_limit_s:
+            basis = f"by {self.finished} earlier launches" if self.finished else "as no launch of it is known here yet"
+            limit += f" ({walltime(self.estimated_limit_s)}, {basis}: WALLTIME= says otherwise)"
         if self.expected is None:
             return f"cost: {limit}"
         limit += f"; judging by these, WALLTIME={self.enough} is enough, and starts sooner" if self.enough else ""
@@ -95,25 +95,27 @@ def estimate(
     request: JobRequest,
     partition: Partition | None,
     durations: Mapping[Layout, Sequence[float]],
-    block_s: float | None = None,
+    past: PastLaunches = _NOTHING_KNOWN,
 ) -> NodeHours:
     """Return the cost of `plans`.
 
-    `durations` holds the seconds of finished launches by layout, `block_s` those of the longest block.
+    `durations` holds the seconds of finished launches by layout; `past` are those that jobs of several are judged by.
     """
     limit = 0.0
     expected = 0.0
+    estimated_limit_s = 0.0
     for plan in plans:
-        limit += plan.layout.nodes * time_limit(plan, request, partition, block_s) * plan.jobs / 3600
-        if plan.in_turns:
-            expected += plan.layout.nodes * (block_s or 0.0) * len(plan.needed_blocks) / 3600
+        limit_s = time_limit(plan, request, partition, past)
+        limit += plan.layout.nodes * limit_s * plan.jobs / 3600
+        if plan.is_shared:
+            expected += plan.layout.nodes * (_estimated_s(plan, past) or 0.0) / 3600
+            estimated_limit_s = max(estimated_limit_s, 0.0 if request.walltime else limit_s)
             continue
         for point in plan.points:
-            layout = plan.layout if plan.mode == "turns" else point.layout
-            expected += layout.nodes * (time_left([point], durations) or 0.0) / 3600
-    finished = sum(len(values) for values in durations.values())
+            expected += point.layout.nodes * (time_left([point], durations) or 0.0) / 3600
+    one_by_one = not any(plan.is_shared for plan in plans)
+    finished = sum(len(values) for values in durations.values()) if one_by_one else past.launches
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
-    one_by_one = not any(plan.in_turns for plan in plans)
     shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
     return NodeHours(
         expected=expected if finished else None,
@@ -121,18 +123,8 @@ def estimate(
         jobs=sum(plan.jobs for plan in plans),
         finished=finished,
         enough=walltime(enough_s) if shorter else "",
-        why_limit="" if one_by_one or request.walltime else _why_limit(plans, request, partition, block_s),
+        estimated_limit_s=estimated_limit_s,
     )
-
-
-def _why_limit(
-    plans: Sequence[JobPlan], request: JobRequest, partition: Partition | None, block_s: float | None
-) -> str:
-    """Return where the time limit of jobs in turns is from, in brackets."""
-    longest = max(time_limit(plan, request, partition, block_s) for plan in plans)
-    if block_s is None:
-        return f" ({walltime(longest)}, as no block of this sweep was made yet: WALLTIME= says otherwise)"
-    return f" ({walltime(longest)}, as a block took {format_seconds(block_s)}: WALLTIME= says otherwise)"
 
 
 def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
@@ -158,6 +150,19 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
         node += "; its NUMA domains are not known here: numa_domains in a site file, or RANKS_PER_NODE=, says them"
     return (library, node)
+
+
+def warn_of_nodes(layouts: Sequence[Layout], limit: Partition | None, unusable: Sequence[str]) -> str | None:
+    """Return that a job of the largest of `layouts` waits for nodes that are `unusable` now, None where it does not."""
+    most = max(layout.nodes for layout in layouts)
+    if limit is None or limit.nodes is None or most <= limit.nodes - len(unusable):
+        return None
+    usable = limit.nodes - len(unusable)
+    reasons = "; ".join(unusable[:_SHOWN]) + ("; ..." if len(unusable) > _SHOWN else "")
+    return (
+        f"a job of {most} nodes waits until they can be used: now {usable} of {limit.nodes} can in partition "
+        f"{limit.name} ({reasons}); ask for NODES= up to {usable}, or let it wait"
+    )
 
 
 # What the jobs of a sweep have used, asked of its scheduler and kept in its folder.

@@ -30,7 +30,7 @@ from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, Submiss
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
-from harness.sweep.turn_block import SeriesEnd
+from harness.sweep.turn_block import SeriesProgress, WhyEnded
 
 # What became of a launch: only a whole record makes it a success, whatever the scheduler says.
 
@@ -45,15 +45,15 @@ _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)"
 class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
-    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `unneeded`
-    was an extra launch that its job has not made.
+    `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `not_made`
+    is of a block that its job had no time for, or did not need.
     """
 
     record: RunRecord | None = None
     doubts: str = ""
     reason: str = ""
     again: bool = False
-    unneeded: bool = False
+    not_made: bool = False
 
     @property
     def text(self) -> str:
@@ -99,8 +99,13 @@ def settle(
         return LaunchOutcome(record=record, doubts=_doubts(record))
     if not over:
         return None
-    if running.extra and not exited:
-        return LaunchOutcome(unneeded=True)
+    had_no_time = state.timed_out or _limit_in_output(files, running, scheduler) is not None
+    if running.together > 1:
+        had_no_time = had_no_time or _series_progress(files, running).why is WhyEnded.LIMIT
+    else:
+        had_no_time = had_no_time and waits_behind_others(files, running)
+    if not exited and (running.extra or had_no_time):
+        return LaunchOutcome(not_made=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
         if _lasts_less(GRACE_S, seen.requeued, running.job):
@@ -146,6 +151,25 @@ def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool
     return time.monotonic() - first_seen.setdefault(name, time.monotonic()) < seconds
 
 
+def _limit_in_output(files: SweepFolder, running: Running, scheduler: Scheduler) -> re.Match[str] | None:
+    """Return what the scheduler has written into a job's output where its time limit has ended it."""
+    return _TIME_LIMIT.search(read_output(scheduler.output(files.logs, running.job)))
+
+
+def waits_behind_others(files: SweepFolder, running: Running) -> bool:
+    """Return whether a launch of a job in which launches follow each other has not begun: its log is empty."""
+    name = running.point.folder
+    follows_others = running.task < 0 and not files.script(name).exists()
+    log = files.log(name)
+    return follows_others and not (log.exists() and log.stat().st_size)
+
+
+def _series_progress(files: SweepFolder, running: Running) -> SeriesProgress:
+    """Return how far the blocks of a launch's job are: of a job that has not begun, none was made."""
+    progress = decode_file(files.blocks_made(running.name), SeriesProgress)
+    return progress or SeriesProgress(blocks=(), least=0, most=0, nodes=0, partition="", seconds=0.0)
+
+
 def _doubts(record: RunRecord) -> str:
     if record.invalid:
         return f", times not valid: {'; '.join(record.invalid)}"
@@ -162,7 +186,7 @@ def _keep_failure(
     code = _exit_code(files, point, state)
     printed = first_error(log) or first_error(job)
     explanation = explanation or scheduler.explain(state)
-    late = _TIME_LIMIT.search(job)
+    late = _limit_in_output(files, running, scheduler)
     if late:
         reason = f"its time limit of {late['limit']} s ended it after {late['used']} s"
     elif state.forced or (state.phase == "unknown" and not files.exit_code(point.folder).exists()):
@@ -196,10 +220,14 @@ _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolo
 
 @dataclass(kw_only=True, slots=True)
 class LaunchTally:
-    """How many launches of a command failed, how many were not tried, and what kept cores busy for too long."""
+    """How many launches of a command failed, how many were not tried, and what kept cores busy for too long.
+
+    `not_made` are those of blocks for which the time limit of their job left no time.
+    """
 
     failed: int = 0
     dropped: int = 0
+    not_made: int = 0
     busy: str = ""
 
 
@@ -379,6 +407,7 @@ class Launches:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
         plan = job.plan
         extra = set(plan.extra)
+        block_of = plan.block_of_launches() if plan.in_turns else {}
         for index, point in enumerate(plan.launches):
             set_aside(self._files, point.folder)
             self._begun[point.folder] = time.monotonic()
@@ -390,6 +419,7 @@ class Launches:
                 name=job.name,
                 task=index if job.tasks else -1,
                 together=len({peer.layout for peer in plan.points}) if plan.in_turns else 1,
+                block=block_of.get(point, 0),
                 extra=point in extra,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
@@ -483,7 +513,7 @@ class Launches:
             if outcome is None and self.gives_up and running.job in self._seen.unexplained:
                 outcome = give_up(self._files, running, state, self.scheduler)
             if outcome is not None:
-                self._settled(running, outcome)
+                self._settled(running, outcome, state)
                 changed = True
         for job in sorted(self._jobs() & self._seen.unexplained):
             self._say(self._of_unexplained(job))
@@ -502,14 +532,15 @@ class Launches:
         if state.phase != "ended" and state.reason not in _USUAL:
             self._say(f"job {running.job} {'waits' if state.phase == 'queued' else 'runs'}: {state.reason}")
 
-    def _settled(self, running: Running, outcome: LaunchOutcome) -> None:
+    def _settled(self, running: Running, outcome: LaunchOutcome, state: State) -> None:
         del self._running[running.point.folder]
-        if self.scheduler.survives_client and not outcome.unneeded:
+        if self.scheduler.survives_client and not (outcome.not_made and running.extra):
             self._over.append(running)
         if not any(sibling.job == running.job for sibling in self._running.values()):
             self._states.pop(running.job, None)
-            self._tell_series_end(running)
-        if outcome.unneeded:
+            self._tell_blocks(running, state)
+        if outcome.not_made:
+            self._count_not_made(running)
             return
         if running.extra:
             self.progress.added(1)
@@ -526,17 +557,27 @@ class Launches:
         left = self.pace.left([*waiting, *(launch.point for launch in self._running.values())])
         self.progress.ended(self.pace.name(point), text, None if self.scheduler.survives_client else left)
 
-    def _tell_series_end(self, running: Running) -> None:
-        """Say how many blocks a job has made, and what they cost."""
-        path = self._files.series_end(running.name)
-        end = decode_file(path, SeriesEnd) if self.scheduler.survives_client and running.name else None
-        if end is None:
+    def _count_not_made(self, running: Running) -> None:
+        """Count a launch that is asked for and of whose block nothing stands."""
+        if not running.extra:
+            self._tally.not_made += 1
+            self.progress.dropped(1)
+
+    def _tell_blocks(self, running: Running, state: State) -> None:
+        """Say how many blocks a job that has ended has made, what they cost, and why it made no more."""
+        if running.together == 1 or not self.scheduler.survives_client:
             return
-        blocks = "1 block" if end.blocks == 1 else f"{end.blocks} blocks"
-        hours = end.nodes * end.seconds / 3600
-        self.progress.say(
-            f"job {running.job}: {blocks} in {format_seconds(end.seconds)}, {hours:.2f} node-hours; {end.why.value}"
-        )
+        progress = _series_progress(self._files, running)
+        count = len(progress.blocks)
+        blocks = "1 block" if count == 1 else f"{count} blocks"
+        if count < progress.least:
+            blocks = f"{count} of {progress.least} blocks"
+        if progress.why is not None:
+            hours = progress.nodes * progress.seconds / 3600
+            end = f" in {format_seconds(progress.seconds)}, {hours:.2f} node-hours; {progress.why.value}"
+        else:
+            end = f"; {self.scheduler.explain(state)}"
+        self.progress.say(f"job {running.job}: {blocks}{end}")
 
     def _finished(self, running: Running, record: RunRecord, doubts: str) -> str:
         """Count a launch that left its record, and return how fast it was with its `doubts`."""

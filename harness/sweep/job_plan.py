@@ -33,6 +33,16 @@ class JobPlan:
         return max((point.layout for point in self.points), key=lambda layout: (layout.nodes, layout.ranks))
 
     @property
+    def is_shared(self) -> bool:
+        """Whether launches share one job's nodes."""
+        return self.mode == "turns"
+
+    @property
+    def repeats(self) -> int:
+        """Of how many repeats of the sweep it has launches."""
+        return len({point.repeat for point in self.points})
+
+    @property
     def jobs(self) -> int:
         """How many jobs it is in a queue: an array has one for each launch."""
         return len(self.points) if self.mode == "array" else 1
@@ -46,6 +56,14 @@ class JobPlan:
     def extra_blocks(self) -> tuple[tuple[Point, ...], ...]:
         """The blocks of the extra launches."""
         return _split_into_blocks(self.extra)
+
+    def block_of_launches(self) -> dict[Point, int]:
+        """Return the number of the first block that each launch is in, counted from 0."""
+        numbers: dict[Point, int] = {}
+        for number, block in enumerate((*self.needed_blocks, *self.extra_blocks)):
+            for point in block:
+                numbers.setdefault(point, number)
+        return numbers
 
     @property
     def launches(self) -> tuple[Point, ...]:

@@ -17,7 +17,8 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_cost import longest_block_s, time_limit
+from harness.sweep.block_estimate import PastLaunches, past_launches
+from harness.sweep.job_cost import time_limit
 from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.schedulers import Scheduler
@@ -51,14 +52,22 @@ class JobLaunch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankStart:
+    """How ranks of a `layout` start that train nothing, those of a check: by `launcher`."""
+
+    layout: Layout
+    launcher: LaunchCommand
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobScript:
     """Everything a template may use, users' own ones too.
 
     `name` is the job's name in the queue. `launches` are those of one job, of blocks one of each layout. `layout` is
     that of the largest launch. `node_check` are the words that try a node, for at most `node_check_s` seconds.
-    `mode` and `in_turns` are those of its plan. `request` and `site` hold the directives, modules and set-up lines.
-    `jobs` and `logs` are folders; `environment` is exported, a value of None is unset; `binds` are the folders that a
-    container needs. Paths are absolute.
+    `mode` and `in_turns` are those of its plan; the `mode` of the doctor's script is ``check``. `request` and `site`
+    hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
+    None is unset; `binds` are the folders that a container needs. Paths are absolute.
     """
 
     name: str
@@ -67,7 +76,7 @@ class JobScript:
     script_name: str
     workdir: str
     layout: Layout
-    launches: tuple[JobLaunch, ...]
+    launches: tuple[JobLaunch | RankStart, ...]
     environment: Mapping[str, str | None]
     python: str
     jobs: str
@@ -163,7 +172,10 @@ def write_job(job: Job, scheduler: Scheduler, *, data_dir: Path | None, template
     files = job.files
     launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(job.plan, scheduler))
     data_folder = str(data_dir.resolve()) if data_dir is not None else None
-    variables = _script_variables(job, scheduler, launches, data_folder)
+    request = scheduler.request
+    past = past_launches(files, request.partition) if job.plan.is_shared else PastLaunches()
+    limit_s = time_limit(job.plan, request, scheduler.limit(), past)
+    variables = _script_variables(job, scheduler, launches, data_folder, limit_s)
     text = render_script(template or scheduler.template, variables, scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
     for point in job.plan.launches:
@@ -177,8 +189,9 @@ def write_job(job: Job, scheduler: Scheduler, *, data_dir: Path | None, template
         program.chmod(0o755)
     write_atomic(job.script, text)
     if job.plan.in_turns:
-        write_atomic(job.script.with_suffix(".json"), encode(_series(job, scheduler, launches, data_folder)))
-        remove_file(files.series_end(job.name))
+        series = _series(job, scheduler, launches, data_folder, limit_s)
+        write_atomic(job.script.with_suffix(".json"), encode(series))
+        remove_file(files.blocks_made(job.name))
 
 
 def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
@@ -201,9 +214,9 @@ def _job_launch(point: Point, scheduler: Scheduler, files: SweepFolder) -> JobLa
 
 
 def _script_variables(
-    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None
+    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
 ) -> JobScript:
-    """Return what the template of the script of `job` may use."""
+    """Return what the template of the script of `job`, whose time limit is `limit_s`, may use."""
     plan = job.plan
     first = plan.points[0]
     variables = dict(scheduler.environment(plan.layout))
@@ -226,7 +239,7 @@ def _script_variables(
         mode=plan.mode,
         in_turns=plan.in_turns,
         node_check=scheduler.node_check(plan.layout),
-        walltime=walltime(_limit_s(job, scheduler)),
+        walltime=walltime(limit_s),
         request=scheduler.request,
         site=scheduler.site,
     )
@@ -245,16 +258,13 @@ def _used_folders(job: Job, data_dir: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
 
 
-def _limit_s(job: Job, scheduler: Scheduler) -> float:
-    return time_limit(job.plan, scheduler.request, scheduler.limit(), longest_block_s(job.files))
-
-
-def _series(job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None) -> BlockSeries:
+def _series(
+    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
+) -> BlockSeries:
     """Return the blocks of the launches of `job`; its script names the `launches`."""
     plan = job.plan
     begun = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not the name of the same launches at another time
     named = {launch.layout: launch.name for launch in launches}
-    limit_s = _limit_s(job, scheduler) if scheduler.survives_client else 0.0
     blocks: list[TurnBlock] = []
     for number, points in enumerate((*plan.needed_blocks, *plan.extra_blocks)):
         name = f"{job.script.stem}-{begun}" + (f"-{number + 1}" if number else "")
@@ -262,7 +272,7 @@ def _series(job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], dat
             name=name,
             launches=tuple(_block_launch(point, job, scheduler, named, data_dir) for point in points),
             rounds=str(job.files.block_turns(name)),
-            limit_s=limit_s,
+            limit_s=limit_s if scheduler.survives_client else 0.0,
             on_gpus=any(point.layout.gpus_per_rank for point in points),
         )
         blocks.append(block)
@@ -274,7 +284,8 @@ def _series(job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], dat
         folder=str(job.files.path),
         limit_s=limit_s - _ENDING_S if scheduler.survives_client else 0.0,
         nodes=plan.layout.nodes,
-        end_file=str(job.files.series_end(job.name)),
+        partition=scheduler.request.partition,
+        progress_file=str(job.files.blocks_made(job.name)),
     )
 
 

@@ -14,8 +14,9 @@ from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.block_estimate import past_launches
 from harness.sweep.finished_launches import Survey, survey
-from harness.sweep.job_cost import NodeHours, estimate, longest_block_s, remarks
+from harness.sweep.job_cost import NodeHours, estimate, remarks, warn_of_nodes
 from harness.sweep.job_loop import Launches, LaunchTally
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import launch_order, split_runnable
@@ -254,7 +255,11 @@ class SweepCommand:
         limit = self.wanted.scheduler.limit()
         for remark in remarks(self.runnable, request, limit, self.wanted.submission.site):
             say(remark)
-        cost = estimate(plan.jobs, request, limit, plan.survey.durations(), longest_block_s(self.files))
+        unusable = self.wanted.scheduler.unusable_nodes()
+        if warning := warn_of_nodes(self.runnable, limit, unusable):
+            say(warning)
+        past = past_launches(self.files, request.partition)
+        cost = estimate(plan.jobs, request, limit, plan.survey.durations(), past)
         say(str(cost))
         return cost
 

@@ -1,6 +1,6 @@
 """How far a sweep is, read from its folder and from its scheduler by any process, with the command that goes on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,9 +8,11 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.record_words import shell_line
 from harness.schema.point import Point
+from harness.schema.record import decode_file
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
+from harness.sweep.job_loop import waits_behind_others
 from harness.sweep.job_submission import identify
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
@@ -18,6 +20,7 @@ from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import next_command, read_submission
 from harness.sweep.sweep_files import Running, read_running, read_study
 from harness.sweep.sweep_lock import is_locked
+from harness.sweep.turn_block import SeriesProgress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,12 +38,28 @@ class LaunchStatus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class JobStatus:
+    """A job in turns that has not been taken in. `state` and `detail` as of a launch.
+
+    It has made so many `blocks` of `least` to `most` blocks; `least` is 0 where it has not begun.
+    """
+
+    job: str
+    state: str
+    detail: str
+    blocks: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
     """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
 
     `other_code` counts the launches in its folder that ran a different version of the code than its last command asked
-    for, `to_launch` those without a record that counts, `blocks` the turn blocks that were made. `command` goes on with
-    the sweep, one ``harness sweep`` line or several; empty where that is not known.
+    for, `to_launch` those without a record that counts, `blocks` the turn blocks that were made. `jobs` are those in
+    turns of a batch system. `command` goes on with the sweep, one ``harness sweep`` line or several; empty where that
+    is not known.
     """
 
     name: str
@@ -51,7 +70,14 @@ class Status:
     other_code: int = 0
     to_launch: int = 0
     blocks: int = 0
+    jobs: tuple[JobStatus, ...] = ()
     command: str = ""
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a command works on the sweep, or launches of it are queued or running."""
+        in_queue = any(job.state in ("queued", "running") for job in self.jobs)
+        return self.active or in_queue or bool(self.count("queued", "running"))
 
     def count(self, *states: str) -> int:
         """Return the number of launches in any of `states`."""
@@ -82,7 +108,8 @@ def read_status(folder: Path) -> Status:
     submitted = read_running(files)
     here = [running for running in submitted if active and running.scheduler == "local"]
     started = {running.point.folder: LaunchStatus(point=running.point, state="running") for running in here}
-    started |= _ask_scheduler(files, [running for running in submitted if running.scheduler != "local"])
+    in_queue, jobs = _ask_scheduler(files, [running for running in submitted if running.scheduler != "local"])
+    started |= in_queue
     entries = tuple(_entry(point, result, started) for point in points)
     return Status(
         name=folder.name,
@@ -93,6 +120,7 @@ def read_status(folder: Path) -> Status:
         other_code=other_code(files, study.sweep.code),
         to_launch=len(result.missing(points)),
         blocks=sum(1 for _ in files.rounds.glob("*.parquet")),
+        jobs=jobs,
         command=next_command(folder, study.sweep),
     )
 
@@ -120,22 +148,25 @@ def _entry(point: Point, result: Survey, started: Mapping[str, LaunchStatus]) ->
     return LaunchStatus(point=point, state="missing", detail=result.damaged.get(point.folder, ""))
 
 
-def _ask_scheduler(files: SweepFolder, submitted: Sequence[Running]) -> dict[str, LaunchStatus]:
-    """Return what is known of submitted launches, by their points' folders; one poll for all of them.
+def _ask_scheduler(
+    files: SweepFolder, submitted: Sequence[Running]
+) -> tuple[dict[str, LaunchStatus], tuple[JobStatus, ...]]:
+    """Return what is known of submitted launches, by their points' folders, and of jobs in turns; one poll for all.
 
     A scheduler that does not answer is not an error here: the launches are ``unknown``, with its sentence.
     """
     if not submitted:
-        return {}
+        return {}, ()
     try:
         scheduler = read_submission(files).open(oversubscribe=True)
         identified = {running.point.folder: running for running in identify(scheduler, files, tuple(submitted))}
         states = scheduler.poll(sorted({running.job for running in identified.values()}))
     except UserError as error:
-        return {
+        silent = {
             running.point.folder: LaunchStatus(point=running.point, state="unknown", detail=str(error))
             for running in submitted
         }
+        return silent, ()
     entries: dict[str, LaunchStatus] = {}
     for launch in submitted:
         running = identified.get(launch.point.folder)
@@ -143,7 +174,25 @@ def _ask_scheduler(files: SweepFolder, submitted: Sequence[Running]) -> dict[str
         if running is not None:
             state, detail = _in_queue(files, running, states[running.job], scheduler)
         entries[launch.point.folder] = LaunchStatus(point=launch.point, state=state, detail=detail)
-    return entries
+    return entries, tuple(_jobs_in_turns(files, tuple(identified.values()), states, scheduler))
+
+
+def _jobs_in_turns(
+    files: SweepFolder, launches: Sequence[Running], states: Mapping[str, State], scheduler: Scheduler
+) -> Iterator[JobStatus]:
+    """Yield how far each job is whose launches train in turns."""
+    first_of = {running.job: running for running in reversed(launches) if running.together > 1}
+    for job, running in first_of.items():
+        state, detail = _job_state(files, running, states[job], scheduler)
+        progress = decode_file(files.blocks_made(running.name), SeriesProgress)
+        yield JobStatus(
+            job=job,
+            state=state,
+            detail=detail,
+            blocks=len(progress.blocks) if progress else 0,
+            least=progress.least if progress else 0,
+            most=progress.most if progress else 0,
+        )
 
 
 def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
@@ -151,7 +200,26 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
     name = running.point.folder
     job = f"job {running.job}"
     exited = files.exit_code(name).exists()
-    if state.phase == "unknown" and not exited:
+    if exited and state.phase in ("running", "unknown"):
+        return "ended", f"in {job}, not collected yet"
+    if state.phase == "running" and _waits_in_job(files, running):
+        return "queued", f"waits for its {'block' if running.together > 1 else 'turn'} in {job}"
+    return _job_state(files, running, state, scheduler)
+
+
+def _waits_in_job(files: SweepFolder, running: Running) -> bool:
+    """Return whether a launch waits in a job of several that runs."""
+    if running.together > 1:
+        progress = decode_file(files.blocks_made(running.name), SeriesProgress)
+        finished = progress.blocks if progress else ()
+        return running.block > len(finished)
+    return waits_behind_others(files, running)
+
+
+def _job_state(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
+    """Return the state and the detail of the job of a launch."""
+    job = f"job {running.job}"
+    if state.phase == "unknown":
         given_up = shell_line(["harness", "cancel", files.name])
         asked = "the same sweep command asks whether it has ended"
         return "unknown", f"{job}: {scheduler.title} does not list it; {asked}, `{given_up}` gives it up"
@@ -160,14 +228,7 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
         return "queued", f"{job}: {state.reason or state.word}{starts}"
     if state.phase == "present":
         return "queued", f"{job}: {scheduler.title} calls its state {state.word or 'nothing'}, which is not known here"
-    if state.phase == "running" and exited:
-        return "ended", f"in {job}, not collected yet"
     if state.phase == "running":
-        # In a shared job those that wait have empty logs or none.
-        shared = running.task < 0 and not files.script(name).exists()
-        log = files.log(name)
-        if shared and not (log.exists() and log.stat().st_size):
-            return "queued", f"waits for its turn in {job}"
         where = f"{job} on {state.nodes}" if state.nodes else job
         return "running", f"{where}: {state.reason}" if state.reason else where
     return "ended", f"{job}: {scheduler.explain(state)}; not collected yet"

@@ -39,7 +39,8 @@ class Running:
 
     `name` is the job's name in the queue and `task` its place in an array, -1 in a plain job. `job` is empty
     between the decision to submit and the scheduler's answer: then the name finds it. `together` launches of its job
-    train in turns on the same cores. One that is `extra` is made only while the speedups are not known well enough.
+    train in turns on the same cores, in the job's `block`, counted from 0. One that is `extra` is made only while the
+    speedups are not known well enough.
     """
 
     point: Point
@@ -49,6 +50,7 @@ class Running:
     name: str = ""
     task: int = -1
     together: int = 1
+    block: int = 0
     extra: bool = False
 
     def __post_init__(self) -> None:

@@ -50,7 +50,8 @@ class BlockSeries:
 
     The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
     enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
-    `limit_s` seconds (0: no limit). What came of the series on its `nodes` is written to `end_file`.
+    `limit_s` seconds (0: no limit). How far the series is on its `nodes` of a `partition` is written to
+    `progress_file`.
     """
 
     blocks: tuple[TurnBlock, ...]
@@ -59,7 +60,8 @@ class BlockSeries:
     folder: str = ""
     limit_s: float = 0.0
     nodes: int = 1
-    end_file: str = ""
+    partition: str = ""
+    progress_file: str = ""
 
 
 class WhyEnded(StrEnum):
@@ -72,18 +74,32 @@ class WhyEnded(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesEnd:
-    """What came of a series: how many `blocks` were made on how many `nodes`, in how many `seconds`, and `why` no more.
+class BlockMade:
+    """A block that came to its end: the names of its `launches`, and its `seconds` with the start of its processes.
 
-    `longest_s` are the seconds of its longest block, with the start of its processes: not of the first, which may
-    compile, where there are others.
+    `code` is the first exit code of these that is not 0.
     """
 
-    blocks: int
-    nodes: int
+    launches: tuple[str, ...]
     seconds: float
-    longest_s: float
-    why: WhyEnded
+    code: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesProgress:
+    """How far a series is after so many `seconds` on `nodes` of a `partition`: the `blocks` that were made.
+
+    It makes `least` blocks in any case and at most `most`. `why` says why it makes no more, None while it goes on, or
+    where its job was ended.
+    """
+
+    blocks: tuple[BlockMade, ...]
+    least: int
+    most: int
+    nodes: int
+    partition: str
+    seconds: float
+    why: WhyEnded | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ class DatasetLoop:
       gradients can judge. `takes_gradients`: whether there are any.
     - `generation`: the runtime's count of what the script has made that can be trained, when this was found out. After
       more has been made, the loop takes one batch whole and is observed again (`is_observed`).
+    - `rows_taken_in`: where in the script it has taken rows of a whole batch, or their number, out of TensorFlow.
     - `unprobed_place`: where in the script it has taken the gradient of something unknown, of a divided batch.
 
     The rest is of the current batch: `batch` is the batch of all ranks, `is_divided` whether it was divided, `part`
@@ -34,6 +35,7 @@ class DatasetLoop:
     generation: int = 0
     steps: set[Any] = field(default_factory=set)
     owners: set[int] = field(default_factory=set)
+    rows_taken_in: str = ""
     unprobed_place: str = ""
     first_part_steps: int | None = None
     batch: Any = None
@@ -64,3 +66,4 @@ class DatasetLoop:
         self.takes_gradients = earlier.takes_gradients
         self.steps = earlier.steps
         self.owners = earlier.owners
+        self.rows_taken_in = earlier.rows_taken_in

@@ -2,12 +2,10 @@
 
 import inspect
 import sys
-import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -19,7 +17,6 @@ from tensorflow.python.data.ops.interleave_op import _ParallelInterleaveDataset
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.data.ops.map_op import _ParallelMapDataset
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-from tensorflow.python.framework import ops
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from harness.base.errors import UserError
@@ -29,9 +26,10 @@ from harness.transparent.collectives import Scalars
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import is_script, replace, script_lines
 from harness.transparent.preflight import check_rows
-from harness.transparent.probe import MIXED, CouplingTrial, probe_function, undrawn
+from harness.transparent.probe import MIXED, CheckTimes, CouplingTrial, probe_function, undrawn
 from harness.transparent.replica_variables import initialised
 from harness.transparent.runtime import Runtime
+from harness.transparent.taken_values import TakenValues, is_library
 
 # What is known of a training, and how that changes: a compiled step, or the gradients that a loop takes itself.
 #
@@ -74,6 +72,7 @@ TRANSITIONS = {
     (_S.PROBED, _E.INDEPENDENT): _S.DIVIDED,
     (_S.PROBED, _E.MIXED): _S.WHOLE,
     (_S.PROBED, _E.SPOILT): _S.REFUSED,
+    (_S.DIVIDED, _E.SPOILT): _S.REFUSED,
 }
 """From a state and an event to the next state; what is not there cannot happen."""
 
@@ -97,13 +96,14 @@ class CompiledStep:
     """A compiled function with its arguments that are no tensors.
 
     `held` keeps those alive, as they are told apart by their ids. `returns_rows`: whether it has returned more than
-    single numbers.
+    single numbers. `times`: when it is probed again.
     """
 
     function: Any
     held: tuple[Any, ...]
     state: TrainingState = TrainingState.UNKNOWN
     returns_rows: bool = False
+    times: CheckTimes = field(default_factory=CheckTimes)
 
     def note_outcome(self, outcome: Any) -> None:
         """Take note of what a call has returned."""
@@ -162,15 +162,31 @@ class CompiledSteps:
             runtime.compute_whole(why)
         return True
 
+    def probe_again(self, step: CompiledStep, args: Any, kwargs: Any, rows: int) -> None:
+        """Probe a step of divided batches again where that is due, by its arguments with `rows` rows; all ranks.
+
+        Raises:
+            UserError: it mixes rows now.
+        """
+        if step.times.steps_until or not self._runtime.probes_again or not step.function._list_all_concrete_functions():
+            return
+        step.times.note_probe()
+        if not self._independent(step, args, kwargs, rows, again=True):
+            step.note(TrainingEvent.SPOILT)
+            self._runtime.refuse_mixed(step.times.steps + 1)
+
     def _mixing(self, step: CompiledStep, args: Any, kwargs: Any) -> str:
         """Probe a step; return why its batches cannot be divided, if so."""
+        independent = self._independent(step, args, kwargs, min(rows_in((args, kwargs))), again=False)
+        return "" if independent else self._runtime.collectives.trial.why_whole
+
+    def _independent(self, step: CompiledStep, args: Any, kwargs: Any, rows: int, *, again: bool) -> bool:
         runtime = self._runtime
         trial = runtime.collectives.trial
         gather = partial(runtime.collectives.gather, label="trial of the gradients")
         seeds = [state for state in runtime.variables.seeds if initialised([state])]
         with runtime.quietly(), undrawn([*runtime.variables.untrained, *seeds]), trial.of(step):
-            independent = probe_function(trial, step.function, args, kwargs, min(rows_in((args, kwargs))), gather)
-        return "" if independent else MIXED
+            return probe_function(trial, step.function, args, kwargs, rows, gather, again=again)
 
 
 def as_tensors(structure: Any) -> Any:
@@ -281,10 +297,16 @@ class StepCalls:
             batch = as_tensors((args, kwargs))
             runtime.rows.present_rows = max(rows_in(batch), default=0)
             if step.state is TrainingState.DIVIDED and not step.returns_rows and not indivisible(batch):
+                rows = max(rows_in(batch))
+                self.steps.probe_again(step, batch[0], batch[1], rows)
+                step.times.steps += 1
                 batch = self.divide(batch)
                 runtime.rows.present_rows = max(rows_in(batch))
                 return call(*batch)
-            return self._call_whole(step, call, args, kwargs, None)
+            if step.state is not TrainingState.WHOLE or not runtime.rows.present_rows:
+                return self._call_whole(step, call, args, kwargs, None)
+            with runtime.rows.counted_once(runtime.rows.present_rows):  # as many as the witness has
+                return self._call_whole(step, call, args, kwargs, None)
         finally:
             runtime.loop = outer_loop
             runtime.rows.set_undivided()
@@ -300,6 +322,7 @@ class StepCalls:
                 step.note(TrainingEvent.NOTHING_TRAINED)
             return outcome
         step.note_outcome(outcome)
+        step.times.steps += 1
         if loop is not None:
             loop.steps.add(step)
         settled = step.returns_rows if loop is None else id(step) in loop.owners
@@ -324,7 +347,12 @@ class StepCalls:
         argument_rows = rows_in(as_tensors((args, kwargs)))
         has_part_only = part_rows in argument_rows and (batch_rows == part_rows or batch_rows not in argument_rows)
         fits = not argument_rows or has_part_only
-        if step.state is TrainingState.IDLE or (step.state is TrainingState.DIVIDED and fits):
+        if step.state is TrainingState.DIVIDED and fits:
+            if batch_rows >= 2 * self._runtime.world.size:
+                self.steps.probe_again(step, as_tensors(args), as_tensors(kwargs), part_rows)
+            step.times.steps += 1
+            return call(args, kwargs)
+        if step.state is TrainingState.IDLE:
             return call(args, kwargs)
         loop.is_divided = False
         with self._runtime.rows.counted_once(batch_rows):
@@ -376,7 +404,12 @@ class StepCalls:
         elif steps_before == runtime.steps:
             return outcome
         outcome = self._scalars.combine(outcome, owner)
-        return outcome if runtime.calls else runtime.witness.numbers(function.__name__, outcome)
+        if runtime.calls:
+            return outcome
+        outcome = runtime.witness.numbers(function.__name__, outcome)
+        if runtime.loop is None:
+            runtime.witness.state(function.__name__)
+        return outcome
 
 
 def indivisible(batch: Any) -> str:
@@ -411,9 +444,7 @@ class Loops:
     The arrays that a loop gives to a compiled step are treated alike, call by call, where the step returns nothing but
     single numbers: its first call is whole.
 
-    A single floating number that the script itself takes out of TensorFlow (`float`, `numpy`, a format) while it has a
-    divided batch is the mean over all ranks' rows, or their sum where the trial has seen that. A truth value is rank
-    0's, so that all ranks take the same branch.
+    What the script takes out of TensorFlow meanwhile is seen to by `TakenValues`.
     """
 
     def __init__(self, runtime: Runtime, scalars: Scalars) -> None:
@@ -425,7 +456,8 @@ class Loops:
         self._current = LoopTrial()
         self._unprobed_place = ""
         self._ran_eagerly = False
-        self._taken_out: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
+        self._observed_steps = 0  # of the script, after which its variables were looked at
+        self._taken_values = TakenValues(runtime)
 
     def install(self) -> None:
         """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
@@ -439,7 +471,7 @@ class Loops:
         replace(Function, "__call__", ("self",), self._calls.call)
         replace(BaseOptimizer, "__init__", ("self", "learning_rate"), self._make)
         replace(ResourceVariable, "__init__", ("self",), self._make_variable)
-        replace(ops._EagerTensorBase, "_numpy", ("self",), self._number)
+        self._taken_values.install()
 
     def _make(self, original: Callable[..., Any], thing: Any, *args: Any, **kwargs: Any) -> None:
         """Make a compiled function of the script's, or an optimizer: it may train what nobody has seen trained."""
@@ -454,11 +486,14 @@ class Loops:
         loop = runtime.loop
         if not tf.executing_eagerly() or variable.name.startswith("harness_"):
             return
-        if not is_script(_maker(sys._getframe())):
+        if is_library(_maker(sys._getframe())):
+            runtime.witness.note_variable(variable)
             return
         rows = variable.shape[0] if variable.shape.rank else 0
         has_batch = loop is not None and loop.batch is not None
         is_of_batch = has_batch and rows == runtime.rows.present_rows > 1
+        if not is_of_batch:
+            runtime.witness.note_variable(variable)
         runtime.variables.note_variable(variable, of_rows=is_of_batch or rows is None)
         if not is_of_batch and variable.trainable and variable.dtype.is_floating:
             runtime.generation += 1
@@ -529,13 +564,16 @@ class Loops:
         """Return the next batch, or this rank's part of it."""
         runtime = self._runtime
         self.end_trial()
+        if runtime.steps != self._observed_steps:
+            self._observed_steps = runtime.steps
+            runtime.witness.state("loop")
         runtime.signals.meet()
         runtime.rows.set_undivided()  # also after the last batch
         runtime.loop = loop
         loop.is_over = True
         loop.batch = None
         loop.is_divided = False
-        self._taken_out.clear()
+        self._taken_values.begin_batch()
         if runtime.own_rows.present:
             batch = original(iterator)
             rows = max(rows_in(batch), default=1)
@@ -558,7 +596,11 @@ class Loops:
         runtime = self._runtime
         trial = self._trials.setdefault(loop.place, LoopTrial()) if loop.takes_gradients else None
         on_trial = trial is not None and trial.state in _ON_TRIAL and runtime.sync.shares_gradients
-        if trial is not None:
+        if loop.rows_taken_in:
+            runtime.compute_whole(f"the loop takes rows of its batches out of TensorFlow ({loop.rows_taken_in})")
+            on_trial = False
+            computes_whole = True
+        elif trial is not None:
             computes_whole = trial.state is TrainingState.WHOLE
         else:
             computes_whole = {step.state for step in loop.steps} == {TrainingState.WHOLE}
@@ -620,40 +662,6 @@ class Loops:
                 break
         return together(batches)
 
-    def _number(self, original: Callable[..., Any], tensor: Any) -> Any:
-        """Return the value of `tensor` as the script gets it: a single number of a divided batch is of all ranks."""
-        value = original(tensor)
-        runtime = self._runtime
-        loop = runtime.loop
-        if loop is None or loop.part is None or runtime.calls or runtime.in_trainer or runtime.quiet or np.ndim(value):
-            return value
-        frame = sys._getframe(2)
-        while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _CONVERTING):
-            frame = frame.f_back
-        if threading.current_thread() != threading.main_thread() or not is_script(frame.f_code.co_filename):
-            return value
-        if not tensor.dtype.is_floating and tensor.dtype != tf.bool:
-            return value
-        return self._agreed(value, loop, (frame.f_code.co_filename, frame.f_lineno))
-
-    def _agreed(self, value: Any, loop: DatasetLoop, place: tuple[str, int]) -> Any:
-        """Return the number of all ranks for this rank's `value`, which the script takes out at `place`."""
-        runtime = self._runtime
-        trial = runtime.collectives.trial
-        self._taken_out[place] += 1
-        owner = trial.position(self, (*place, self._taken_out[place]))
-        rank_rows = 1.0 if loop.is_over and not loop.had_trial else float(runtime.rows.weight())
-        rank_numbers = runtime.collectives.gather((float(value), rank_rows), "numbers that the script takes")
-        if value.dtype == np.bool_:
-            return np.bool_(rank_numbers[0][0])
-        if trial.is_sum(owner):
-            agreed = sum(number for number, rows in rank_numbers if rows > 0)
-        else:
-            weighted = sum(number * rows for number, rows in rank_numbers if rows)
-            agreed = weighted / sum(rows for _, rows in rank_numbers)
-        trial.observe(owner, "reported numbers", [float(value)], [agreed])
-        return value.dtype.type(agreed)
-
 
 _ON_TRIAL = (TrainingState.UNKNOWN, TrainingState.PROBED)
 
@@ -676,7 +684,6 @@ def _maker(frame: Any) -> str:
 
 
 _MAKING = ("/harness/transparent/", "/tensorflow/python/", "functools.py", "contextlib.py")
-_CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
 
 
 def _refuse_idle(loop: DatasetLoop, steps: int) -> None:

@@ -163,7 +163,7 @@ class GradientAverager:
 
         What has come from a tape is of all ranks already; with `of_rank` all `gradients` are of this rank's rows.
         """
-        self._runtime.synchronised = True
+        self._runtime.begin_training()
         policy = self._runtime.sync
         if not policy.shares_gradients:
             pass_turn(gradients)

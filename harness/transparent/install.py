@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.turns import current_turns
 from harness.schema.record_notes import Note
 from harness.transparent.children import child_seed
-from harness.transparent.patch import HorovodScript, ImportHook, offer_old_names
+from harness.transparent.patch import HorovodScript, ImportHook, Refusals, offer_old_names, refusing
 
 if TYPE_CHECKING:
     from harness.transparent.fused import Fusion
@@ -121,6 +121,7 @@ def install(
     if runtime.ranks > 1:
         runtime.witness.install(runtime)
         replace_all(runtime)
+        Refusals.on_ranks = True
         ImportHook(refuse_old_keras, ["tf_keras"]).install()
         MissedTurns().install()
         check_ranks(runtime, script)
@@ -150,8 +151,22 @@ def _take_turns_alone() -> None:
     replace(tf.compat.v1.train.Optimizer, "apply_gradients", ("self", "grads_and_vars"), apply, stays=True)
 
 
+def refuse_debug_mode(original: Callable[..., Any]) -> None:
+    """Stand for `tf.data.experimental.enable_debug_mode`.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(
+        "the script asks for tf.data's debug mode, in which batches are no tensors that could be divided over the "
+        "ranks: leave out tf.data.experimental.enable_debug_mode(), or run it with -n 1"
+    )
+
+
 def replace_all(runtime: "Runtime") -> None:
     """Make all replacements of a rank that has others beside it."""
+    import tensorflow as tf
+
     from harness.transparent.checkpoints import Checkpoints
     from harness.transparent.collectives import Scalars
     from harness.transparent.divided_keras_data import divide_adapters
@@ -161,6 +176,8 @@ def replace_all(runtime: "Runtime") -> None:
     from harness.transparent.keras_layers import Layers
     from harness.transparent.keras_metrics import Metrics
     from harness.transparent.keras_trainer import Trainers
+    from harness.transparent.patch import replace
+    from harness.transparent.step_outputs import StepOutputs
     from harness.transparent.tf1 import Sessions
 
     averager = GradientAverager(runtime)
@@ -174,7 +191,9 @@ def replace_all(runtime: "Runtime") -> None:
     Metrics(runtime, scalars).install()
     loops.install()
     Sessions(runtime, averager).install()
+    StepOutputs(runtime.collectives.trial).install()
     Checkpoints(runtime).install()
+    replace(tf.data.experimental, "enable_debug_mode", (), refuse_debug_mode)
     runtime.at_end = loops.end_trial
 
 
@@ -229,6 +248,7 @@ def refuse_old_keras() -> None:
     """Have Keras 2, which has modules of its own, refuse to train."""
     import tf_keras
 
+    @refusing
     def refuse(*_: Any, **__: Any) -> None:
         raise UserError(
             "the script trains with Keras 2 (tf_keras), which cannot be divided over the ranks: leave out "

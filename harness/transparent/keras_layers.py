@@ -95,6 +95,8 @@ def of_rows(loss: Any, y_pred: Any) -> bool:
         return False
     if any(get_keras_mask(leaf) is not None for leaf in tree.flatten(y_pred) if leaf is not None):
         return False
+    if getattr(loss, "ignore_class", None) is not None:  # it is divided by the number of places that are left
+        return False
     return is_keras_object(type(loss)) and (function is None or is_keras_object(function))
 
 

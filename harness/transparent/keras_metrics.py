@@ -110,6 +110,8 @@ class Metrics:
             probe.counted |= {id(handle_of(variable)) for variable in metric.variables}
             if len(args) == 1 and tf.is_tensor(args[0]) and args[0].shape.rank == 0:
                 probe.numbers[id(metric)] = metric, args[0]
+        if not needs_all_rows(metric):
+            runtime.witness.leave_out(metric.variables)  # they are of the rank's rows
         # One of the script's own may hold its state in other metrics, or in no variable of Keras's at all.
         if runtime.quiet or self._inside.get() or not (metric._variables or needs_all_rows(metric)):
             return original(metric, *args, **kwargs)

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -21,11 +22,11 @@ from harness.comm.world import abort
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.batch_rows import BatchShare, divide, leading, length
 from harness.transparent.collectives import Scalars
-from harness.transparent.fused import Fusion
+from harness.transparent.fused import Ended, Fusion, Made
 from harness.transparent.keras_layers import along_rows, is_keras_object, rows_of_all_ranks
 from harness.transparent.patch import put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
-from harness.transparent.probe import MIXED, probe_trainer, undrawn
+from harness.transparent.probe import CheckTimes, probe_trainer, undrawn
 from harness.transparent.replica_variables import initialised
 from harness.transparent.runtime import Runtime, switched_on
 
@@ -35,11 +36,13 @@ class TrainerStep:
     """A training or test step that Keras compiles; what is found out about a step belongs to this step alone.
 
     `written`: the step as the script or Keras has written it. `sources`: the data sets on which it has been probed.
+    `times`: when it is probed again.
     """
 
     trainer: Any
     written: Callable[..., Any]
     sources: set[tuple[int, ...]] = field(default_factory=set)
+    times: CheckTimes = field(default_factory=CheckTimes)
 
 
 class Trainers:
@@ -54,12 +57,14 @@ class Trainers:
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._trainings: weakref.WeakKeyDictionary[Any, weakref.ref[TrainerStep]] = weakref.WeakKeyDictionary()
         self._fitting: int | None = None  # the thread that trains by `fit`
         self._source: tuple[int, ...] = ()  # of the current batches: the script's x and y, by id
 
     def install(self) -> None:
         """Put the replacements in place."""
         if self._fusion is not None:
+            self._fusion.probes = self
             self._fusion.install()
         replace(TensorFlowTrainer, "_make_function", ("self", "step_function"), self._make_function)
         replace(TensorFlowTrainer, "fit", ("self", "x", "y", "batch_size", "epochs"), self._fit)
@@ -85,9 +90,10 @@ class Trainers:
         trains = step_function.__name__ == "train_step"
         if trainer.jit_compile:
             trainer._jit_compile = False  # XLA has no allreduce on CPUs
+        training = TrainerStep(trainer=trainer, written=step_function)
         if trains:  # what was found out belongs to another compilation, perhaps with another loss
             runtime.collectives.trial.mixing.discard(trainer)
-        training = TrainerStep(trainer=trainer, written=step_function)
+            self._trainings.pop(trainer, None)
 
         def step(data: Any) -> Any:
             return self._step(training, data)
@@ -100,7 +106,16 @@ class Trainers:
         has_own_test = type(trainer).test_step is not TensorFlowTrainer.test_step
         probed = runtime.sync.shares_gradients and not runtime.witness.is_witness and not self._asks_for_rows(trainer)
         function = self._probed(training, compiled) if probed and (trains or has_own_test) else compiled()
-        return lambda iterator: runtime.witness.numbers(step_function.__name__, function(iterator))
+        if probed and trains:
+            self._trainings[trainer] = weakref.ref(training)  # which holds the trainer
+
+        def observed(iterator: Any) -> Any:
+            logs = runtime.witness.numbers(step_function.__name__, function(iterator))
+            if trains:
+                runtime.witness.state(step_function.__name__)
+            return logs
+
+        return observed
 
     def _step(self, training: "TrainerStep", data: Any) -> Any:
         """Make a step of a rank's part of a batch, while its graph is built or eagerly."""
@@ -123,22 +138,30 @@ class Trainers:
             return self._scalars.average(training.written(data), training, training.written.__name__)
 
     def _probed(self, training: "TrainerStep", compiled: Callable[[], Any]) -> Callable[..., Any]:
-        """Return the compiled step; before its first batch of every data set the step as written is probed."""
+        """Return the compiled step; before its first batch of every data set the step as written is probed.
+
+        It is probed again where that is due.
+        """
         trainer = training.trainer
         function = compiled()
 
-        def step(iterator: Any) -> Any:
+        def probed_step(iterator: Any) -> Any:
             nonlocal function
-            if self._source in training.sources or not may_sum(trainer):
+            is_new = self._source not in training.sources and may_sum(trainer)
+            is_due = self.steps_until_probe(trainer) < trainer.steps_per_execution
+            if not (is_new or is_due) or isinstance(iterator, (Made, Ended)):
                 return function(iterator)
-            traced = bool(training.sources)
-            training.sources.add(self._source)
             try:
                 data = next(iterator)  # a generator in `train_on_batch`
             except tf.errors.OutOfRangeError as end:
                 raise StopIteration from end
-            if self._probe(training, data) and traced:
-                function = compiled()
+            if is_new:
+                was_traced = bool(training.sources)
+                training.sources.add(self._source)
+                if self._probe(training, data) and was_traced:
+                    function = compiled()
+            elif is_due:
+                self.probe_again(trainer, data)
             batches = [data, *islice(iterator, trainer.steps_per_execution - 1)]
             if not isinstance(iterator, tf.data.Iterator):
                 return function(iter(batches))
@@ -148,7 +171,57 @@ class Trainers:
                     dataset = tf.data.Dataset.from_tensors(batch).concatenate(dataset)
                 return function(iter(dataset))
 
+        def step(iterator: Any) -> Any:
+            logs = probed_step(iterator)
+            training.times.steps += iterator.steps if isinstance(iterator, Made) else trainer.steps_per_execution
+            return logs
+
         return step
+
+    def _training_of(self, trainer: Any) -> "TrainerStep | None":
+        """Return the training step of `trainer` that was compiled last, if it is probed."""
+        reference = self._trainings.get(trainer)
+        return None if reference is None else reference()
+
+    def steps_until_probe(self, trainer: Any) -> int:
+        """Return how many training steps of divided batches may be made before one that is to be probed again."""
+        runtime = self._runtime
+        training = self._training_of(trainer)
+        is_whole = trainer in runtime.collectives.trial.mixing or trainer in self._whole
+        if training is None or is_whole or runtime.own_rows.present or not runtime.probes_again:
+            return sys.maxsize
+        if not training.sources:  # all of it is Keras's own
+            return sys.maxsize
+        return training.times.steps_until
+
+    def probe_again(self, trainer: Any, data: Any) -> None:
+        """Probe the next training step, of a rank's part of the batch `data`, again; all ranks together.
+
+        Raises:
+            UserError: it mixes rows now.
+        """
+        training = self._training_of(trainer)
+        assert training is not None
+        step = training.times.steps + 1
+        training.times.note_probe()
+        if not self._independent(training, data, again=True):
+            self._runtime.refuse_mixed(step)
+
+    def _independent(self, training: "TrainerStep", data: Any, *, again: bool) -> bool:
+        """Tell whether rows are independent in a step, from a rank's part of a batch."""
+        runtime = self._runtime
+        trial = runtime.collectives.trial
+        seeds = [state for state in runtime.variables.seeds if initialised([state])]
+        with runtime.quietly(), runtime.trainer(), undrawn([*runtime.variables.untrained, *seeds]), trial.of(training):
+            return probe_trainer(
+                trial,
+                training.trainer,
+                training.written,
+                data.data if isinstance(data, BatchShare) else data,
+                partial(runtime.collectives.gather, label="trial"),
+                runtime.variables.of_script,
+                again=again,
+            )
 
     def _probe(self, training: "TrainerStep", data: Any) -> bool:
         """Find out what a step makes of a batch and of its parts; tell whether it must be compiled again."""
@@ -156,14 +229,9 @@ class Trainers:
         trainer = training.trainer
         trial = runtime.collectives.trial
         was_mixing = trainer in trial.mixing
-        seeds = [state for state in runtime.variables.seeds if initialised([state])]
-        with runtime.quietly(), runtime.trainer(), undrawn([*runtime.variables.untrained, *seeds]), trial.of(training):
-            gather = partial(runtime.collectives.gather, label="trial")
-            part = data.data if isinstance(data, BatchShare) else data
-            independent = probe_trainer(trial, trainer, training.written, part, gather)
-        if not independent:
+        if not self._independent(training, data, again=False):
             trial.mixing.add(trainer)
-            runtime.compute_whole(MIXED)
+            runtime.compute_whole(trial.why_whole)
         elif training.written.__name__ == "train_step":
             trial.mixing.discard(trainer)
         return was_mixing != (trainer in trial.mixing)

@@ -7,13 +7,14 @@ import importlib.util
 import inspect
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.base.errors import RunError, UserError
+from harness.base.errors import RunError, SharedError, UserError
 from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -67,7 +68,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
     """
 
     def __init__(self, action: Callable[[], None], names: Sequence[str] = ("tensorflow", "keras")) -> None:
-        self._action = action
+        self._action = refusing(action)
         self._names = names
         self._depth = 0
 
@@ -132,20 +133,60 @@ class HorovodScript:
     active = False
 
 
-class Refusals:
-    """The first thing that the script was refused: a script that catches it and goes on ends with it all the same."""
+class Refused(BaseException):
+    """A refusal on its way through the script: no `except Exception` takes it for a trial that has failed.
 
-    first: UserError | None = None
+    `error` is what all ranks end with.
+    """
+
+    ag_pass_through = True  # see `UserError`
+
+    def __init__(self, error: UserError | RunError | SharedError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Refusals:
+    """The first thing that the script was refused, which ends it whatever it does then.
+
+    `on_ranks`: errors of the replacements themselves are refusals too.
+    """
+
+    first: UserError | RunError | SharedError | None = None
+    on_ranks = False
 
     @classmethod
     def check(cls) -> None:
         """Go on if nothing was refused.
 
         Raises:
-            UserError: what was refused first.
+            Refused: with what was refused first; see `remember`.
         """
         if cls.first is not None:
-            raise cls.first
+            raise cls.remember(cls.first)
+
+    @classmethod
+    def remember(cls, error: UserError | RunError | SharedError) -> BaseException:
+        """Return what to raise for `error`, which the launch will end with.
+
+        In a thread that is the error itself: a pool of threads waits for ever for one that has ended by anything else.
+        """
+        cls.first = cls.first or error
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return Refused(cls.first) if in_main_thread else cls.first
+
+
+def refusing(action: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `action` with its refusals made such that a script cannot go on after them."""
+
+    @functools.wraps(action)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return action(*args, **kwargs)
+        except (UserError, RunError, SharedError) as error:
+            raise Refusals.remember(error) from error
+
+    return guarded
 
 
 originals: list[tuple[object, str, Any]] = []
@@ -161,6 +202,7 @@ def put(owner: object, name: str, value: Any) -> None:
 def put_back() -> None:
     """Undo all replacements, and forget what they have refused: in a child process."""
     Refusals.first = None
+    Refusals.on_ranks = False
     while originals:
         setattr(*originals.pop())
 
@@ -190,19 +232,52 @@ def replace(
 
 
 def wrapped(original: Callable[..., Any], wrapper: Callable[..., Any], *, stays: bool = False) -> Callable[..., Any]:
-    """Return what calls `wrapper` with `original` and its own arguments, and looks like `original`."""
+    """Return what calls `wrapper` with `original` and its own arguments, and looks like `original`.
+
+    Once the script was refused something, a call raises the same again.
+    """
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
         if HorovodScript.active and not stays:
             return original(*args, **kwargs)
+        Refusals.check()
         try:
             return wrapper(original, *args, **kwargs)
-        except UserError as refusal:
-            Refusals.first = Refusals.first or refusal
-            raise
+        except (UserError, RunError, SharedError) as error:
+            raise Refusals.remember(error) from error
+        except Exception as error:
+            if not Refusals.on_ranks or not _is_of_replacement(error, original):
+                raise
+            raise Refusals.remember(_not_divided(error)) from error
 
     return replaced
+
+
+_EXPECTED = (StopIteration, StopAsyncIteration, OSError)  # what a replacement may raise as the original does
+_OF_OPERATIONS = "tensorflow.python.framework.errors_impl"  # errors that the script's own operations end with
+
+
+def _is_of_replacement(error: Exception, original: Callable[..., Any]) -> bool:
+    """Tell whether `error` comes from the replacement that is running, and from nothing that the script has called.
+
+    `original` is what it replaces. If that has no code of Python's, errors cannot be told apart, and are taken
+    for its own.
+    """
+    code = getattr(inspect.unwrap(original), "__code__", None)
+    if code is None or isinstance(error, _EXPECTED) or type(error).__module__ == _OF_OPERATIONS:
+        return False
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return code not in codes and not any(is_script(inner.co_filename) for inner in codes)
+
+
+def _not_divided(error: Exception) -> UserError:
+    """Return the refusal of what a replacement has failed at."""
+    lines = str(error).strip().splitlines()
+    message = f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+    return UserError(
+        f"what the script does there ({script_place()}) cannot be divided over the ranks ({message}): run it with -n 1"
+    )
 
 
 class OwnRows:

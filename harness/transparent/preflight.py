@@ -74,6 +74,7 @@ def _sources(dataset: Any) -> list[Any]:
     return tensors
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def _measure(rows: "np.ndarray[Any, Any]") -> float:
     """Return a number that almost certainly differs for other rows, or for another order of them."""
     if rows.dtype.kind not in "biuf":

@@ -56,15 +56,20 @@ class ReplicaVariables:
 
     def equalise(self, label: str) -> None:
         """Give all variables that a step may have assigned rank 0's values on all ranks; metrics are left out."""
-        of_script = [reference() for reference in self._of_script.values()]
-        variables = [*self.trained, *self.untrained, *of_script]
+        variables = [*self.trained, *self.untrained, *self.of_script]
         for variable in {id(variable): variable for variable in variables}.values():
             if not isinstance(variable, (tf.Variable, keras.Variable)) or variable.dtype == "string":
-                continue  # of a session, or deleted
+                continue  # of a session
             value = np.array(variable.numpy(), order="C")
             self._collectives.broadcast(value, label)
             if self.world.rank:
                 variable.assign(value)
+
+    @property
+    def of_script(self) -> list[Any]:
+        """The variables that the script has made itself and that are alive."""
+        variables = [reference() for reference in self._of_script.values()]
+        return [variable for variable in variables if variable is not None]
 
     def note_variable(self, variable: Any, *, of_rows: bool) -> None:
         """Note a variable that the script has made itself, and whether it holds a batch's rows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -60,6 +60,7 @@ class Runtime:
     - `uneven`: whether Keras has been given arrays whose batches have no equal parts. A step that was traced for such a
       batch takes later batches without another trace.
     - `synchronised`: whether anything has been averaged over the ranks.
+    - `sees_ranks`: whether the script was left to see to its ranks itself, as one for Horovod.
 
     `undivided`: within it every rank takes all rows of Keras's batches. `fusion` makes several steps in one execution,
     where something does. `at_end` ends a trial that is under way.
@@ -77,6 +78,7 @@ class Runtime:
     generation: int = 0
     calls: int = 0
     synchronised: bool = False
+    sees_ranks: bool = False
     loop: DatasetLoop | None = None
     takes_inside: bool = False
     mixes: bool = False
@@ -130,6 +132,25 @@ class Runtime:
             print(f"harness: {note}", file=sys.stderr, flush=True)
 
     @property
+    def probes_again(self) -> bool:
+        """Whether trainings of divided batches are probed again, before steps 32, 64, 128 ..."""
+        settings = self.settings
+        is_judged = settings.witness != "off" and settings.record is None and not self.witness.is_witness
+        return is_judged and self.world.size > 1 and self.sync.shares_gradients
+
+    def refuse_mixed(self, step: int) -> NoReturn:
+        """Refuse a training whose batches have been divided up to a `step` that mixes their rows.
+
+        Raises:
+            UserError: always; on all ranks, which have found so together.
+        """
+        raise UserError(
+            f"step {step} of a training mixes the rows of its batch ({script_place()}), and batches have been divided "
+            "until then: divided over ranks, the script may train otherwise than alone; run it with -n 1, or with "
+            "--witness off all the same"
+        )
+
+    @property
     def quiet(self) -> bool:
         """Whether nothing is to be synchronised now: an optimizer inside another, Keras within Keras."""
         return self._quiet.get()
@@ -176,15 +197,29 @@ class Runtime:
         self.mixes = True
         self.note(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": why}))
 
+    def begin_training(self) -> None:
+        """Note that gradients are averaged over the ranks.
+
+        Raises:
+            UserError: the script was to see to its ranks itself, so all ranks have written the same files.
+        """
+        if self.sees_ranks:
+            raise UserError(
+                f"the script trains without Horovod's init ({script_place()}), though it imports Horovod or has the "
+                "word in an argument, and so sees to its ranks and files itself: call hvd.init() first, put the import "
+                "under the condition that asks for it, or run it with -n 1"
+            )
+        self.synchronised = True
+
     def count_step(self, variable: Any = None) -> None:
         """Count a gradient or an optimizer's step of a hand-written loop, also while its graph is being built.
 
         `variable`: the first of those that are trained; None for a compiled step as a whole.
 
         Raises:
-            UserError: the sync policy asks for epochs, which a hand-written loop does not show.
+            UserError: the sync policy asks for epochs, which a hand-written loop does not show; see `begin_training`.
         """
-        self.synchronised = True
+        self.begin_training()
         if self.sync.period is None and not self.in_trainer:
             raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
         if not tf.executing_eagerly():

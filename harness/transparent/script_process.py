@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,17 @@ from harness.schema.point import Point
 from harness.transparent import private_files
 from harness.transparent.install import fuse_alone
 from harness.transparent.own_modules import separate_own_modules
-from harness.transparent.patch import ImportHook, is_script, offer_old_names, put, script_place, with_script_traceback
+from harness.transparent.patch import (
+    ImportHook,
+    Refusals,
+    Refused,
+    is_script,
+    offer_old_names,
+    put,
+    refusing,
+    script_place,
+    with_script_traceback,
+)
 from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
 
 if TYPE_CHECKING:
@@ -58,7 +69,7 @@ class ProcessEnds:
         """Replace `os._exit`, `os.execv` and `os.execve`; in what is forked from this process they are as before."""
         put(os, "_exit", self._end)
         for name in _PROGRAMS:
-            put(os, name, self._guarded(getattr(os, name)))
+            put(os, name, refusing(self._guarded(getattr(os, name))))
 
     def _end(self, status: int) -> None:
         """End this process: its run first, where it is the script that ends it."""
@@ -174,7 +185,11 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
             host.alone = host.answers = True
             offer()
             ProcessEnds(None, script.name, lambda code: code).install()
-            runpy.run_path(str(script), run_name="__main__")
+            try:
+                runpy.run_path(str(script), run_name="__main__")
+            except Refused as refused:
+                error = refused.error
+                return end_together(world, error.error if isinstance(error, SharedError) else error)
         return 0
     from harness.transparent.session import Session
 
@@ -194,21 +209,26 @@ def _run_rank(session: "Session") -> int:
 
 def run_to_exit_code(session: "Session", action: Callable[[], None]) -> int:
     """Do `action` on this rank and return its exit code; an error on one rank ends all."""
-    world = session.world
     try:
         action()
-    except SharedError as shared:
-        return end_together(session.world, shared.error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one: end them too
-        reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
-        if isinstance(reason, (UserError, RunError)) and all_fail(world):
-            return end_together(world, reason)
-        abort(world, with_script_traceback(reason))
+        return _end_with(session, Refusals.first or error)
     return 0
 
 
+def _end_with(session: "Session", error: BaseException) -> int:
+    """End all ranks because of `error`, which the script has ended with on this one, and return the exit code."""
+    world = session.world
+    if isinstance(error, SharedError):
+        return end_together(world, error.error)
+    reason = error if isinstance(error, (UserError, RunError)) else session.explain(error)
+    if not all_fail(world):
+        abort(world, with_script_traceback(reason))
+    return end_together(world, with_script_traceback(reason))
+
+
 def all_fail(world: World) -> bool:
-    """Tell whether all ranks get here within some seconds: in what a script cannot do they fail alike."""
+    """Tell whether all ranks get here within some seconds: in what a script does wrong they fail alike."""
     deadline = time.monotonic() + ALIKE_S
     with contextlib.suppress(RuntimeError):  # MPI's: a rank is gone
         barrier = world.comm.Ibarrier()
@@ -222,7 +242,11 @@ def all_fail(world: World) -> bool:
 def end_together(world: World, error: BaseException) -> int:
     """Have rank 0 say why all ranks end and return the exit code."""
     if world.rank == 0:
-        print(f"harness: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, (UserError, RunError)):
+            print(f"harness: {error}", file=sys.stderr, flush=True)
+        else:
+            traceback.print_exception(error)
+            print(f"harness: the script has failed ({type(error).__name__})", file=sys.stderr, flush=True)
     world.comm.Barrier()  # a rank that ends with an error has mpirun end the others: rank 0 speaks first
     return leave(world, 2 if isinstance(error, UserError) else 1)
 

@@ -159,8 +159,9 @@ class Session:
 
         Raises:
             RunError: that is the script's word for a failure.
-            UserError: the script was refused something, and has caught that.
+            Refused: the script was refused something, and has caught that.
         """
+        self.rank_variables.show()
         if isinstance(status, int) and status:
             raise RunError(f"the script ended with exit code {status}")
         if status:
@@ -298,6 +299,7 @@ class Session:
         runtime = Runtime.build(self.world, self.settings, self._watch, self._own, self.witness)
         runtime.collectives.counting = isinstance(self.witness, PeerRank)
         runtime.signals = self.signals
+        runtime.sees_ranks = self._sees_ranks()
         self.signals.gather = runtime.collectives.gather
         self.signals.trains = lambda: runtime.synchronised
         self._clocks.steps = lambda: runtime.steps

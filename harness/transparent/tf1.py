@@ -254,6 +254,7 @@ class Sessions:
         batched = [value for key, value in arrays.items() if value.ndim and _open(key.shape)]
         return arrays, len(batched[0]) if batched else 0
 
+    @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def average(self, outcome: Any, rows: int) -> Any:
         """Return `outcome` with floating scalars (losses) as means over the ranks, weighted by rows."""
         leaves = tree.flatten(outcome)

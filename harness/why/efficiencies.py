@@ -17,7 +17,7 @@ from harness.analysis.comparison import comparable, undisturbed_launches
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resamples
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
-from harness.analysis.time_parts import with_launch_parts
+from harness.analysis.time_parts import mean_launches, with_launch_parts
 from harness.analysis.useful_time import (
     COMMUNICATION,
     COMPUTATION,
@@ -33,7 +33,7 @@ from harness.analysis.useful_time import (
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
 from harness.schema.record import RunRecord, read_run
-from harness.why.overheads import LastRank, last_ranks, skew_shares, typical_launches
+from harness.why.overheads import LastRank, last_ranks, skew_shares
 
 # What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting.
 
@@ -202,8 +202,8 @@ class PointEfficiencies:
 def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
     """Return the efficiencies of every point of `scaling`; `launches` are `efficiencies.Detailed`'s.
 
-    Values are of the median launch, in turns of the mean over launches, so that factors multiply up exactly. The ratio
-    of two points' global efficiency is the efficiency of the scaling table.
+    Values are of the mean over launches, so that factors multiply up exactly. The ratio of two points' global
+    efficiency is the efficiency of the scaling table.
     """
     groups = {str(layout): undisturbed_launches(group) for layout, group in launches.groupby("layout", sort=False)}
     base = groups[scaling.base.layout]
@@ -239,19 +239,19 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
     times = _times(group, drawn)
     metrics = efficiency_factors(times, times if same else None)
     intervals = {name: percentiles(values, len(group)) for name, values in metrics.items()}
-    pair = comparable(base, group) if compared and not same and len(base) >= FEWEST_LAUNCHES else None
-    if pair is not None:
+    pair = comparable(base, group) if compared and not same else None
+    fewest = min(len(pair.base), len(pair.group)) if pair else 0
+    if pair is not None and fewest >= FEWEST_LAUNCHES:
         base_drawn, group_drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         metrics = efficiency_factors(_times(pair.group, group_drawn), _times(pair.base, base_drawn))
-        fewest = min(len(pair.base), len(pair.group))
         for name in (GLOBAL, COMPUTATION):
             intervals[name] = percentiles(metrics[name], fewest)
     return intervals
 
 
 def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
-    """Return seconds, useful, longest, ideal of the median launches [draws], and useful core-seconds of a row."""
-    _, columns = typical_launches(group)(group, drawn, USEFUL_COLUMNS)
+    """Return seconds, useful, longest, ideal of the mean launches [draws], and useful core-seconds of a row."""
+    _, columns = mean_launches(group, drawn, USEFUL_COLUMNS)
     row_core_seconds = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, row_core_seconds])
     return times

@@ -4,7 +4,7 @@ A part of the time (`analysis.time_parts.PART_NAMES`) is divided into causes, an
 (`why.efficiencies.TREE`); `why.known_causes` says which overhead what it finds is part of.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from harness.analysis.comparison import comparable, undisturbed_launches
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resamples
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls
-from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches, median_launches
+from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches
 
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
@@ -245,9 +245,8 @@ class _Compared:
     def parts(self, base_drawn: NDArray[np.int64], group_drawn: NDArray[np.int64]) -> _OverheadParts:
         """Return what the causes take of the drawn launches; the base's parts over `share` are ideal."""
         columns = [cause.column for cause in self.causes]
-        average = typical_launches(self.base, self.group)
-        base_seconds, base_parts = average(self.base, base_drawn, columns, _TOTAL)
-        seconds, parts = average(self.group, group_drawn, columns, _TOTAL)
+        base_seconds, base_parts = mean_launches(self.base, base_drawn, columns, _TOTAL)
+        seconds, parts = mean_launches(self.group, group_drawn, columns, _TOTAL)
         ideal_parts = base_parts / self.share
         return _OverheadParts(
             ideal=base_seconds / self.share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
@@ -257,10 +256,10 @@ class _Compared:
         """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
         rows = len(self.causes)
         nothing: list[Interval | None] = [None] * rows
-        pair = comparable(self.base, self.group) if min(len(self.base), len(self.group)) >= FEWEST_LAUNCHES else None
-        if pair is None:
+        pair = comparable(self.base, self.group)
+        fewest = min(len(pair.base), len(pair.group)) if pair else 0
+        if pair is None or fewest < FEWEST_LAUNCHES:
             return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
-        fewest = min(len(pair.base), len(pair.group))
         drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         parts = replace(self, base=pair.base, group=pair.group).parts(*drawn)
         overhead = parts.measured - parts.ideal
@@ -277,12 +276,6 @@ class _Compared:
             shares=shares,
             speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
         )
-
-
-def typical_launches(*groups: pd.DataFrame) -> Callable[..., tuple[Array, Array]]:
-    """Return how the launches of `groups` are averaged: geometric means of those in turns, medians of others."""
-    in_turns = all(bool(group["ran_seconds"].notna().all()) for group in groups)
-    return mean_launches if in_turns else median_launches
 
 
 # For whom ranks wait at synchronisation calls, and by which cause, from the times of single calls.

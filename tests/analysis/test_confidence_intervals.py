@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, ttest_ind
 
 from harness.analysis import confidence_intervals
-from harness.analysis.confidence_intervals import Interval, median_interval, percentiles, ratio_interval, resamples
+from harness.analysis.confidence_intervals import (
+    difference_of_means,
+    median_interval,
+    percentiles,
+    ratio_interval,
+    resamples,
+)
 from harness.analysis.launch_frames import between, outliers
 from harness.analysis.scaling import scale
 from harness.schema.record import RunRecord
@@ -93,16 +99,36 @@ def test_what_slows_whole_blocks_cancels_in_a_paired_ratio() -> None:
     assert (paired.high - paired.low) < (apart.high - apart.low) / 3
 
 
+@given(st.lists(POSITIVE, min_size=3, max_size=12), st.lists(POSITIVE, min_size=3, max_size=12))
+def test_the_difference_of_unrelated_samples_is_welchs(first: list[float], second: list[float]) -> None:
+    difference = difference_of_means(np.array(first), np.array(second))
+    assert difference is not None and difference.mean == pytest.approx(np.mean(first) - np.mean(second))
+    if min(np.std(values) / np.mean(values) for values in (first, second)) > 1e-6:  # else scipy warns
+        expected = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+        assert difference.interval.low == pytest.approx(expected.low)
+        assert difference.interval.high == pytest.approx(expected.high)
+
+
+def test_few_unrelated_values_have_no_difference_and_equal_ones_no_width() -> None:
+    equal = np.full(3, 2.0)
+    assert difference_of_means(equal[:2], equal) is None and difference_of_means(equal, equal[:2]) is None
+    difference = difference_of_means(equal, equal / 2)
+    assert difference is not None and (difference.mean, difference.reach) == (1.0, 0.0)
+
+
 def test_the_table_pairs_by_repeat_and_leaves_strangers_unpaired() -> None:
     slow = (1.0, 1.5, 1.2, 2.0, 1.7, 1.1)
     blocks = [make_launch(ranks, k, t / ranks) for ranks in (1, 2) for k, t in enumerate(slow)]
     scaling = scale(launch_frame(blocks))
-    assert scaling is not None and scaling.points[1].speedup_interval == Interval(low=2.0, high=2.0)
+    assert scaling is not None and scaling.points[1].speedup_interval is not None
+    paired = scaling.points[1].speedup_interval
+    assert (paired.low, paired.high) == pytest.approx((2.0, 2.0)) and scaling.points[1].blocks == 6
     moved = [make_launch(1, k, t) for k, t in enumerate(slow)]
     moved += [make_launch(2, 10 + k, t / 2) for k, t in enumerate(slow)]  # minutes later, in the same sitting
     apart = scale(launch_frame(moved))
     assert apart is not None and apart.points[1].speedup_interval is not None
     assert apart.points[1].speedup_interval.low < 1.5 < 2.5 < apart.points[1].speedup_interval.high
+    assert apart.points[1].blocks == 0
 
 
 def at(run: RunRecord, day: int) -> RunRecord:
@@ -160,9 +186,10 @@ def test_spread_between_launches_and_within_them_is_told_apart() -> None:
 def test_step_time_is_the_epoch_over_its_steps() -> None:
     runs = [make_launch(1, k, t) for k, t in enumerate((1.0, 1.1, 1.2, 1.3, 1.4, 1.5))]  # 6,400 rows, 64 a step
     point = scale(launch_frame(runs)).base  # type: ignore[union-attr]
-    assert point.step_seconds == pytest.approx(1.25 / 100)
-    assert point.step_interval is not None
-    assert (point.step_interval.low, point.step_interval.high) == pytest.approx((0.01, 0.015))
+    assert point.step_seconds == pytest.approx(point.seconds / 100)
+    assert point.step_interval is not None and point.seconds_interval is not None
+    times = point.seconds_interval
+    assert (point.step_interval.low, point.step_interval.high) == pytest.approx((times.low / 100, times.high / 100))
 
 
 def test_outliers_are_marked_and_count_all_the_same() -> None:
@@ -171,7 +198,7 @@ def test_outliers_are_marked_and_count_all_the_same() -> None:
     assert list(launches["outlier"]) == [False] * 5 + [True]
     point = scale(launches).base  # type: ignore[union-attr]
     assert point.outliers == 1 and point.launches == 6
-    assert point.seconds_interval is not None and point.seconds_interval.high == 3.0
+    assert point.seconds == pytest.approx(np.exp(np.log(times).mean()))
     busy = make_launch(1, 6, 99.0, invalid=("busy",))
     assert list(launch_frame([make_launch(1, k, 1.0) for k in range(6)] + [busy])["outlier"]) == [False] * 7
 

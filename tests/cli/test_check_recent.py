@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import datasets
+from harness.analysis import read_results
 from harness.cli import main
 from harness.regression import session_check
 from harness.schema.record import encode
@@ -18,6 +19,7 @@ from harness.schema.sweep import Study, Sweep
 from harness.schema.sweep_folder import STUDY_FILE
 from harness.sweep import execute
 from tests.labs.factories import START, make_launch, make_point, make_run, make_workload, write_run, write_study
+from tests.labs.sentences import refuses
 
 LAYOUTS = tuple(make_point(ranks).layout for ranks in (1, 2))
 
@@ -97,13 +99,51 @@ def test_until_sure_measures_and_all_its_looks_share_the_error(
     assert len(measured_anew) == 1 and looks[-1] == 4
 
 
-def test_a_sweep_that_was_last_written_to_days_ago_is_not_read(tmp_path: Path, measured_anew: list[Path]) -> None:
-    """Reading it would be an error here: its study is damaged."""
-    folder = tmp_path / "results/damaged"
+def test_launches_of_a_sweep_that_was_last_written_to_days_ago_are_not_read(
+    tmp_path: Path, measured_anew: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results/long-ago"
     write_sweep(folder, START)
-    (folder / STUDY_FILE).write_text("{")
     days_ago = (datetime.now(UTC) - timedelta(days=2)).timestamp()
     for path in (folder / STUDY_FILE, folder):
         os.utime(path, (days_ago, days_ago))
+    load_sweep = read_results.load_sweep
+    read: list[Path] = []
+
+    def spy(folder: Path, **words: Any) -> Any:
+        read.append(folder)
+        return load_sweep(folder, **words)
+
+    monkeypatch.setattr(read_results, "load_sweep", spy)
     check(tmp_path)
+    assert tmp_path / "results/old" in read and folder not in read
     assert len(measured_anew) == 1
+
+
+def test_a_damaged_study_of_another_sweep_is_left_out_and_named(tmp_path: Path, measured_anew: list[Path]) -> None:
+    write_sweep(tmp_path / "results/recent", datetime.now(UTC) - timedelta(minutes=10))
+    damaged = tmp_path / "results/damaged"
+    write_sweep(damaged, datetime.now(UTC) - timedelta(minutes=5))
+    (damaged / STUDY_FILE).write_text("{")
+    document = check(tmp_path)
+    assert document["against"] == "main" and not measured_anew
+    assert any(str(damaged / STUDY_FILE) in note for note in document["notes"])
+    places = [f"--results={tmp_path / 'results'}", f"--baselines={tmp_path / 'b'}", f"--reports={tmp_path / 'r'}"]
+    history = CliRunner().invoke(main, ["history", "old", "--json", *places], standalone_mode=False)
+    assert history.exception is None, history.output
+    listed = json.loads(history.stdout)
+    assert len(listed["sessions"]) == 2  # of old and recent
+    assert any(str(damaged / STUDY_FILE) in note for note in listed["notes"])
+
+
+@pytest.mark.parametrize("command", ["check", "history"])
+def test_a_damaged_study_of_the_sweep_that_is_asked_for_is_refused(
+    tmp_path: Path, measured_anew: list[Path], command: str
+) -> None:
+    damaged = tmp_path / "results/damaged"
+    write_sweep(damaged, datetime.now(UTC))
+    (damaged / STUDY_FILE).write_text("{")
+    places = [f"--results={tmp_path / 'results'}", f"--baselines={tmp_path / 'b'}", f"--reports={tmp_path / 'r'}"]
+    with refuses(damaged / STUDY_FILE, "damaged"):
+        CliRunner().invoke(main, [command, "damaged", *places], standalone_mode=False, catch_exceptions=False)
+    assert not measured_anew

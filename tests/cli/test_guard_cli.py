@@ -253,7 +253,7 @@ def test_one_launch_can_be_compared(kept: Path) -> None:
     result = harness("compare", "main", launch, folder=kept)
     assert code(result) == 0
     assert "1 against 12" in result.output
-    assert "6 launches of each are needed to judge" in " ".join(result.output.split())
+    assert "3 launches of each are needed to judge" in " ".join(result.output.split())
 
 
 def test_history_draws_every_commit_of_the_study(kept: Path) -> None:

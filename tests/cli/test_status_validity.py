@@ -1,4 +1,4 @@
-"""`harness status` and the page call the same launches invalid."""
+"""`harness status` and the page agree on the launches that do not count."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def turns(pair: tuple[RunRecord, RunRecord]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def test_a_launch_whose_turns_were_lost_is_invalid_in_both(tmp_path: Path) -> None:
+def test_a_launch_whose_turns_were_lost_counts_in_neither_and_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "mnist"
     write_study(folder)
     SweepFolder(folder).rounds.mkdir()
@@ -40,7 +40,7 @@ def test_a_launch_whose_turns_were_lost_is_invalid_in_both(tmp_path: Path) -> No
     answer = CliRunner().invoke(main, ["status", "mnist", "--results", str(tmp_path), "--json"])
     assert answer.exit_code == 0, answer.output
     (status,) = json.loads(answer.stdout)["sweeps"]
-    states = {entry["detail"]: entry["state"] for entry in status["entries"]}
-    assert states == {"": "done", **dict.fromkeys(on_the_page.values(), "invalid")}
-    assert sum(entry["state"] == "invalid" for entry in status["entries"]) == len(on_the_page)
+    missing = {entry["point"]["repeat"] for entry in status["entries"] if entry["state"] == "missing"}
+    assert (missing, status["to_launch"]) == ({0}, len(on_the_page))
+    assert sum(entry["state"] == "done" for entry in status["entries"]) == 4
     assert np.isfinite(load_sweep(folder).epochs["seconds"]).all()

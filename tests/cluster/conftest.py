@@ -87,7 +87,8 @@ class Terminal:
             others += ["--scheduler", "slurm", "--site", str(self.site), "--reports", "reports"]
         # On hosts of their own a process has to be started there.
         python = sys.executable if self.cluster.lab else warm_python()
-        line = [python, "-c", _HARNESS, command, "--results", "results", *others]
+        results = () if command == "site" else ("--results", "results")
+        line = [python, "-c", _HARNESS, command, *results, *others]
         return subprocess.Popen(
             self.cluster.on("n1", line, self.folder),
             cwd=self.folder,

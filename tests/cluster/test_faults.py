@@ -90,7 +90,7 @@ def test_a_drained_node_keeps_a_launch_waiting_with_its_reason(untrained: Untrai
     cluster.set_node("n4", "resume")
     said = finish(sweep)
     assert sweep.returncode == 0, said
-    assert "fan is loud" in said
+    assert "now 3 of 4 can in partition normal (node n4 is drained: fan is loud)" in said
 
 
 def test_a_requeued_launch_runs_again_and_counts(untrained: Untrained, cluster: Cluster) -> None:

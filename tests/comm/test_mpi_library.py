@@ -69,6 +69,22 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return built
 
 
+def test_an_active_environment_does_not_hide_the_mpi_of_the_system(
+    install: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = install("mpich")
+    environment = tmp_path / "env" / "bin"
+    environment.mkdir(parents=True)
+    for name, text in (("mpirun", SAYS["openmpi"]), ("python", "")):
+        (environment / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (environment / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(environment / "python"))
+    monkeypatch.setenv("PATH", f"{environment}:{os.environ['PATH']}")
+    assert (find_mpi().family, find_mpi().launcher) == (Family.MPICH, prefix / "bin" / "mpirun")
+    monkeypatch.setenv("PATH", str(environment))  # the only one
+    assert find_mpi().launcher == environment / "mpirun"
+
+
 def test_debians_mpich(install: Callable[..., Path]) -> None:
     prefix = install("mpich", "lib/libmpich.so.12", "bin/mpicc.mpich", "bin/mpicc", launcher="mpirun.mpich")
     bad = find_bad_library()

@@ -150,6 +150,7 @@ def test_only_problems_make_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, cap
         assert command(["doctor"]) == code
         shown = capsys.readouterr().out
         assert said in shown and "fix: z" in shown
+        assert "u001b" not in shown  # a colour would be shown as text
 
 
 def test_a_broken_tensorflow_is_a_problem() -> None:

@@ -2,7 +2,7 @@
 #flux: --job-name=mnist-NAME
 #flux: --nodes=4
 #flux: --exclusive
-#flux: --time-limit=7200s
+#flux: --time-limit=3600s
 #flux: --output=/sweep/logs/{{id.dec}}.out
 
 # mnist-dnn, 2 launches, one after the other, up to 4 ranks

@@ -3,7 +3,7 @@
 #PBS -S /bin/bash
 #PBS -l select=4:ncpus=1:mpiprocs=1:ompthreads=1
 #PBS -l place=scatter:excl
-#PBS -l walltime=2:00:00
+#PBS -l walltime=1:00:00
 #PBS -r n
 #PBS -j oe
 #PBS -o /sweep/logs/

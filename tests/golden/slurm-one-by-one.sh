@@ -5,7 +5,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1
 #SBATCH --threads-per-core=1
-#SBATCH --time=2:00:00
+#SBATCH --time=1:00:00
 #SBATCH --exclusive
 #SBATCH --no-requeue
 #SBATCH --open-mode=append

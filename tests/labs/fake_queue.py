@@ -13,7 +13,8 @@ code before the error is reported, ``kill_then_accept`` kills the command that s
 front of it the exit code. ``always.json`` names layouts' number of nodes that are refused with a text each time.
 
 A job's `state` is ``queued``, ``running``, ``strange`` (a word that nobody knows) or ``ended``. One that is ``hidden``
-is listed by no answer, and one that is ``forgotten`` has ended, and the scheduler says that it does not know it.
+is listed by no answer, and one that is ``forgotten`` has ended, and the scheduler says that it does not know it. A
+job's ``squeue`` is what squeue says of it.
 """
 
 import json
@@ -136,8 +137,9 @@ WORDS = {"queued": "PENDING|Resources", "running": "RUNNING|None", "strange": "E
 def squeue(*words):
     for number, job in jobs().items():
         word = WORDS.get(job["state"], "FAILED|NonZeroExitCode")
+        cells = job.get("squeue") or f"{word}||0|N/A"
         for task in [f"{number}_{index}" for index in range(job["tasks"])] or [number]:
-            print(f"{task}|{word}||0|N/A|{job['name']}")
+            print(f"{task}|{cells}|{job['name']}")
 
 
 def sinfo(*words):

@@ -1,17 +1,20 @@
 """Histories: a point for every session, the limits of the baseline, changes of the stack and of the level."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from harness.regression.history import History, history_of
 from harness.regression.measurement import Measurement
-from harness.regression.session_model import level_change
+from harness.regression.session_model import level_change, limit_run
 from harness.report.answer import plain
-from harness.report.history_answer import history_answer, history_sentence
+from harness.report.history_answer import history_answer, history_details, history_sentence
 from harness.report.html_pages import write_page
 from tests.labs.histories import make_measurement, make_summary
 from tests.labs.page_text import Text
+from tests.labs.sentences import says
 from tests.labs.simulated_sessions import SimulatedMachine, simulate_sessions
 
 MACHINE = SimulatedMachine(between=0.01, within=0.01, time_between=0.02)
@@ -47,14 +50,71 @@ def test_the_first_session_after_a_change_of_level_is_named_with_what_changed() 
     others = {chart.quantity for chart in history.charts if chart.change}
     assert not others & {"load balance", "computation scaling"}
     assert [number for number, session in enumerate(history.sessions) if session.changes] == [8]
-    sentence = plain(history_sentence(history))
-    assert "MPICH 5.0" in sentence and str(history.sessions[8].started.date()) in sentence
+    says(plain(history_sentence(history)), "transfer efficiency on 2 ranks", 6, str(history.sessions[8].started.date()))
+    says(plain(" ".join(history_details(history))), "MPICH 5.0", "a change of level")
 
 
 def test_a_level_that_stays_is_no_change() -> None:
     random = np.random.default_rng(1)
     found = sum(level_change(list(random.normal(0, 1, 12)), error=0.05) is not None for _ in range(100))
     assert found <= 11  # 5 on average, three standard deviations more
+
+
+def test_few_sessions_beyond_the_limits_are_named_though_a_change_of_level_is_not_sure() -> None:
+    before = sessions(6)
+    after = sessions(4, first_day=6, losses={"transfer efficiency": 0.2})
+    history = history_of([before, after], replace(before, label="main"))
+    assert not any(chart.change for chart in history.charts)
+    (chart,) = (chart for chart in history.charts if chart.quantity == "transfer efficiency")
+    assert chart.beyond is not None and (chart.beyond.first, chart.beyond.sessions) == (6, 4)
+    assert math.exp(-chart.beyond.step) == pytest.approx(0.8, abs=0.02)
+    since = str(history.sessions[6].started.date())
+    says(plain(history_sentence(history)), "transfer efficiency on 2 ranks", "all 4 sessions", since)
+    says(plain(" ".join(history_details(history))), "on average", "not sure")
+
+
+@pytest.mark.parametrize(
+    ("means", "run"),
+    [
+        ([0.0, 0.0, 2.0, 2.0], None),
+        ([0.0, 2.0, 3.0, 4.0], (1, 3, 3.0)),
+        ([0.0, -2.0, 2.0, 2.0, 2.0], (2, 3, 2.0)),
+        ([2.0, 2.0, 2.0, 0.0], None),
+        ([-2.0, -2.0, -2.0], (0, 3, -2.0)),
+        ([], None),
+    ],
+)
+def test_a_run_is_of_three_newest_sessions_at_least_on_one_side(
+    means: list[float], run: tuple[int, int, float] | None
+) -> None:
+    found = limit_run(means, 0.0, 1.0)
+    assert (found and (found.first, found.sessions, found.step)) == run
+
+
+def false_runs(baseline: int, machine: SimulatedMachine, *, draws: int) -> float:
+    """Return how often one chart of eight has a run after three new sessions of the same level."""
+    random = np.random.default_rng(4)
+    found = 0
+    for _ in range(draws):
+        reference = simulate_sessions(random, machine, baseline)
+        new = simulate_sessions(random, machine, 3, first_day=100)
+        found += any(chart.beyond for chart in history_of([reference, new], reference).charts)
+    return found / draws
+
+
+def test_a_run_where_the_level_stays_is_rare() -> None:
+    assert false_runs(6, MACHINE, draws=40) <= 0.1
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize("baseline", [3, 8])
+@pytest.mark.parametrize(("between", "within"), [(0.0, 0.03), (0.01, 0.01), (0.03, 0.01)])
+def test_false_runs_on_all_machines(baseline: int, between: float, within: float) -> None:
+    """Prints what docs/regression.md says of a run."""
+    share = false_runs(baseline, SimulatedMachine(between=between, within=within), draws=400)
+    print(f"{baseline} sessions, {between:.0%} between, {within:.0%} within: {share:.1%}")
+    assert share <= 0.05
 
 
 def test_few_sessions_tell_no_change() -> None:

@@ -1,5 +1,6 @@
 """Checks of new sessions beside a baseline: what is named, what told how far sessions differ, what is missing."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,8 @@ def test_a_planted_loss_of_a_factor_is_named(factor: str) -> None:
     assert factor in named and not named & set(FACTORS) - {factor}
     answer = session_answer(check, "harness check")
     says(answer.sentence, "REGRESSION", factor, "2 ranks", "main")
+    assert len(re.findall(r"\d[\d.]*", answer.sentence)) <= 2  # the loss and the ranks
+    says(answer.details[0], factor, "95 % interval")
     assert answer.code == 1
     (worst,) = (row for row in check.rows if row.quantity == factor)
     assert worst.interval is not None and worst.interval.low < 0.15 < worst.interval.high
@@ -61,6 +64,7 @@ def test_one_session_says_that_a_default_is_taken_and_what_would_decide() -> Non
     assert {row.scatter.source for row in check.rows} == {ScatterSource.DEFAULT}
     answer = session_answer(check, "harness check")
     assert answer.code == 3 and any("default" in note for note in answer.notes)
+    assert "CANNOT TELL" in answer.sentence and any("on either side" in line for line in answer.details)
     assert all(row.needed for row in check.of(Verdict.CANNOT_TELL))
 
 

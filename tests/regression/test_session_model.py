@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.regression.launch_comparison import PRACTICAL
+from harness.analysis.sessions import DEFAULT_DEVIATION
+from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import as_cost
 from harness.regression.session_check import (
-    DEFAULT_DEVIATION,
     Verdict,
     check_sessions,
     default_scatter,
@@ -178,7 +178,7 @@ def test_false_regressions_are_rare_on_all_machines() -> None:
 def test_several_looks_make_few_wrong_verdicts(between: float, within: float) -> None:
     """A check that may measure more blocks looks after 3, 6, 12 and 24, and ends with the first verdict."""
     random = np.random.default_rng(5)
-    limit = as_cost(PRACTICAL)
+    limit = as_cost(DEFAULT_THRESHOLD)
     ended: Counter[tuple[float, Verdict]] = Counter()
     for loss, _ in itertools.product((0.0, limit), range(2000)):
         reference = drawn(random, 8, between, within)

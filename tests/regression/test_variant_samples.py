@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
-from harness.regression.measurement import EFFICIENCY, STEP
+from harness.analysis.sessions import EFFICIENCY, STEP
+from harness.regression.launch_comparison import ALIKE, BETTER, DEFAULT_THRESHOLD, OPEN, WORSE
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 
@@ -41,7 +41,7 @@ def simulated(
             for name, curve in curves.items()
             for middle in (np.median, np.mean)
         ]
-        verdicts = {row.verdict for row in judge_samples(samples, PRACTICAL)}
+        verdicts = {row.verdict for row in judge_samples(samples, DEFAULT_THRESHOLD)}
         verdict = WORSE if WORSE in verdicts else OPEN if OPEN in verdicts else ALIKE
         if verdict != OPEN:
             break
@@ -85,7 +85,7 @@ def test_a_sure_slowdown_below_the_practical_size_is_none() -> None:
     sample = BlockSample(
         quantity=STEP, layout=LAYOUTS[0], blocks=np.median(rounds, axis=1), rounds=rounds.ravel(), values=(1.0, 1.02)
     )
-    (row,) = judge_samples([sample], PRACTICAL)
+    (row,) = judge_samples([sample], DEFAULT_THRESHOLD)
     assert row.verdict == ALIKE
     assert row.interval is not None and 0.01 < row.interval.low < 0.0175 < row.interval.high < 0.025
 
@@ -100,16 +100,16 @@ def test_blocks_that_the_rounds_do_not_bear_out_are_no_difference() -> None:
         rounds=np.tile(rounds, 3),
         values=(1.0, 1.0),
     )
-    assert judge_samples([sample], PRACTICAL)[0].verdict == OPEN
+    assert judge_samples([sample], DEFAULT_THRESHOLD)[0].verdict == OPEN
     gain = BlockSample(quantity=STEP, layout=None, blocks=-sample.blocks, rounds=-np.full(60, 0.06), values=(1.0, 1.0))
-    assert judge_samples([gain], PRACTICAL)[0].verdict == BETTER
+    assert judge_samples([gain], DEFAULT_THRESHOLD)[0].verdict == BETTER
 
 
 def test_two_blocks_decide_nothing() -> None:
     sample = BlockSample(
         quantity=STEP, layout=None, blocks=np.array([0.5, 0.5]), rounds=np.full(100, 0.5), values=(1.0, 1.5)
     )
-    (row,) = judge_samples([sample], PRACTICAL)
+    (row,) = judge_samples([sample], DEFAULT_THRESHOLD)
     assert (row.verdict, row.interval) == (OPEN, None)
 
 
@@ -170,7 +170,7 @@ def test_several_variants_share_the_error() -> None:
     """The interval of one of three comparisons is wider than that of the only one."""
     rounds = np.random.default_rng(3).normal(0, 0.01, (6, 50))
     sample = BlockSample(quantity=STEP, layout=None, blocks=rounds.mean(axis=1), rounds=rounds.ravel(), values=(1, 1))
-    (alone,), (shared,) = (judge_samples([sample], PRACTICAL, comparisons=count) for count in (1, 3))
+    (alone,), (shared,) = (judge_samples([sample], DEFAULT_THRESHOLD, comparisons=count) for count in (1, 3))
     assert alone.interval and shared.interval
     assert shared.interval.low < alone.interval.low < alone.interval.high < shared.interval.high
 
@@ -186,4 +186,4 @@ def test_each_variant_is_set_beside_the_first() -> None:
 def test_blocks_without_a_round_that_both_share_say_nothing() -> None:
     first_alone = turns(30, {"0-0": 0.001, "0-1": 0.001})
     samples = block_samples([first_alone] * 3, STUDY)
-    assert samples == () and judge_samples(samples, PRACTICAL) == ()
+    assert samples == () and judge_samples(samples, DEFAULT_THRESHOLD) == ()

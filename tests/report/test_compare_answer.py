@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.analysis.confidence_intervals import Interval
+from harness.analysis.sessions import STEP
 from harness.regression.launch_comparison import ALIKE, OPEN, WORSE, ComparedRow
-from harness.regression.measurement import STEP, measured_in, state_names
+from harness.regression.measurement import measured_in, state_names
 from harness.regression.variant_turns import Comparison, Spent
 from harness.regression.variants import Variant
 from harness.report.compare_answer import side_names, variants_answer
@@ -72,7 +73,7 @@ def compared(folder: Path, *rows: ComparedRow) -> Comparison:
         measured=tuple(measured),
         rows=tuple((one,) for one in rows),
         spent=Spent(blocks=4, rounds=200, minutes=2.5),
-        practical=0.03,
+        threshold=0.03,
         folder=folder,
     )
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from statistics import geometric_mean
 
 import pandas as pd
 import pytest
@@ -74,10 +75,10 @@ def test_every_dot_of_a_figure_leads_to_its_launch(report: Path, page: Text) -> 
 
 def test_csv_holds_the_numbers_of_the_figure(report: Path) -> None:
     rows = list(csv.DictReader((report.parent / "speedup.csv").open()))
-    assert [(r["kind"], r["ranks"]) for r in rows[:2]] == [("median", "1"), ("median", "2")]
-    assert float(rows[1]["speedup"]) == 2.0 / 1.25 and rows[1]["low"] == "" and rows[1]["launches"] == "3"
+    assert [(r["kind"], r["ranks"]) for r in rows[:2]] == [("mean", "1"), ("mean", "2")]
     raw = sorted(float(r["speedup"]) for r in rows if r["kind"] == "launch" and r["ranks"] == "2")
-    assert raw == pytest.approx([2.0 / 1.3, 2.0 / 1.25, 2.0 / 1.2])
+    assert float(rows[1]["speedup"]) == pytest.approx(geometric_mean(raw)) and rows[1]["launches"] == "3"
+    assert float(rows[1]["low"]) < float(rows[1]["speedup"]) < float(rows[1]["high"])
     times = pd.read_csv(report.parent / "epoch-time.csv")
     assert times[times["kind"] == "launch"]["seconds"].max() == 2.1  # the invalid launch is in no figure
     launches = pd.read_csv(report.parent / "launches.csv")

@@ -110,7 +110,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
             )
     assert "test accuracy 2 ranks" not in write_report(tmp_path / "limit", tmp_path / "reports").read_text()
     limit = measured_in(tmp_path / "limit", "limit", None)
-    rows = compare_measurements(limit, limit, practical=0.03)
+    rows = compare_measurements(limit, limit, threshold=0.03)
     check = check_sessions(limit, limit)
     for answer in (
         comparison_answer(("limit", "limit"), (limit, limit), [rows], (0,), "harness compare"),
@@ -182,7 +182,7 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
             write_run(tmp_path / name, make_launch(1, repeat, float(one)))
     write_run(tmp_path / "other", make_launch(1, 7, 1.0, invalid=(BUSY,)))
     first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
-    rows = [compare_measurements(first, other, practical=0.03)]
+    rows = [compare_measurements(first, other, threshold=0.03)]
     answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
     assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
 

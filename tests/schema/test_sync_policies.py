@@ -3,7 +3,7 @@
 import pytest
 
 from harness.schema.own_code import find_policy
-from harness.schema.sync_policies import Weights
+from harness.schema.sync_policies import POLICIES, Weights, is_own_policy
 from tests.labs.sentences import refuses
 
 
@@ -53,3 +53,9 @@ def test_sync_policies_are_read(text, period):
 def test_other_sync_policies_are_refused(text):
     with refuses("is not a sync"):
         find_policy(text)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_policy_of_the_harness_is_taken_for_a_users_own(policy):
+    assert not is_own_policy(f"{policy.name()}:name")
+    assert is_own_policy(f"my_{policy.name()}:Name")

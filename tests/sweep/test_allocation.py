@@ -1,7 +1,6 @@
 """`harness run` inside a job that a user has opened: slots are this host's cores, other nodes are told of."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.base.cores import usable_cores
-from harness.base.errors import UserError
 from harness.schema.layout import Layout
-from harness.sweep.allocation import Allocation, cores_here, current_allocation, other_nodes
+from harness.sweep.allocation import Allocation, cores_here, current_allocation, spread_ranks
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import Site
 from tests.labs.factories import make_job
-from tests.labs.sentences import count_said, says
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import wait_for
 from tests.mpi.launch import ROOT
 
@@ -65,15 +63,35 @@ def test_what_starts_ranks_here_sees_no_job(job: dict[str, str], monkeypatch: py
     assert job.keys() - hidden <= {"NCPUS"}
 
 
-def test_ranks_that_fit_on_no_single_host_of_several_are_refused_with_the_way_to_all() -> None:
-    job = Allocation(scheduler="Slurm", nodes=("nid0001", "nid0007"), cores=2)
-    everywhere = r"mpirun -n \d+ python -m harness.transparent fit.py"
-    assert re.search(everywhere, str(other_nodes(job, Layout(nodes=1), Path("fit.py"))))
-    with pytest.raises(UserError, match=everywhere):
-        other_nodes(job, Layout(nodes=usable_cores() + 1), Path("fit.py"))
+def test_ranks_here_have_the_share_of_the_job() -> None:
     alone = Allocation(scheduler="Slurm", nodes=("n1",), cores=1)
-    assert other_nodes(alone, Layout(nodes=usable_cores() + 1), Path("fit.py")) is None
     assert (cores_here(None), cores_here(alone)) == (usable_cores(), 1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "layout"),
+    [
+        (1, Layout(nodes=1)),
+        (2, Layout(nodes=2)),
+        (3, Layout(nodes=3)),
+        (4, Layout(nodes=2, ranks_per_node=2)),
+        (5, Layout(nodes=3, ranks_per_node=2, last_node=1)),
+        (None, Layout(nodes=3, ranks_per_node=2)),
+    ],
+)
+def test_ranks_are_spread_over_the_nodes_of_a_job(ranks: int | None, layout: Layout) -> None:
+    job = Allocation(scheduler="Slurm", nodes=("n1", "n2", "n3"), cores=2)
+    assert spread_ranks(job, ranks, 1) == layout
+
+
+def test_ranks_that_do_not_fit_on_the_nodes_of_a_job_are_refused() -> None:
+    job = Allocation(scheduler="Slurm", nodes=("n1", "n2"), cores=2)
+    with refuses("--ranks=5", "at most 4"):
+        spread_ranks(job, 5, 1)
+    with refuses("--ranks=3", "at most 2"):
+        spread_ranks(job, 3, 2)
+    with refuses("--ranks is needed"):
+        spread_ranks(Allocation(scheduler="PBS", nodes=("n1", "n2"), cores=None), None, 1)
 
 
 @pytest.fixture
@@ -140,5 +158,3 @@ def test_two_ranks_start_in_a_job_of_one_task(nodes: tuple[str, ...], tmp_path: 
     )
     # It trains nothing, which is told when both ranks have run it.
     assert result.stdout.count("RANKS 2") == 1, result.stdout + result.stderr
-    is_told = count_said(result.stderr, "ranks start on this host alone") > 0
-    assert is_told == (len(nodes) > 1)

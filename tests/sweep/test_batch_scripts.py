@@ -17,7 +17,7 @@ from harness.schema.presets import script_workload
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import PER_RANK
 from harness.sweep import launch_command
-from harness.sweep.job_cost import estimate, remarks
+from harness.sweep.job_cost import estimate, remarks, warn_of_nodes
 from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.job_script import check_directives, write_job
 from harness.sweep.plan import Axes, combine
@@ -209,6 +209,15 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
     full = remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))
     assert says(full[1], "64 ranks x 1 thread of 64 cores") and "RANKS_PER_NODE" not in full[1]
     assert "container" in remarks((whole,), CONTAINER, limit, site)[0]
+
+
+def test_a_count_for_which_nodes_are_not_usable_now_is_told_before_it_waits() -> None:
+    limit = Partition(name="standard", nodes=8)
+    drained = ("node n4 is drained: fan is loud",)
+    says(warn_of_nodes((ONE, Layout(nodes=8)), limit, drained), 8, "7 of 8", "standard", "fan is loud", "NODES=")
+    assert warn_of_nodes((ONE, Layout(nodes=7)), limit, drained) is None
+    assert warn_of_nodes((ONE, Layout(nodes=8)), limit, ()) is None
+    assert warn_of_nodes((ONE, Layout(nodes=8)), None, drained) is None
 
 
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:

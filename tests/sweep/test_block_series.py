@@ -9,8 +9,7 @@ from harness.cli import job_blocks
 from harness.schema.record import decode_file
 from harness.sweep import block_program
 from harness.sweep.block_program import run_series
-from harness.sweep.turn_block import BlockEnd, BlockSeries, LaunchSpec, SeriesEnd, TurnBlock, WhyEnded
-from tests.labs.sentences import says
+from harness.sweep.turn_block import BlockEnd, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
 
 
 class Machine:
@@ -52,13 +51,13 @@ def make_series(folder: Path, blocks: int, **facts: object) -> BlockSeries:
             for name in names
         ]
         made.append(TurnBlock(name=f"b{number}", launches=tuple(specs), rounds=str(folder / f"b{number}.parquet")))
-    return BlockSeries(blocks=tuple(made), end_file=str(folder / "end"), nodes=4, **facts)  # type: ignore[arg-type]
+    return BlockSeries(blocks=tuple(made), progress_file=str(folder / "progress"), nodes=4, **facts)  # type: ignore[arg-type]
 
 
-def end_of(folder: Path) -> SeriesEnd:
-    end = decode_file(folder / "end", SeriesEnd)
-    assert end is not None
-    return end
+def progress_of(folder: Path) -> SeriesProgress:
+    progress = decode_file(folder / "progress", SeriesProgress)
+    assert progress is not None
+    return progress
 
 
 def test_blocks_are_made_until_the_speedups_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +68,27 @@ def test_blocks_are_made_until_the_speedups_are_known(tmp_path: Path, monkeypatc
     assert planned.made == ["b0", "b1", "b2", "b3"]
     assert (tmp_path / "one-3.exit").read_text() == "0\n"
     assert not (tmp_path / "one-4.exit").exists()
-    assert end_of(tmp_path) == SeriesEnd(blocks=4, nodes=4, seconds=120.0, longest_s=10.0, why=WhyEnded.ENOUGH)
+    progress = progress_of(tmp_path)
+    assert (progress.nodes, progress.seconds, progress.why) == (4, 120.0, WhyEnded.ENOUGH)
+    assert (progress.least, progress.most) == (3, 9)
+    assert [block.seconds for block in progress.blocks] == [90.0, 10.0, 10.0, 10.0]
+    assert progress.blocks[3].launches == ("one-3", "two-3")
+
+
+def test_how_far_a_series_is_can_be_read_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = machine(monkeypatch, [10.0] * 3)
+    seen: list[int] = []
+    run_block = planned.run_block
+
+    def look_and_run(block: TurnBlock, host: str) -> BlockEnd:
+        progress = progress_of(tmp_path)
+        assert progress.why is None
+        seen.append(len(progress.blocks))
+        return run_block(block, host)
+
+    monkeypatch.setattr(block_program, "run_block", look_and_run)
+    run_series(make_series(tmp_path, 3, least=3), "localhost", None)
+    assert seen == [0, 1, 2]
 
 
 def test_the_speedups_are_looked_at_after_whole_repeats_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +114,8 @@ def test_no_block_begins_that_would_not_end_and_whole_ones_count(
     assert run_series(make_series(tmp_path, 4, least=4, limit_s=100.0), "localhost", None) == 1
     assert planned.made == ["b0", "b1"]
     assert (tmp_path / "two-1.exit").read_text() == "0\n"
-    assert (tmp_path / "two-2.exit").read_text() == "1\n"
-    says((tmp_path / "two-3.log").read_text(), "40 s", "WALLTIME")
-    assert end_of(tmp_path).why == WhyEnded.LIMIT
+    assert not (tmp_path / "two-2.exit").exists()
+    assert progress_of(tmp_path).why == WhyEnded.LIMIT
 
 
 def test_extra_blocks_that_the_limit_leaves_no_time_for_are_no_failure(
@@ -108,7 +126,7 @@ def test_extra_blocks_that_the_limit_leaves_no_time_for_are_no_failure(
     assert run_series(series, "localhost", lambda folder: False) == 0
     assert planned.made == ["b0", "b1"]
     assert not (tmp_path / "two-2.exit").exists()
-    assert end_of(tmp_path).why == WhyEnded.LIMIT
+    assert progress_of(tmp_path).why == WhyEnded.LIMIT
 
 
 def test_a_series_with_a_failed_launch_is_made_as_asked_and_no_further(
@@ -117,10 +135,10 @@ def test_a_series_with_a_failed_launch_is_made_as_asked_and_no_further(
     planned = machine(monkeypatch, [1.0] * 9, {"two-0": 7})
     assert run_series(make_series(tmp_path, 9, least=3), "localhost", lambda folder: False) == 7
     assert planned.made == ["b0", "b1", "b2"]
-    assert end_of(tmp_path).why == WhyEnded.FAILED
+    assert progress_of(tmp_path).why == WhyEnded.FAILED
 
 
 def test_a_block_that_is_all_is_made_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, [1.0])
     assert run_series(make_series(tmp_path, 1), "localhost", None) == 0
-    assert end_of(tmp_path).why == WhyEnded.ALL
+    assert progress_of(tmp_path).why == WhyEnded.ALL

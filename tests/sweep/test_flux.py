@@ -1,14 +1,24 @@
 """Flux by a double of its command: what is submitted, found, told and ended."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.base.command_context import Context
+from harness.base.errors import RunError
 from harness.schema.layout import Layout
-from harness.sweep.schedulers import Scheduler, open_scheduler
-from harness.sweep.site import Partition, Site
+from harness.schema.sweep_folder import sweep_folders
+from harness.sweep.execute import run_sweep
+from harness.sweep.schedulers import Scheduler, flux, open_scheduler
+from harness.sweep.site import JobRequest, Partition, Site
+from harness.sweep.status import read_status
+from harness.sweep.submission_settings import Submission
+from tests.labs.doubles import install
 from tests.labs.factories import make_job
-from tests.labs.sentences import says
+from tests.labs.sentences import refuses, says
+from tests.labs.sweep_lab import Lab
 
 FLUX = """#!/bin/sh
 echo "$@" >> {folder}/said
@@ -69,3 +79,51 @@ def test_a_sites_partitions_are_taken_as_they_are() -> None:
     assert all(finding.good for finding in findings)
     says(findings[0].text, "are as the file", "flux")
     says(open_scheduler("flux", site=site).refusal(Layout(nodes=5)), "needs", 5, "batch", 4)
+
+
+@pytest.fixture
+def instance(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a double on PATH that runs job scripts, and return its folder."""
+    commands, folder = tmp_path / "bin", tmp_path / "flux"
+    commands.mkdir()
+    folder.mkdir()
+    install("fake_flux.py", commands / "flux")
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_FLUX", str(folder))
+    monkeypatch.setattr(flux.Scheduler, "poll_s", 0.1)
+    # A path with blanks is no value of a directive.
+    monkeypatch.setattr(Lab, "results", property(lambda self: tmp_path / "results"))
+    return folder
+
+
+def run(lab: Lab, **settings: object) -> None:
+    submission = Submission(scheduler="flux", request=JobRequest(mode="turns", **settings))  # type: ignore[arg-type]
+    run_sweep(
+        replace(lab.sweep(), layouts=(Layout(nodes=1), Layout(nodes=3))), Context(results=lab.results), submission
+    )
+
+
+def test_all_launches_follow_each_other_in_one_job_and_the_same_again_does_nothing(lab: Lab, instance: Path) -> None:
+    run(lab)
+    (folder,) = sweep_folders(lab.results)
+    assert read_status(folder).count("done") == 4
+    assert len(lab.launched()) == 4
+    run(lab)
+    assert lab.launched() == []
+    assert len(list(instance.glob("*.json"))) == 1
+
+
+def test_launches_for_which_a_job_had_no_time_are_missing_and_the_next_command_makes_them(
+    lab: Lab, instance: Path
+) -> None:
+    lab.behave(r3="hang")
+    with refuses("time limit", error=RunError):
+        run(lab, walltime="0:00:03")
+    (folder,) = sweep_folders(lab.results)
+    status = read_status(folder)
+    assert status.count("failed") == 0
+    assert status.count("missing") + status.count("done") == 4
+    lab.behave()
+    run(lab, walltime="0:05:00")
+    assert read_status(folder).count("done") == 4
+    assert len(list(instance.glob("*.json"))) == 2

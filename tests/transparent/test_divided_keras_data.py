@@ -6,7 +6,6 @@ import tensorflow as tf
 from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from harness.base.errors import UserError
 from harness.schema.record_notes import NoteCode
 from harness.transparent.batch_rows import BatchShare
 from harness.transparent.divided_keras_data import (
@@ -16,6 +15,7 @@ from harness.transparent.divided_keras_data import (
     map_elements,
     rows_per_batch,
 )
+from harness.transparent.patch import Refused
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.replacements import installed
 
@@ -102,7 +102,7 @@ def test_a_rank_with_fewer_rows_of_its_own_makes_as_many_steps(most):
 def test_an_unknown_number_of_own_batches_is_refused_where_nobody_gives_the_steps():
     runtime = alike_runtime()
     runtime.own_rows.present = True
-    with pytest.raises(UserError):
+    with pytest.raises(Refused):
         adapter_of(runtime, ((NUMBERS[:1],) for _ in range(3)))
     assert adapter_of(runtime, ((NUMBERS[:1],) for _ in range(3)), steps_per_epoch=3).num_batches is None
 

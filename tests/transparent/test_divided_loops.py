@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.base.errors import UserError
 from harness.transparent.collectives import Scalars
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.divided_loops import (
@@ -25,7 +24,7 @@ from harness.transparent.divided_loops import (
     indivisible,
     rows_in,
 )
-from harness.transparent.patch import put_back
+from harness.transparent.patch import Refused, put_back
 from tests.labs.alike_ranks import alike_runtime
 
 
@@ -48,7 +47,9 @@ class Script:
         return self.runtime.loop
 
     def take(self):
-        return next(self.iterator).numpy().tolist()
+        batch = next(self.iterator)
+        with self.runtime.quietly():  # a script that takes its rows out of TensorFlow gets whole batches
+            return batch.numpy().tolist()
 
     def train(self):
         """Make a step of a compiled function that is known to be divisible."""
@@ -135,7 +136,7 @@ def test_a_line_that_trains_no_more_is_refused_at_its_second_part():
             script.take()
             script.train()
         else:
-            with pytest.raises(UserError):
+            with pytest.raises(Refused):
                 script.take()
 
 
@@ -209,6 +210,18 @@ def test_arrays_are_divided_for_a_step_that_is_known_to_be_divisible():
     calls.call(original, function, array)
     assert seen == [[3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]
     assert len(ends) == 2
+
+
+@pytest.mark.parametrize(("rank", "counted"), [(0, 4.0), (1, 0.0)])
+def test_arrays_of_which_every_rank_computes_all_rows_count_as_many_as_one_process_has(rank, counted):
+    """The witness is compared in their number."""
+    runtime, calls, _ = step_calls(rank=rank)
+    array = np.array(BATCH)
+    function, _ = known_step(calls, array, TrainingEvent.TRAINED, TrainingEvent.MIXED)
+    seen = []
+    calls.call(lambda function, rows: seen.append(float(runtime.rows.weight())), function, array)
+    assert seen == [counted]
+    assert float(runtime.rows.weight()) == runtime.rows.default
 
 
 def test_a_call_that_trains_nothing_leaves_the_step_idle():
@@ -324,7 +337,7 @@ def test_every_state_is_reached_and_the_last_ones_are_left_by_nothing():
         reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
     assert reached == set(TrainingState)
     last = set(TrainingState) - {before for before, _ in TRANSITIONS}
-    assert last == {TrainingState.DIVIDED, TrainingState.WHOLE, TrainingState.REFUSED}
+    assert last == {TrainingState.WHOLE, TrainingState.REFUSED}
     assert {event for _, event in TRANSITIONS} == set(TrainingEvent)
 
 

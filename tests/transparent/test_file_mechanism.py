@@ -139,6 +139,8 @@ def test_what_one_process_could_not_rename_stays_refused(tmp_path, refuse_once, 
     [
         ("import horovod.keras as hvd\n", True),
         ("def main():\n    from horovod import tensorflow\n", True),
+        ("if __name__ == '__main__':\n    import horovod.keras\n", True),
+        ("if arguments.horovod:\n    import horovod.keras\nelse:\n    import keras\n", False),
         ("import keras\n# was horovod\nname = 'horovod'\n", False),
         ("from .horovod import something\n", False),
         ("import horovod_like\n", False),

@@ -7,14 +7,16 @@ import threading
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent import install
 from harness.transparent.fused import Fusion
 from harness.transparent.install import AgreedSeeding, common_seed, fuse_alone, same_randomness
-from harness.transparent.patch import HorovodScript
+from harness.transparent.patch import HorovodScript, Refused, put_back
 from harness.transparent.run_settings import RunSettings
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.sentences import refuses
 
 
 @pytest.fixture
@@ -106,5 +108,11 @@ def test_keras_2_refuses_to_train(monkeypatch):
     monkeypatch.setitem(sys.modules, "tf_keras", old)
     install.refuse_old_keras()
     for method in (old.Model.fit, optimizers.Optimizer.apply_gradients, optimizers.legacy.Optimizer.apply_gradients):
-        with pytest.raises(UserError):
+        with pytest.raises(Refused):
             method()
+    put_back()
+
+
+def test_debug_mode_of_data_sets_is_refused():
+    with refuses("enable_debug_mode()", "-n 1"):
+        install.refuse_debug_mode(tf.data.experimental.enable_debug_mode)

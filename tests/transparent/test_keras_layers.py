@@ -34,6 +34,7 @@ def masked():
         (losses.MeanSquaredError(), masked(), False),
         (losses.Dice(), tf.ones([2]), False),
         (losses.CosineSimilarity(axis=0), tf.ones([2]), False),
+        (losses.SparseCategoricalCrossentropy(ignore_class=-1), tf.ones([2]), False),
         (OwnLoss(), tf.ones([2]), False),
     ],
 )

@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from harness.base.errors import SharedError, UserError
+from harness.base.errors import SharedError
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_trainer import Agreement, BatchAgreement, Trainers, fixed_rows, may_sum
+from harness.transparent.patch import Refused
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.replacements import installed
 
@@ -98,7 +99,7 @@ def test_a_part_of_a_loops_batch_is_not_divided_again():
     runtime = alike_runtime()
     part = tf.ones([2, 2])
     runtime.loop = SimpleNamespace(part=(part, None))
-    with installed(trainers(runtime)), pytest.raises(UserError):
+    with installed(trainers(runtime)), pytest.raises(Refused):
         compiled().train_on_batch(part)
 
 

@@ -1,6 +1,7 @@
 """Where the script is, and which part of a traceback is its own."""
 
 import contextlib
+import multiprocessing.pool
 import runpy
 import sys
 import traceback
@@ -14,6 +15,7 @@ from harness.transparent.patch import (
     ImportHook,
     OwnRows,
     Refusals,
+    Refused,
     is_script,
     put_back,
     replace,
@@ -21,6 +23,7 @@ from harness.transparent.patch import (
 )
 from harness.transparent.run_settings import RunSettings
 from tests.labs.replacements import installed
+from tests.labs.sentences import says
 
 
 def test_a_traceback_begins_in_the_script(tmp_path):
@@ -49,7 +52,7 @@ def test_rows_of_a_ranks_own_have_a_batch_of_its_own(monkeypatch):
         DataSet("data")
     assert rows.present
     assert made == ["data"]
-    with installed(OwnRows(RunSettings(batch="global"))), pytest.raises(UserError):
+    with installed(OwnRows(RunSettings(batch="global"))), pytest.raises(Refused):
         DataSet("data")
     assert made == ["data"]
 
@@ -73,26 +76,102 @@ def test_an_import_that_fails_once_and_is_tried_again_is_noticed(tmp_path, monke
     monkeypatch.delitem(sys.modules, "sometimes_there")
 
 
-def test_a_refusal_that_the_script_catches_ends_it_at_the_end():
-    """As in a search whose trials may fail."""
+# A refusal ends the script whatever it does then.
 
-    def train(rows):
+
+@pytest.fixture
+def library():
+    """A library whose function `train` is replaced: it is refused an odd number, and fails by itself at 100."""
+
+    def scaled(rows):
+        if rows == 100:
+            raise ValueError("the library's own")
         return rows
 
-    def refuse(original, rows):
+    def train(original, rows):
         if rows % 2:
             raise UserError("an odd number of rows cannot be divided")
+        if rows == 50:
+            return [][rows]
         return original(rows)
 
-    library = types.SimpleNamespace(__name__="library", train=train)
+    library = types.SimpleNamespace(__name__="library", train=scaled)
     put_back()
-    replace(library, "train", ("rows",), refuse)
+    # As if the code of both were installed: of a replacement, and of what it replaces.
+    for function in (scaled, train):
+        function.__code__ = function.__code__.replace(co_filename="/usr/lib/site-packages/library.py")
+    replace(library, "train", ("rows",), train)
+    yield library
+    put_back()
+    Refusals.check()
+
+
+def test_no_trial_that_may_fail_takes_a_refusal_for_its_failure(library):
+    """As in a search whose trials may fail."""
+    with pytest.raises(Refused) as caught, contextlib.suppress(Exception):
+        library.train(3)
+    assert isinstance(caught.value.error, UserError)
+
+
+def test_a_script_that_catches_everything_trains_no_more(library):
     assert library.train(2) == 2
     Refusals.check()
-    with contextlib.suppress(Exception):
-        library.train(3)
-    assert library.train(4) == 4
-    with pytest.raises(UserError):
+    for rows in (3, 4):
+        with pytest.raises(Refused) as caught:
+            library.train(rows)
+        assert "odd" in str(caught.value)
+    with pytest.raises(Refused):
         Refusals.check()
-    put_back()
+
+
+def test_what_ends_a_block_is_done_before_a_refusal_ends_the_script(library):
+    ended = []
+
+    def rows():
+        try:
+            yield 3
+        finally:
+            ended.append("generator")
+
+    @contextlib.contextmanager
+    def session():
+        try:
+            yield
+        finally:
+            ended.append("session")
+
+    with pytest.raises(Refused), session():
+        for count in rows():
+            library.train(count)
+    assert "session" in ended
+
+
+def test_a_pool_of_threads_passes_a_refusal_on_and_does_not_wait_for_ever(library):
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        for rows in (3, 4):
+            with pytest.raises(UserError, match="odd"):
+                pool.apply_async(library.train, (rows,)).get(timeout=60)
+    with pytest.raises(Refused):
+        library.train(2)
+
+
+def test_a_failure_of_a_replacement_is_a_refusal_with_its_place_and_one_of_the_library_is_its_own(library):
+    with pytest.raises(IndexError):
+        library.train(50)
+    Refusals.on_ranks = True
+    with pytest.raises(ValueError, match="own"):
+        library.train(100)
     Refusals.check()
+    with pytest.raises(Refused) as caught:
+        library.train(50)
+    says(caught.value, "test_patch.py, line", "IndexError")
+
+
+def test_an_import_hook_refuses_so_that_no_script_takes_the_package_for_a_missing_one(monkeypatch):
+    def refuse():
+        raise UserError("KERAS_BACKEND=jax cannot run on ranks")
+
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    with pytest.raises(Refused):
+        ImportHook(refuse, ("sys",)).install()
+    put_back()

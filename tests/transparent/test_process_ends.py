@@ -11,7 +11,8 @@ import pytest
 from harness.base.errors import RunError, UserError
 from harness.comm.world import World
 from harness.transparent import script_process
-from harness.transparent.patch import put_back
+from harness.transparent.clocks import RankVariables
+from harness.transparent.patch import Refused, put_back
 from harness.transparent.script_process import ProcessEnds, end_at_exec
 from harness.transparent.session import Session
 from tests.labs.alike_ranks import AlikeComm
@@ -92,7 +93,7 @@ def test_a_thread_does_not_end_a_rank(ended, world, monkeypatch):
 
 def test_another_program_in_a_ranks_place_is_refused(ended, world):
     ends(ended, world).install()
-    with pytest.raises(UserError, match=r"train\.py, line 2"):
+    with pytest.raises(Refused, match=r"train\.py, line 2"):
         run("\nos.execvp('python', ['python'])")
     assert ended == []
 
@@ -115,6 +116,10 @@ def test_a_witness_ends_where_its_script_would_be_replaced(ended):
 @pytest.mark.parametrize("status", [0, None, 3, "no rows"])
 def test_a_failure_code_is_the_runs_failure(status):
     """Whichever way the script says it."""
-    session = SimpleNamespace(witness=SimpleNamespace(is_witness=True), _watch=SimpleNamespace(stop=lambda: None))
+    session = SimpleNamespace(
+        witness=SimpleNamespace(is_witness=True),
+        rank_variables=RankVariables(),
+        _watch=SimpleNamespace(stop=lambda: None),
+    )
     with pytest.raises(RunError) if status else contextlib.nullcontext():
         Session.end(session, status)

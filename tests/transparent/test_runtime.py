@@ -8,6 +8,7 @@ from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.runtime import in_dataset
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.sentences import refuses
 
 
 def test_a_note_is_kept_once_and_rank_0_prints_it(capsys):
@@ -40,6 +41,15 @@ def test_a_gradient_of_a_loop_makes_it_one_that_trains():
     assert runtime.loop.owners == {id(variable)}
     assert runtime.steps == 1
     assert runtime.synchronised
+
+
+def test_a_script_that_was_to_see_to_its_ranks_trains_only_after_horovods_init():
+    """Otherwise every rank would write the files of the one training that all of them make."""
+    runtime = alike_runtime()
+    runtime.sees_ranks = True
+    with refuses("hvd.init()", "-n 1"):
+        runtime.count_step(tf.Variable(1.0))
+    assert not runtime.synchronised
 
 
 def test_a_step_that_is_built_is_counted_as_traced():

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.transparent import private_files, script_process
+from harness.transparent.patch import Refusals
 from harness.transparent.run_settings import INPUT
 from harness.transparent.script_process import all_fail, end_together, prepare_script, run_to_exit_code
 from tests.labs.alike_ranks import AlikeComm
+from tests.labs.sentences import says
 
 
 @pytest.fixture
@@ -32,10 +34,26 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path, monkeypatch):
     assert sys.path[0] == str(tmp_path)
 
 
-@pytest.mark.parametrize(("error", "code"), [(UserError("a"), 2), (RunError("a"), 1), (ValueError("a"), 1)])
+@pytest.mark.parametrize(("error", "code"), [(UserError("a"), 2), (RunError("a"), 1)])
 def test_the_exit_code_tells_whose_mistake_it_was(world, error, code, capsys):
     assert end_together(world, error) == code
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_failure_of_the_script_is_shown_once_with_its_traceback(world, capsys):
+    failing = session(world, ValueError("a"))
+    assert run_to_exit_code(failing, failing.run) == 1
+    says(capsys.readouterr().err, "Traceback", "ValueError: a", "harness: the script has failed")
+    failing = session(World(comm=world.comm, rank=1, size=2), ValueError("a"))
+    assert run_to_exit_code(failing, failing.run) == 1
+    assert not capsys.readouterr().err
+
+
+def test_a_script_that_fails_after_a_refusal_ends_with_the_refusal(world, monkeypatch):
+    """As where TensorFlow makes an error of its own of what a function of the script's data set was refused."""
+    monkeypatch.setattr(Refusals, "first", UserError("refused"))
+    failing = session(world, ValueError("UnknownError: refused"))
+    assert run_to_exit_code(failing, failing.run) == 2
 
 
 def test_all_ranks_fail_alike_where_they_all_come(world, monkeypatch):
@@ -69,6 +87,7 @@ def test_what_all_ranks_know_ends_them_together(world, error, code):
 def test_what_one_rank_meets_ends_all_with_its_own_traceback(world, monkeypatch):
     ended = []
     monkeypatch.setattr(script_process, "abort", lambda world, error: ended.append(error))
+    monkeypatch.setattr(script_process, "all_fail", lambda world: False)
     failure = ValueError("on this rank only")
     failing = session(world, failure)
     run_to_exit_code(failing, failing.run)

@@ -27,6 +27,9 @@ TOGETHER = {
         "model-position-repeated-Adam",
         "habit-accumulating-step",
         "drawn-stateful-generator",
+        "surroundings-optional-horovod",
+        "surroundings-own-mpi",
+        "surroundings-raising-numpy",
     ),
     "loops": (
         "free-numbers-eager",
@@ -50,17 +53,24 @@ TOGETHER = {
         "training-third-compile-masked",
         "training-row-queue",
         "take-iterator-inside",
+        "observed-rows-counted",
+        "observed-rows-taken",
+        "observed-rows-printed",
+        "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
 }
 """Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
+    "observed-class-counts",
+    "observed-mixed-later",
     "session-rows-masked",
     "free-graph-clipped",
     "trap-any-order",
     "children-trained-fork",
     "surroundings-served-and-moved",
     "surroundings-threads",
+    "surroundings-trials-that-may-fail",
 )
 """Scripts that are launched alone, most of them as they end the launch."""
 MORE = (
@@ -86,6 +96,7 @@ MORE = (
     "children-make-rows",
     "training-test-step-adds-up",
     "arrays-dropout",
+    "surroundings-unused-horovod",
 )
 """Scripts of kinds of which those above have another, or whose parts have tests without ranks: a campaign."""
 # What every rank computes whole, beside the scripts whose names have `rows-`.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.probe.gradient_probe import Trial
-from harness.transparent.probe.step_probe import probe_function
+from harness.transparent.probe.step_probe import CheckTimes, probe_function
 from tests.labs.replacements import installed
 
 ROWS, COLUMNS = 12, 3
@@ -99,3 +99,59 @@ def test_variables_that_a_step_moves_by_rows_ask_for_all_of_them(trial):
         independent, _ = probed(trial, step)
         np.testing.assert_array_equal(variable.numpy(), before)
         assert independent == (variable is sphere)
+
+
+def test_a_counter_of_rows_asks_for_all_of_them_and_a_counter_of_steps_does_not(trial):
+    rows, steps = tf.Variable(0, dtype=tf.int64), tf.Variable(0, dtype=tf.int64)
+    step, _ = made(mean, lambda v, t: rows.assign_add(tf.shape(v, tf.int64)[0]))
+    assert not probed(trial, step)[0]
+    assert int(rows) == ROWS
+    step, _ = made(mean, lambda v, t: steps.assign_add(1))
+    assert probed(trial, step)[0]
+    assert int(steps) == 1
+
+
+# Batches that are divided already are looked at again: only gradients count, as far as more is left than rounding.
+
+
+def probed_again(trial, step, token):
+    with trial.of(token):
+        return probe_function(
+            trial, step, (tf.constant(X), tf.constant(T)), {}, ROWS, lambda value: [value], again=True
+        )
+
+
+def test_a_step_that_mixes_rows_only_later_is_found(trial):
+    is_late = tf.Variable(False)
+    step, k = made(lambda p, t: tf.cond(is_late, lambda: masked(p, t), lambda: mean(p, t)))
+    independent, token = probed(trial, step)
+    assert independent
+    assert probed_again(trial, step, token)
+    is_late.assign(True)
+    before = k.numpy()
+    assert not probed_again(trial, step, token)
+    np.testing.assert_array_equal(k.numpy(), before)
+
+
+@pytest.mark.parametrize("left", [0.0, 1e-6])
+def test_gradients_of_which_nothing_is_left_say_nothing(trial, left):
+    scale = tf.Variable(1.0)
+    step, _ = made(lambda p, t: tf.where(scale < 1.0, masked(p, t), mean(p, t)) * scale)
+    independent, token = probed(trial, step)
+    assert independent
+    scale.assign(left)
+    assert probed_again(trial, step, token)
+
+
+def test_a_training_is_probed_again_before_steps_32_64_and_so_on():
+    times = CheckTimes()
+    probed_steps = []
+    for step in range(1, 300):
+        if times.steps_until == 0:
+            probed_steps.append(step)
+            times.note_probe()
+        times.steps += 1
+    assert probed_steps == [32, 64, 128, 256]
+    times.steps += 2000  # many steps of one execution
+    times.note_probe()
+    assert times.due > times.steps

@@ -135,7 +135,13 @@ def test_before_anything_trains_a_handler_runs_at_once(signals):
 
 
 def test_every_rank_is_told_that_it_is_the_only_one(monkeypatch):
-    mpi = SimpleNamespace(COMM_WORLD="all ranks", COMM_SELF="this one")
+    ended = []
+    mpi = SimpleNamespace(
+        COMM_WORLD="all ranks",
+        COMM_SELF="this one",
+        Finalize=lambda: ended.append(True),
+        Is_finalized=lambda: bool(ended),
+    )
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
@@ -146,6 +152,12 @@ def test_every_rank_is_told_that_it_is_the_only_one(monkeypatch):
     assert (os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]) == ("0", "1")
     assert "SLURM_PROCID" not in os.environ
     assert mpi.COMM_WORLD == "this one"
+    assert not mpi.Is_finalized()
+    mpi.Finalize()
+    assert mpi.Is_finalized()
+    assert not ended  # the ranks still need it
     variables.show()
+    mpi.Finalize()
+    assert ended
     assert os.environ["OMPI_COMM_WORLD_RANK"] == "3"
     assert mpi.COMM_WORLD == "all ranks"

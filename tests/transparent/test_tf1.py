@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from harness.base.errors import UserError
 from harness.transparent.gradients import GradientAverager
+from harness.transparent.patch import Refused
 from harness.transparent.tf1 import Sessions, SessionVariable, operation_kinds, run_fed, slice_rows
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.replacements import installed
@@ -65,7 +66,7 @@ def test_weights_cannot_be_averaged_instead(graph):
     weight = v1.get_variable("weight", [1])
     _, patched = sessions(sync="weights:2")
     optimizer = v1.train.GradientDescentOptimizer(0.1)
-    with installed(patched), pytest.raises(UserError):
+    with installed(patched), pytest.raises(Refused):
         optimizer.apply_gradients([(tf.ones([1]), weight)])
 
 
@@ -75,7 +76,7 @@ def test_gradients_inside_a_compiled_function_are_refused():
 
     @tf.function
     def step():
-        with pytest.raises(UserError):
+        with pytest.raises(Refused):
             optimizer.compute_gradients(tf.constant(1.0))
 
     with installed(patched):

@@ -18,9 +18,11 @@ from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank
 from harness.transparent.witness.observation import Observation, compared, measures
 from harness.transparent.witness.observed_rank import ObservedRank
+from harness.transparent.witness.observed_state import ObservedState, VariableKey, VariableKind
 from harness.transparent.witness.peer_rank import NUDGES
 from harness.transparent.witness.witness_process import WitnessProcess
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.sentences import says
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
 from tests.scripts.corpus import HEAD, scripts
 
@@ -320,6 +322,57 @@ def test_a_script_that_magnifies_rounding_is_not_judged(launch):
     assert launch.rank.over
     assert not launch.errors
     assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING, NoteCode.ROUNDING_MAGNIFIED]
+
+
+def state(value, name="seen:0"):
+    kind = VariableKind(name, "float32", ())
+    return ObservedState("step", {kind: 1}, {VariableKey(kind, 0): np.array([value])})
+
+
+@pytest.fixture
+def seen(launch):
+    """The variable of `state`, as rank 0 has it."""
+    variable = tf.Variable(0.0, name="seen")
+    launch.rank.note_variable(variable)
+    return variable
+
+
+def test_equal_variables_say_nothing(launch, seen):
+    launch.send(state(32.0))
+    launch.rank.take(state(32.0))
+    assert not launch.rank.has_ended
+    assert not launch.errors
+
+
+def test_a_variable_that_holds_another_value_ends_all_ranks(launch, seen):
+    launch.again = state(32.0)
+    launch.send(state(32.0))
+    with pytest.raises(UserError):
+        launch.rank.take(state(16.0))
+    (error,) = launch.errors
+    assert says(error, "'seen'", "16", "32", "test_witness.py")
+
+
+def test_a_variable_that_the_script_alone_does_not_have_twice_is_left_out(launch, seen):
+    launch.again = state(30.0)
+    for value in (16.0, 14.0):
+        launch.send(state(32.0))
+        launch.rank.take(state(value))
+    assert not launch.rank.has_ended
+    assert len(launch.witnesses) == 2  # one that rounds otherwise was asked once
+
+
+def test_variables_are_looked_at_after_the_steps_whose_gradients_are():
+    observer, kernel = Observer(steps=2), tf.Variable([1.0], name="kernel")
+    counter = tf.Variable(3, name="counter")
+    for variable in (kernel, counter):
+        observer.note_variable(variable)
+    observer.state("step")  # nothing is trained yet
+    for _ in range(3):
+        observer.gradients([tf.ones([1])], [kernel], None, "training")
+        observer.state("step")
+    states = [seen for seen in observer.observations if isinstance(seen, ObservedState)]
+    assert [[float(measures[0]) for measures in seen.measures.values()] for seen in states] == [[3.0]]
 
 
 def test_rows_that_are_lost_end_all_ranks(launch):

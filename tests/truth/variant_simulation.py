@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, PRACTICAL, WORSE
-from harness.regression.measurement import STEP
+from harness.analysis.sessions import STEP
+from harness.regression.launch_comparison import ALIKE, BETTER, DEFAULT_THRESHOLD, OPEN, WORSE
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch
@@ -79,7 +79,7 @@ def _compare(simulated: list[tuple[BlockSample, ...]], rng: np.random.Generator)
     """Return the verdict of one comparison whose blocks are drawn of the simulated ones."""
     drawn = [simulated[number] for number in rng.integers(len(simulated), size=LOOKS[-1])]
     for count in LOOKS:
-        verdicts = {row.verdict for row in judge_samples(_joined(drawn[:count]), PRACTICAL) if row.decides}
+        verdicts = {row.verdict for row in judge_samples(_joined(drawn[:count]), DEFAULT_THRESHOLD) if row.decides}
         if WORSE in verdicts:
             return WORSE
         if OPEN not in verdicts:

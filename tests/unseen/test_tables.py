@@ -1,22 +1,19 @@
 """Random tables are read as they were written, or refused: a few in CI with a seed of the day, many in a campaign."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.unseen import day_seed
 from tests.unseen.tables import run_tables
 
-DEFAULT_SEED = 1
 FEW = 40
 MANY = 2_000
 
 
 @pytest.fixture
-def seed() -> Iterator[int]:
-    """The seed in UNSEEN_SEED, which .ci/run draws each day and writes into its log, else always the same."""
-    yield int(os.environ.get("UNSEEN_SEED", DEFAULT_SEED))
+def seed() -> int:
+    return day_seed()
 
 
 def test_some_random_tables_are_right_or_refused(cache: Path, tmp_path: Path, seed: int) -> None:

@@ -5,13 +5,13 @@
 """
 
 import json
-import random
 import re
 import shutil
 from collections import defaultdict
 from datetime import datetime
+from math import exp, log, sqrt
 from pathlib import Path
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, geometric_mean, median, quantiles, stdev
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -120,8 +120,23 @@ def parts(run: dict[str, Any]) -> dict[str, float]:
 
 
 def typical(group: list[dict[str, Any]]) -> dict[str, float]:
-    """The parts of the median: of six, the means of the four middle ones, as parts of the median."""
-    return of_the_median([(median(epochs(run)), parts(run)) for run in group])
+    """The parts of the middle launches: of six, the means of the four middle ones, as parts of the mean time."""
+    times = [median(epochs(run)) for run in group]
+    middle = of_the_median([(median(epochs(run)), parts(run)) for run in group])
+    return {name: seconds * geometric_mean(times) / median(times) for name, seconds in middle.items()}
+
+
+def mean_parts(group: list[dict[str, Any]]) -> dict[str, float]:
+    """The means of the parts of all launches, as parts of the mean time."""
+    times = [median(epochs(run)) for run in group]
+    factor = geometric_mean(times) / fmean(times)
+    return {name: factor * fmean(parts(run)[name] for run in group) for name in PARTS}
+
+
+def over_blocks(logs: list[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of six logarithms, as factors."""
+    reach = 2.570582 * stdev(logs) / sqrt(6)  # the quantile of 5 degrees of freedom
+    return exp(fmean(logs) - reach), exp(fmean(logs) + reach)
 
 
 def of_the_median(found: list[tuple[float, dict[str, float]]]) -> dict[str, float]:
@@ -140,41 +155,35 @@ def test_six_interleaved_launches_of_real_mnist(runs: dict[int, list[dict[str, A
 
 
 def test_scaling_table(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
-    base = median(launches(runs, 1))
+    base = geometric_mean(launches(runs, 1))
     for ranks, row in zip((1, 2), tables["Scaling"], strict=True):
         times = launches(runs, ranks)
+        low, high = over_blocks([log(seconds) for seconds in times])
         steps = runs[ranks][0]["steps_per_epoch"]
         assert steps == -(-ROWS // (64 * ranks))
         time_cell, step_cell, rows_cell, batch_cell, spread_cell = row[5:]
         assert number(row[0]) == ranks and number(row[2]) == 6
-        assert number(time_cell) == pytest.approx(median(times), rel=0.005)
-        assert span(time_cell) == pytest.approx((min(times), max(times)), rel=0.005)  # of 6, the 1st and the 6th
-        assert number(step_cell) == pytest.approx(median(times) / steps, rel=0.005)
-        assert span(step_cell) == pytest.approx((min(times) / steps, max(times) / steps), rel=0.005)
-        assert number(rows_cell) == pytest.approx(ROWS / median(times), rel=0.005)
+        assert number(time_cell) == pytest.approx(geometric_mean(times), rel=0.005)
+        assert span(time_cell) == pytest.approx((low, high), rel=0.005)
+        assert number(step_cell) == pytest.approx(geometric_mean(times) / steps, rel=0.005)
+        assert span(step_cell) == pytest.approx((low / steps, high / steps), rel=0.005)
+        assert number(rows_cell) == pytest.approx(ROWS / geometric_mean(times), rel=0.005)
         assert number(batch_cell) == 64 * ranks
         spreads = [stdev(epochs(run)) / fmean(epochs(run)) for run in runs[ranks]]
         between_cell, within_cell = re.findall(r"[\d.]+ %", spread_cell)
         assert number(between_cell) == pytest.approx(stdev(times) / fmean(times), abs=0.0006)
         assert number(within_cell) == pytest.approx(median(spreads), abs=0.0006)
         if ranks == 2:
-            assert number(row[3]) == pytest.approx(base / median(times), abs=0.006)
-            assert number(row[4]) == pytest.approx(base / median(times) / 2, abs=0.006)
+            assert number(row[3]) == pytest.approx(base / geometric_mean(times), abs=0.006)
+            assert number(row[4]) == pytest.approx(base / geometric_mean(times) / 2, abs=0.006)
 
 
 def test_interval_of_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
-    one, two = launches(runs, 1), launches(runs, 2)
-    rng = random.Random(1)
-    ratios = []
-    for _ in range(20_000):
-        blocks = [rng.randrange(6) for _ in range(6)]  # whole blocks of the interleaved order
-        ratios.append(median(one[b] for b in blocks) / median(two[b] for b in blocks))
-    cuts = quantiles(ratios, n=10_000)
-    tail = 0.01590  # Phi(-1.959964 * sqrt(6 / 5))
-    low, high = cuts[round(tail * 10_000) - 1], cuts[round((1 - tail) * 10_000) - 1]
+    pairs = zip(launches(runs, 1), launches(runs, 2), strict=True)  # of the same repeat
+    low, high = over_blocks([log(one / two) for one, two in pairs])
     row = tables["Scaling"][1]
-    assert span(row[3]) == pytest.approx((low, high), abs=0.012)
-    assert span(row[4]) == pytest.approx((low / 2, high / 2), abs=0.011)
+    assert span(row[3]) == pytest.approx((low, high), abs=0.006)
+    assert span(row[4]) == pytest.approx((low / 2, high / 2), abs=0.006)
 
 
 def test_every_table_of_the_page_is_recomputed_here(tables: dict[str, list[list[str]]]) -> None:
@@ -200,7 +209,7 @@ def test_parts_of_an_epoch_from_the_steps(
         assert [number(cell) for cell in row[2:]] == pytest.approx([found[name] for name in PARTS], rel=0.006)
         shares = [float(re.findall(r"([\d.]+) %", cell)[0]) / 100 for cell in row[2:]]
         assert shares == pytest.approx([found[name] / sum(found.values()) for name in PARTS], abs=0.006)
-        assert sum(number(cell) for cell in row[2:]) == pytest.approx(median(launches(runs, ranks)), rel=0.006)
+        assert sum(number(cell) for cell in row[2:]) == pytest.approx(geometric_mean(launches(runs, ranks)), rel=0.006)
     for run in runs[2]:
         for (epoch, rank), (skew, whole) in inside(run).items():
             record = run["epochs"][epoch]
@@ -251,9 +260,9 @@ def test_parts_of_a_launch(
 
 
 def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: dict[str, list[list[str]]]) -> None:
-    base, two = typical(runs[1]), typical(runs[2])
-    seconds = median(launches(runs, 2))
-    speedup = median(launches(runs, 1)) / seconds
+    base, two = mean_parts(runs[1]), mean_parts(runs[2])
+    seconds = geometric_mean(launches(runs, 2))
+    speedup = geometric_mean(launches(runs, 1)) / seconds
     lost = {name: two[name] - base[name] / 2 for name in PARTS}
     words = {"computation": "computation", "input": "input", "skew": "waiting (skew)", "wire": "allreduce (wire)"}
     expected = sorted((name for name in PARTS if lost[name] > 0), key=lambda name: -lost[name])
@@ -286,14 +295,15 @@ def test_time_to_accuracy(
         else:
             assert number(row[3]) == pytest.approx(median(times[ranks]), rel=0.006)
             assert number(row[4]) == pytest.approx(median(times[1]) / median(times[ranks]), abs=0.006)
-        assert number(row[5]) == pytest.approx(median(launches(runs, 1)) / median(launches(runs, ranks)), abs=0.006)
+        ratio = geometric_mean(launches(runs, 1)) / geometric_mean(launches(runs, ranks))
+        assert number(row[5]) == pytest.approx(ratio, abs=0.006)
 
 
 def test_the_verdict_in_numbers(report: Path, runs: dict[int, list[dict[str, Any]]]) -> None:
     tiles = dict(
         re.findall(r'<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd class="value">([^<]+)</dd>', report.read_text())
     )
-    speedup = median(launches(runs, 1)) / median(launches(runs, 2))
+    speedup = geometric_mean(launches(runs, 1)) / geometric_mean(launches(runs, 2))
     assert number(tiles["Speedup"]) == pytest.approx(speedup, abs=0.006)
     assert number(tiles["Efficiency"].replace("\u00a0", " ")) == pytest.approx(speedup / 2, abs=0.006)
     accuracy = median(run["epochs"][-1]["test_accuracy"] for run in runs[2])
@@ -332,7 +342,7 @@ def test_the_launches_own_rows_and_outliers(
 
 
 def test_headline_says_the_same(report: Path, runs: dict[int, list[dict[str, Any]]]) -> None:
-    speedup = median(launches(runs, 1)) / median(launches(runs, 2))
+    speedup = geometric_mean(launches(runs, 1)) / geometric_mean(launches(runs, 2))
     text = str(Text(report.read_text())).replace("\u00a0", " ")
     efficiency = f"{speedup / 2:.0%}".replace("%", " %")
     says(text, "How much faster do", "2 ranks", f"{speedup:.2f}", "1 rank", efficiency)

@@ -58,11 +58,11 @@ def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: s
     name = {"seconds": "epoch-time", "rows_per_second": "throughput"}.get(column, column)
     plot = _Plot(view, column)
     hollow = f" {captions.foreseen(view.extrapolations)}" if view.extrapolations else ""
-    sample = "means of blocks" if view.scaling.is_over_blocks else "medians of launches"
+    conditions = captions.conditions_caption(view.scaling, view.runs)
     return PageFigure(
         picture=svg.draw(name, shows, plot.paint, numbers=plot.spoken()),
         title=title,
-        caption=f"{text} Markers: {sample}, {_DOTS}{hollow} {captions.conditions_caption(view.scaling, view.runs)}",
+        caption=f"{text} Markers: means of blocks, {_DOTS}{hollow} {conditions}",
         table=plot.table(),
     )
 
@@ -80,7 +80,7 @@ class _Plot:
     def table(self) -> pd.DataFrame:
         """Return the numbers that are drawn: a row per point, launch and predicted point.
 
-        The kind of a point is mean (over blocks, in turns) or median (of launches one after the other).
+        The kind of a point is mean (over blocks).
 
         Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run. Where
         there are predicted points they have columns of their own: predicted, predicted_low, predicted_high, where.
@@ -89,7 +89,7 @@ class _Plot:
         rows = []
         for point in self._scaling.points:
             bounds = self._interval(point)
-            row: dict[str, object] = {"kind": "mean" if self._scaling.is_over_blocks else "median"}
+            row: dict[str, object] = {"kind": "mean"}
             row |= {"layout": point.layout, "ranks": point.ranks, column: self._value(point)}
             row |= {"low": bounds.low if bounds else None, "high": bounds.high if bounds else None}
             rows.append(row | {"launches": point.launches})
@@ -142,8 +142,8 @@ class _Plot:
         self._ideal(axes, ranks, factor)
         scaled = self._launches.assign(**{column: self._launches[column] * factor})
         rank_axes.raw_launches(axes, scaled, column, logarithmic)
-        sample = "mean of blocks" if self._scaling.is_over_blocks else "median of launches"
-        rank_axes.medians(
+        sample = "mean of blocks"
+        rank_axes.point_means(
             axes,
             self._scaling.points,
             lambda point: None if (value := self._value(point)) is None else value * factor,

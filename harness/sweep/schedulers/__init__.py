@@ -12,12 +12,11 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
-from harness.sweep.job_plan import Job
 from harness.sweep.scheduler_answers import CommandRunner, State
 from harness.sweep.site import LAUNCHERS, MODES, JobRequest, Partition, Site, size_bytes, walltime, walltime_seconds
 
@@ -31,6 +30,26 @@ class SiteFinding:
 
     text: str
     good: bool = True
+
+
+class JobFiles(Protocol):
+    """What a scheduler submits: a job of a sweep, or that of the doctor."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue."""
+
+    @property
+    def script(self) -> Path:
+        """The script that is run."""
+
+    @property
+    def log(self) -> Path:
+        """The file that takes the output of the script, where it runs on this machine."""
+
+    @property
+    def tasks(self) -> int:
+        """The number of an array's tasks, 0 for a job that is none."""
 
 
 class Scheduler(abc.ABC):
@@ -155,6 +174,14 @@ class Scheduler(abc.ABC):
         """Return what the scheduler says that a job may ask for at most; raise a UserError if it does not answer."""
         return None
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the partitions or queues that jobs may go to, none where the scheduler does not say."""
+        return ()
+
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return a sentence for each node that jobs cannot have now, such as one that is drained."""
+        return ()
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive, which this scheduler would ignore or misread, and the fix."""
         return None
@@ -201,7 +228,7 @@ class Scheduler(abc.ABC):
         return folder / f"{job}.out"
 
     @abc.abstractmethod
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: JobFiles) -> tuple[str, ...]:
         """Start or queue `job` and return its identifier, or one for each task of an array.
 
         Raises:
@@ -320,7 +347,8 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
         if most is not None and needed > most:
             return f"needs {needed} {what}, {where} has {most}"
     asked = request.limit_s(layout.nodes)
-    if limit.walltime is not None and asked > walltime_seconds(limit.walltime):
+    fits = request.mode == "turns" and not request.walltime  # its limit is estimated, within the partition's
+    if limit.walltime is not None and not fits and asked > walltime_seconds(limit.walltime):
         return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
     return None
 

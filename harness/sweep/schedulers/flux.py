@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.comm.mpi_library import Family, find_mpi
 from harness.schema.layout import Layout
 from harness.sweep import schedulers
-from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     RetryPhrases,
@@ -89,7 +88,7 @@ class Scheduler(schedulers.Scheduler):
         words.append("--setopt=exit-on-error")
         return LaunchCommand(words=(*words, *self.site.launcher_options))
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with flux batch."""
         reply = self.commands.submit(("flux", "batch", str(job.script)))
         if reply.code != 0:
@@ -130,6 +129,13 @@ def read_jobs(answer: str) -> dict[str, tuple[State, str]]:
             state = State(phase="present", word=word, nodes=nodes)
         else:
             ended = int(code) if re.fullmatch(r"-?[0-9]{1,9}", code) else None
-            state = State(phase="ended", word=result, nodes=nodes, exit_code=ended, forced=result not in _OWN_END)
+            state = State(
+                phase="ended",
+                word=result,
+                nodes=nodes,
+                exit_code=ended,
+                forced=result not in _OWN_END,
+                timed_out=result == "TIMEOUT",
+            )
         keep_unended(jobs, number, state, name)
     return jobs

@@ -14,9 +14,8 @@ import psutil
 from harness.base import exit_codes
 from harness.base.launch_guard import JOB, find_processes
 from harness.schema.record import JobUsage
-from harness.sweep.job_plan import Job
 from harness.sweep.scheduler_answers import State, in_a_rank
-from harness.sweep.schedulers import slurm
+from harness.sweep.schedulers import JobFiles, slurm
 from harness.sweep.schedulers.slurm import expand
 from harness.sweep.site import Partition
 
@@ -60,7 +59,7 @@ class Scheduler(slurm.Scheduler):
         job = f"of job {os.environ.get('SLURM_JOB_ID', '')}"
         return replace(limit, name=job, nodes=len(_nodes_here())) if limit else None
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: JobFiles) -> tuple[str, ...]:
         """Start the script of `job`; its process's number is the identifier."""
         folder = job.log.parent
         child = subprocess.Popen(

@@ -15,7 +15,6 @@ from harness.base.processes import Reply
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
-from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     CommandRunner,
@@ -28,7 +27,7 @@ from harness.sweep.scheduler_answers import (
     unreadable,
 )
 from harness.sweep.schedulers import SiteFinding, at_once, compare_partition
-from harness.sweep.site import Partition, clock_seconds, size_bytes
+from harness.sweep.site import Partition, clock_seconds, size_bytes, walltime
 
 # What PBS's qstat and pbsnodes print, as JSON or text: jobs as states and usage, and nodes.
 
@@ -172,6 +171,32 @@ def read_pbs_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
         ),
         ill,
     )
+
+
+def read_pbs_queues(queues: str, server: str, node: Partition | None) -> tuple[Partition, ...]:
+    """Return the queues that run jobs, from ``qstat -Q -f -F json``; the default is in ``qstat -B -f -F json``.
+
+    Each has the limits of the queue and, where they are known, the facts of a `node`.
+
+    Raises:
+        UnreadableAnswer: an answer is no JSON, or not of that form.
+    """
+    defaults = {str(facts.get("default_queue", "")) for facts in read_table(server, "Server").values()}
+    partitions: list[Partition] = []
+    for name, queue in read_table(queues, "Queue").items():
+        if queue.get("queue_type") != "Execution" or "False" in (queue.get("enabled"), queue.get("started")):
+            continue
+        most = _entries(queue, "resources_max")
+        longest_s = _clock(most.get("walltime", ""))
+        limits = replace(
+            node or Partition(name=name),
+            name=name,
+            default=name in defaults,
+            walltime=walltime(longest_s) if longest_s else None,
+        )
+        most_nodes = _whole_number(most.get("nodect"))
+        partitions.append(replace(limits, nodes=most_nodes) if most_nodes else limits)
+    return tuple(partitions)
 
 
 def _by_host(vnodes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -385,6 +410,21 @@ class Scheduler(schedulers.Scheduler):
         """Return what the server's nodes have: qsub would not refuse more."""
         return self._nodes()[0]
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the queues, each with what the server's nodes have: PBS does not say which nodes a queue has."""
+        node = self.ask_limit()
+        queues = self.commands.ask(("qstat", "-Q", "-f", "-F", "json")).out
+        server = self.commands.ask(("qstat", "-B", "-f", "-F", "json")).out
+        try:
+            return read_pbs_queues(queues, server, node)
+        except UnreadableAnswer as error:
+            _LOG.warning("nothing is known of the queues: %s", error)
+            return ()
+
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return what is wrong with nodes by pbsnodes."""
+        return tuple(dict.fromkeys(self._nodes()[1].values()))
+
     def refuse_line(self, line: str) -> str | None:
         """Return what is wrong with a directive: OpenPBS takes ``nodes=2:ppn=2`` and gives something else."""
         words = line.split()
@@ -410,7 +450,7 @@ class Scheduler(schedulers.Scheduler):
         """Return the file that PBS makes when ``-o`` names a folder."""
         return folder / f"{job}.OU"
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with qsub."""
         reply = self.commands.submit(("qsub", str(job.script)))
         if reply.code != 0:

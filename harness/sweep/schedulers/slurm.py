@@ -16,7 +16,6 @@ from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
-from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     CommandRunner,
@@ -384,6 +383,20 @@ class Scheduler(schedulers.Scheduler):
         stated = [limit for limit in limits if limit is not None]
         return widest(stated) if len(stated) == len(wanted) else None
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return what sinfo and scontrol say."""
+        return self._live
+
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return what is wrong with nodes of the partition by sinfo."""
+        partition = ("-p", self.request.partition) if self.request.partition else ()
+        answer = self.commands.ask(("sinfo", "--noheader", "-N", *partition, "-o", NODE_FIELDS))
+        try:
+            return tuple(read_slurm_nodes(answer.out).values())
+        except UnreadableAnswer as error:
+            _LOG.warning("which nodes are not well is not known: %s", error)
+            return ()
+
     def path(self, path: str) -> str:
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
         if any(sign in path for sign in '"\\\n'):
@@ -421,7 +434,7 @@ class Scheduler(schedulers.Scheduler):
         shared = {"SLURM_OVERLAP": "1"} if self.request.mode == "turns" else {}
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with sbatch."""
         reply = self.commands.submit(("sbatch", "--parsable", str(job.script)))
         if reply.code != 0:

@@ -19,6 +19,8 @@ _SIZE_VARIABLES = (
     *("SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
 )
 _WORLD = "COMM_WORLD"
+_FINALIZE = "Finalize"
+_IS_FINALIZED = "Is_finalized"
 
 
 class RankVariables:
@@ -26,7 +28,8 @@ class RankVariables:
 
     def __init__(self) -> None:
         self._hidden: dict[str, str] = {}
-        self._world: Any = None
+        self._mpi: dict[str, Any] = {}  # what is replaced of mpi4py's module
+        self._finalized = False
 
     def hide(self, size: int) -> None:
         """Give the variables of launchers, and mpi4py's world, the values of one process."""
@@ -38,14 +41,21 @@ class RankVariables:
                     self._hidden[name] = os.environ[name]
                     os.environ[name] = value
         os.environ[RANKS] = str(size)
-        self._world = MPI.COMM_WORLD
+        self._mpi = {name: getattr(MPI, name) for name in (_WORLD, _FINALIZE, _IS_FINALIZED)}
         setattr(MPI, _WORLD, MPI.COMM_SELF)
+        setattr(MPI, _FINALIZE, self._finalize)
+        setattr(MPI, _IS_FINALIZED, lambda: self._finalized)
 
     def show(self) -> None:
-        """Put the variables back, for a script that sees to its ranks itself."""
-        if self._world is None:
+        """Put everything back, for a script that sees to its ranks itself or has ended."""
+        if not self._mpi:
             return
         from mpi4py import MPI
 
         os.environ.update(self._hidden)
-        setattr(MPI, _WORLD, self._world)
+        for name, value in self._mpi.items():
+            setattr(MPI, name, value)
+
+    def _finalize(self) -> None:
+        """Do what the script sees of the end of MPI, which the ranks still need."""
+        self._finalized = True

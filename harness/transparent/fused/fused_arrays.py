@@ -113,6 +113,11 @@ class FusedArrays:
         if end > whole:
             yield self._share(self._numbers[whole * self.batch :][np.newaxis])
 
+    def batch_at(self, step: int) -> Any:
+        """Return this rank's part of the batch of a `step` of the epoch."""
+        numbers, _ = next(self.stretches(step, 1))
+        return gathered(self.sources, tf.constant(numbers[0]))
+
     def _share(self, numbers: npt.NDArray[np.int64]) -> tuple[Numbers, BatchShare]:
         """Return this rank's columns of the row `numbers` of some batches: at least one, as `divide` has it."""
         total = numbers.shape[1]

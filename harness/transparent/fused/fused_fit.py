@@ -7,12 +7,13 @@ never across an epoch or a checkpoint.
 
 import contextlib
 import inspect
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -359,10 +360,21 @@ class FusedCount:
         self.longest = max(self.longest, steps)
 
 
+class LaterProbes(Protocol):
+    """What probes a training of divided batches again in some of its steps."""
+
+    def steps_until_probe(self, trainer: Any) -> int:
+        """Return how many steps may be made before one that is to be probed; 0 if that is the next one."""
+
+    def probe_again(self, trainer: Any, data: Any) -> None:
+        """Probe the next step, of this rank's part of the batch `data`."""
+
+
 class Made(NamedTuple):
-    """What the train function is given in the place of an iterator: steps that have been made, and their `logs`."""
+    """What the train function is given in the place of an iterator: that `steps` have been made, and their `logs`."""
 
     logs: Any
+    steps: int
 
 
 class Ended(NamedTuple):
@@ -426,6 +438,7 @@ class FusedFit:
     always: bool
     callbacks: Sequence[Any]
     steps: Callable[[], FusedSteps | None]
+    probes: LaterProbes | None = None
     arrays: FusedArrays | None = None
     counted: bool = False
     pace: StepPace = field(default_factory=StepPace)
@@ -494,7 +507,7 @@ class FusedFit:
     def _is_fused(self, iterator: Any, step: int, total: int | None) -> bool:
         """Tell whether the next steps, from number `step` of an epoch on, are fused. All ranks together."""
         if self._fuses or self._prepared is False or not self._made:
-            return self._fuses
+            return self._fuses and (self.arrays is not None or self._steps_until_probe() >= self.grain)
         if self._prepared is None:
             if self._made < 2 and not self.always:
                 return False  # the first one was compiled: its time tells nothing
@@ -531,6 +544,8 @@ class FusedFit:
     def _execute(self, iterator: Any, step: int, total: int | None) -> tuple[int, Any]:
         """Make the steps from number `step` of an epoch on; return how many Keras is told, and what it is given."""
         assert self._loops is not None
+        if self.arrays is not None and self.probes is not None and self._steps_until_probe() < self.grain:
+            self.probes.probe_again(self.trainer, self.arrays.batch_at(iterator._steps_seen))
         count = self._next_count(iterator, step, total)
         begin = clock()
         if self.arrays is not None:
@@ -547,13 +562,17 @@ class FusedFit:
         self.count.add(steps)
         reported_steps = -(-steps // self.grain) * self.grain
         self._agreed.made(reported_steps)
-        return reported_steps, Made(logs)
+        return reported_steps, Made(logs, reported_steps)
+
+    def _steps_until_probe(self) -> int:
+        return sys.maxsize if self.probes is None else self.probes.steps_until_probe(self.trainer)
 
     def _next_count(self, iterator: Any, step: int, total: int | None) -> int:
         """Return the steps of the next execution, the same on all ranks: whole ones of the script's own number."""
         count = self._agreed.next_count(self.pace, self.callbacks, grain=self.grain, begins=step == 0)
         if total is not None:
             count = min(count, -(-(total - step) // self.grain) * self.grain)
+        count = min(count, self._steps_until_probe() // self.grain * self.grain)
         if self.arrays is None and self.counted and iterator._num_batches:
             return min(count, int(iterator._num_batches - iterator._steps_seen))
         return count
@@ -564,6 +583,7 @@ class Fusion:
 
     def __init__(self, ranks: FusingRanks, *, always: bool) -> None:
         self.count = FusedCount()
+        self.probes: LaterProbes | None = None
         self._ranks = ranks
         self.always = always
         self._pending: FusedFit | None = None
@@ -637,6 +657,7 @@ class Fusion:
                 always=self.always,
                 callbacks=callbacks,
                 steps=lambda: self._steps_of(trainer),
+                probes=self.probes,
             )
         try:
             return original(trainer, *args, **kwargs)

@@ -8,7 +8,10 @@ _HOROVOD = "horovod"
 
 
 def imports_horovod(script: Path) -> bool:
-    """Tell whether a script, or a file beside it that it imports by name, imports Horovod."""
+    """Tell whether a script, or a file beside it that it imports by name, imports Horovod whatever its arguments are.
+
+    An import under an `if` is an option: where it is taken, Horovod's `init` has the script see its ranks from then on.
+    """
     waiting = [script]
     seen: set[Path] = set()
     while waiting:
@@ -28,11 +31,19 @@ def _imported_names(file: Path) -> Iterator[str]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):  # Python says so when it runs the file
         return
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+        elif isinstance(node, ast.If):
+            names = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
+            if names == {"__name__"}:  # if __name__ == "__main__"
+                waiting += ast.iter_child_nodes(node)
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def sees_ranks(script: Path, arguments: Sequence[str]) -> bool:

@@ -2,10 +2,11 @@
 
 from harness.transparent.probe.batch_coupling import MIXED, CouplingTrial, first_part, is_sum
 from harness.transparent.probe.gradient_probe import GradientProbe, Trial
-from harness.transparent.probe.step_probe import handle_of, probe_function, probe_trainer, undrawn
+from harness.transparent.probe.step_probe import CheckTimes, handle_of, probe_function, probe_trainer, undrawn
 
 __all__ = [
     "MIXED",
+    "CheckTimes",
     "CouplingTrial",
     "GradientProbe",
     "Trial",

@@ -44,6 +44,7 @@ def trial_batches(batch: Any, rows: int) -> tuple[Any, Any, Any, Any]:
     return batch, some(batch, 0, first), some(batch, first, rows - first), batch
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def mixes(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> bool:
     """Tell from the `gradients` of a batch of `rows`, of its two parts and of the batch again if it mixes its rows.
 
@@ -55,6 +56,7 @@ def mixes(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: boo
     return bool(np.isfinite(length + noise) and gap > (_HALF if half else _ROUNDING) * length + 2 * noise)
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def is_sum(gradients: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | None:
     """Tell whether what `mixes` takes is a sum over the rows of a batch, not a mean; None if it mixes them."""
     summed = _gap(gradients, rows, summed=True)[0] < _gap(gradients, rows, summed=False)[0]
@@ -62,12 +64,15 @@ def is_sum(gradients: Sequence["np.ndarray[Any, Any]"], rows: int) -> bool | Non
 
 
 def _gap(gradients: Sequence["np.ndarray[Any, Any]"], rows: int, *, summed: bool) -> tuple[float, float]:
-    """Return how far the batch's gradient is from the one made of its parts, and the greater length of the two."""
+    """Return how far the batch's gradient is from the one made of its parts, and the length of the longest.
+
+    Where the parts' gradients are nearly opposite, what is left of them is as much rounding as they are long.
+    """
     whole, first, second, again = gradients
     weight = first_part(rows) / rows
-    parts = first + second if summed else weight * first + (1 - weight) * second
-    length = max(float(np.linalg.norm(whole)), float(np.linalg.norm(parts)))
-    return float(np.linalg.norm(parts - (whole + again) / 2)), length
+    addends = (first, second) if summed else (weight * first, (1 - weight) * second)
+    length = max(float(np.linalg.norm(each)) for each in (whole, *addends))
+    return float(np.linalg.norm(addends[0] + addends[1] - (whole + again) / 2)), length
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.transparent.batch_rows import own_variable
-from harness.transparent.probe.batch_coupling import CouplingTrial
+from harness.transparent.probe.batch_coupling import MIXED, CouplingTrial
 
 # Ratios of a doubled batch's numbers to those of the batch, where random layers add noise.
 _MEANS = (0.5, 1.4)
@@ -67,7 +67,8 @@ class GradientProbe:
 
     - `gradients`: what its tapes have yielded, each with its owner.
     - `numbers`: what it reports, by id of the owner. Losses that are of all ranks' rows are left out.
-    - `states`: the floating-point variables that it has changed, by their place among those that are put back.
+    - `outputs`: where in the script it lets something out of TensorFlow while it runs.
+    - `states`: the variables that it has changed, by their place among those that are put back.
     - `results`: results of metrics, which are of all ranks' rows; `counted`: the metrics' variables, by id.
     - `taped`: the variables, by id, whose gradients tapes have yielded.
     - `whole`: the probe of the whole batch, where this one is of a part.
@@ -77,6 +78,7 @@ class GradientProbe:
     gradients: list[tuple[object, Sequence[Any]]] = field(default_factory=list)
     numbers: dict[int, tuple[object, Any]] = field(default_factory=dict)
     states: "dict[int, np.ndarray[Any, Any]]" = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     counted: set[int] = field(default_factory=set)
     taped: set[int] = field(default_factory=set)
@@ -104,12 +106,15 @@ class Trial:
     `training` is the compiled step, of the script or of Keras, that the current gradients are of. A number may be a sum
     in one training and a mean in the next, also for the same variables. `active`: the step of the doubled batch goes
     on; `coupling`: the steps after it; `probe`: a step is made for observation only. `mixing`: Keras models whose rows
-    are not independent.
+    are not independent. `why_whole`: why a step gets whole batches, after a probe that has found so. `longest`: the
+    greatest length of gradients that probes have seen, by id of the owner.
     """
 
     def __init__(self) -> None:
         self.active = False
         self.found_sum = False
+        self.why_whole = MIXED
+        self.longest: dict[int, float] = {}
         self.training: object | None = None
         self.probe: GradientProbe | None = None
         self.coupling: CouplingTrial | None = None

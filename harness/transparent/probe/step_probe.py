@@ -9,6 +9,7 @@ import contextlib
 import io
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,34 @@ from keras.src.random import seed_generator
 from tensorflow.python.eager import context
 
 from harness.transparent.batch_rows import leading, length, some, together
-from harness.transparent.probe.batch_coupling import first_part, is_sum, steady, trial_batches, vector
+from harness.transparent.probe.batch_coupling import MIXED, first_part, is_sum, mixes, steady, trial_batches, vector
 from harness.transparent.probe.gradient_probe import GradientProbe, Trial
 
 ROWS = 64  # of a batch are enough
+_LATER_ROWS = 32
+_FIRST_CHECK = 32  # the step of a training before which it is probed again, and then before 64, 128 ...
+_VANISHED = 1e-3  # of the greatest length that gradients have had: below it, rounding is left
 _STATE = 1e-2  # of how far a variable moves in a step
 
 Gather = Callable[[object], list[Any]]
+
+
+@dataclass(kw_only=True)
+class CheckTimes:
+    """When a training of divided batches is probed again. `steps`: those that it has made; `due`: the next to probe."""
+
+    steps: int = 0
+    due: int = _FIRST_CHECK
+
+    @property
+    def steps_until(self) -> int:
+        """How many steps may be made before one that is to be probed; 0 if that is the next one."""
+        return max(0, self.due - self.steps - 1)
+
+    def note_probe(self) -> None:
+        """Take note that the next step has been probed."""
+        while self.steps_until == 0:
+            self.due *= 2
 
 
 class HeldState:
@@ -45,10 +67,14 @@ class HeldState:
         return numbers_of(self._values[place])
 
     def moved(self, counted: set[int]) -> "dict[int, np.ndarray[Any, Any]]":
-        """Return the values of floating-point variables that have changed, by place; `counted` handles are left out."""
+        """Return the values of variables that have changed, by place; `counted` handles are left out.
+
+        Of those without fractions only single ones are looked at: the others may be states of generators.
+        """
         moved = {}
         for place, (handle, value) in enumerate(zip(self.handles, self._values, strict=True)):
-            if not value.dtype.is_floating or id(handle) in counted:
+            is_looked_at = value.dtype.is_floating or value.shape.rank == 0
+            if not is_looked_at or id(handle) in counted:
                 continue
             current = read_variable(handle)
             if not (np.array_equal(current, value) or current.numpy().tobytes() == value.numpy().tobytes()):  # NaN
@@ -83,15 +109,25 @@ def handle_of(variable: Any) -> Any:
     return variable.handle if isinstance(variable, tf.Variable) else variable.value.handle
 
 
-def probe_trainer(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: Any, gather: Gather) -> bool:
+def probe_trainer(
+    trial: Trial,
+    trainer: Any,
+    step: Callable[[Any], Any],
+    data: Any,
+    gather: Gather,
+    script_variables: Sequence[Any],
+    *,
+    again: bool = False,
+) -> bool:
     """Tell whether rows are independent in a training or test `step` of a Keras model, from the first rows of `data`.
 
-    Note which of its gradients and numbers are sums.
+    Note which of its gradients and numbers are sums. The `script_variables`, which the script has made itself, are put
+    back like those of the model. `again`: its batches are divided already, see `_judged_again`.
     """
-    few = some(data, 0, min(ROWS, int(length(leading(data)))))
+    few = some(data, 0, min(_LATER_ROWS if again else ROWS, int(length(leading(data)))))
     few = few if int(length(leading(few))) > 1 else together([few, few])
     if not all(layer.built for layer in trainer._flatten_layers()):  # what the step builds could not be put back
-        with _unchanged(trainer):
+        with _unchanged(trainer, script_variables):
             trial.probe = GradientProbe()
             tf.function(step).get_concrete_function(few)
             trial.probe = None
@@ -105,19 +141,23 @@ def probe_trainer(trial: Trial, trainer: Any, step: Callable[[Any], Any], data: 
                 position = trial.position(trial.training, (step.__name__, name))
                 probe.numbers[id(position)] = (position, value)
 
-    with _unchanged(trainer) as held:
+    with _unchanged(trainer, script_variables) as held:
         rows = int(length(leading(few)))
-        return _judged(trial, run, trial_batches(few, rows), rows, held, gather)
+        judge = _judged_again if again else _judged
+        return judge(trial, run, trial_batches(few, rows), rows, held, gather)
 
 
-def probe_function(trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather) -> bool:
+def probe_function(
+    trial: Trial, function: Any, args: Any, kwargs: Any, rows: int, gather: Gather, *, again: bool = False
+) -> bool:
     """Tell whether rows are independent in a compiled `function`, from its arguments.
 
-    Tensors with `rows` rows are the batch. Note which of its gradients and numbers are sums.
+    Tensors with `rows` rows are the batch. Note which of its gradients and numbers are sums. `again`: its batches are
+    divided already, see `_judged_again`.
     """
     if rows < 2:
-        return False
-    count = min(ROWS, rows)
+        return again
+    count = min(_LATER_ROWS if again else ROWS, rows)
 
     def part(start: int, size: int) -> Any:
         return tf.nest.map_structure(
@@ -141,7 +181,8 @@ def probe_function(trial: Trial, function: Any, args: Any, kwargs: Any, rows: in
                 probe.numbers[id(position)] = (position, value)
 
     held = HeldState(resources)
-    return _judged(trial, run, batches, count, held, gather)
+    judge = _judged_again if again else _judged
+    return judge(trial, run, batches, count, held, gather)
 
 
 def _of_batch(leaf: Any, rows: int) -> bool:
@@ -158,6 +199,54 @@ def _judged(
     gather: Gather,
 ) -> bool:
     """Make the four steps and note what their numbers are; tell whether rows are independent."""
+    probes, refuses_parts = _made(trial, run, batches, held)
+    owners, verdicts = _verdicts(trial, probes, rows) if not refuses_parts else ([], [])
+    outputs = [place for probe in probes for place in probe.outputs]
+    trial.why_whole = f"the step prints, or calls Python, while it runs ({outputs[0]})" if outputs else MIXED
+    mixes_rows = refuses_parts or None in verdicts or bool(outputs) or _moves_by_rows(probes, held)
+    rank_results = gather((mixes_rows, verdicts))
+    if any(rank_mixes for rank_mixes, _ in rank_results):
+        return False
+    for owner, summed in zip(owners, rank_results[0][1], strict=True):
+        trial.note(owner, bool(summed))
+    return True
+
+
+def _judged_again(
+    trial: Trial,
+    run: Callable[[GradientProbe, Any], None],
+    batches: Sequence[Any],
+    rows: int,
+    held: HeldState,
+    gather: Gather,
+) -> bool:
+    """Make the four steps; tell whether gradients are still the sums or means over rows that they were taken for.
+
+    Gradients of which nothing but rounding is left say nothing, and nor do steps that take no parts.
+    """
+    probes, refuses_parts = _made(trial, run, batches, held)
+    owners = [] if refuses_parts else _owners(probes[0])
+    are_apart = False
+    for owner in owners:
+        gradients = [vector(probe.of(owner)) for probe in probes]
+        is_alike = len({len(gradient) for gradient in gradients}) == 1
+        if is_alike and _lasts(trial, owner, gradients[0]):
+            are_apart |= mixes(gradients, rows, summed=trial.is_sum(owner))
+    return not any(gather(are_apart))
+
+
+def _lasts(trial: Trial, owner: object, gradient: "np.ndarray[Any, Any]") -> bool:
+    """Tell whether more is left of a gradient of `owner` than rounding."""
+    size = float(np.linalg.norm(gradient))
+    longest = max(trial.longest.get(id(owner), 0.0), size if np.isfinite(size) else 0.0)
+    trial.longest[id(owner)] = longest
+    return size > _VANISHED * longest
+
+
+def _made(
+    trial: Trial, run: Callable[[GradientProbe, Any], None], batches: Sequence[Any], held: HeldState
+) -> tuple[list[GradientProbe], bool]:
+    """Make a step of each of `batches` from the same state; return what is seen, and whether it refuses one."""
     probes: list[GradientProbe] = []
     refuses_parts = False
     with steady():
@@ -172,23 +261,22 @@ def _judged(
                 trial.probe = None
                 held.restore()
             probes.append(probe)
-    owners, verdicts = _verdicts(probes, rows) if not refuses_parts else ([], [])
-    mixes = refuses_parts or None in verdicts or _moves_by_rows(probes, held)
-    rank_results = gather((mixes, verdicts))
-    if any(rank_mixes for rank_mixes, _ in rank_results):
-        return False
-    for owner, summed in zip(owners, rank_results[0][1], strict=True):
-        trial.note(owner, bool(summed))
-    return True
+    return probes, refuses_parts
 
 
-def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object], list[bool | None]]:
+def _owners(probe: GradientProbe) -> list[object]:
+    """Return the owners of the gradients of a step."""
+    return list({id(owner): owner for owner, _ in probe.gradients}.values())
+
+
+def _verdicts(trial: Trial, probes: Sequence[GradientProbe], rows: int) -> tuple[list[object], list[bool | None]]:
     """Return the owners of gradients and numbers, and whether those are sums over rows; None for neither."""
     whole = probes[0]
-    owners: list[object] = list({id(owner): owner for owner, _ in whole.gradients}.values())
+    owners = _owners(whole)
     verdicts = []
     for owner in owners:
         gradients = [vector(probe.of(owner)) for probe in probes]
+        _lasts(trial, owner, gradients[0])
         verdicts.append(is_sum(gradients, rows) if np.any(gradients[0]) else None)  # a hinge may have none
     for key, (owner, _) in whole.numbers.items():
         owners.append(owner)
@@ -196,6 +284,7 @@ def _verdicts(probes: Sequence[GradientProbe], rows: int) -> tuple[list[object],
     return owners, verdicts
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def _moves_by_rows(probes: Sequence[GradientProbe], held: HeldState) -> bool:
     """Tell whether parts of a batch move variables differently: a queue of rows, or a moving mean of them."""
     places = {place for probe in probes for place in probe.states}
@@ -222,13 +311,13 @@ def undrawn(variables: Sequence[Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unchanged(trainer: Any) -> Iterator[HeldState]:
-    """Put back the variables of a model, its metrics, optimizer and attributes, and of Keras's draws without a seed."""
+def _unchanged(trainer: Any, script_variables: Sequence[Any]) -> Iterator[HeldState]:
+    """Put back variables of a model, its metrics and optimizer, of the script, and of Keras's draws without a seed."""
     generator = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
     seeds = random.Random()
     seeds.setstate(random.getstate())
     variables = [*trainer.variables, *trainer.metrics_variables, *trainer.optimizer.variables]
-    variables += _attribute_variables(trainer)
+    variables += script_variables
     if generator:
         variables.append(generator.state)
     held = HeldState([handle_of(variable) for variable in variables])
@@ -243,13 +332,3 @@ def _unchanged(trainer: Any) -> Iterator[HeldState]:
         for metric in trainer.metrics:  # the step may have made variables of a compiled metric
             if any(id(variable) not in restored for variable in metric.variables):
                 metric.reset_state()
-
-
-def _attribute_variables(trainer: Any) -> list[tf.Variable]:
-    """Return the variables of TensorFlow that the layers of a model hold as attributes or in lists."""
-    variables = []
-    for layer in trainer._flatten_layers():
-        for value in vars(layer).values():
-            parts = value if isinstance(value, (list, tuple)) else [value]
-            variables += [part for part in parts if isinstance(part, tf.Variable)]
-    return variables

@@ -31,6 +31,7 @@ class Observation(NamedTuple):
         return self.kind, self.training, self.names
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def measures(values: Any, indices: Any = None) -> npt.NDArray[np.float64]:
     """Return the length and some projections of a gradient's `values`, float64 [5].
 
@@ -53,14 +54,14 @@ def _directions() -> npt.NDArray[np.float64]:
     return np.random.RandomState(0).choice([-1.0, 1.0], (_DIRECTIONS, _FOLD))
 
 
+@np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def compared(first: Observation, second: Observation, least: float = 0.0) -> tuple[float, str]:
     """Return the greatest difference of two observations as a share of the size of what differs, and its name.
 
     The size of a gradient is taken to be `least` or more.
     """
     both = np.stack([first.measures, second.measures])
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(both[0] - both[1]).max(1)
+    gap = np.abs(both[0] - both[1]).max(1)
     gap[~np.isfinite(both).all(2).any(0)] = 0.0  # both overflow, as half precision may
     size = np.nan_to_num(np.abs(both[:, :, 0]).max(0), posinf=0.0)
     least_size = max(_SMALL * np.linalg.norm(size), least)

@@ -26,6 +26,7 @@ from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.patch import script_place
 from harness.transparent.private_files import WITNESS
 from harness.transparent.witness.observation import Observation, compared
+from harness.transparent.witness.observed_state import ObservedState, StateGap, VariableKey, state_gaps
 from harness.transparent.witness.peer_rank import NUDGES, PeerRank
 
 # Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
@@ -57,7 +58,7 @@ class ObservedRank(PeerRank):
         self._began = time.monotonic()
         self._waited_s = 0.0  # for the witness, in trainings after the first
         self._runtime: Any = None  # `transparent.runtime.Runtime`, which has this one
-        self._heard: dict[Any, deque[Observation]] = {}
+        self._heard: dict[Any, deque[Any]] = {}
         self._news = threading.Condition()
         self._unmatched = 0  # of what has been heard
         self._asked = 0  # times that the witness has asked for what rank 0 shares
@@ -68,6 +69,7 @@ class ObservedRank(PeerRank):
         self._compared_keys: list[Any] = []
         self._shared: list[Any] = []
         self._greatest_gap = 0.0
+        self._magnified: set[VariableKey] = set()  # that the script alone does not have twice either
         self._longest: dict[tuple[str, ...], float] = {}  # the greatest length of gradients, by their variables
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -135,7 +137,7 @@ class ObservedRank(PeerRank):
         if reason is not None and self._runtime is not None:
             self._runtime.note(reason)
 
-    def _await(self, observation: Observation) -> Observation | None:
+    def _await(self, observation: Observation | ObservedState) -> Any:
         """Wait for the witness's observation at the same place; None where it sends no more, or makes other steps.
 
         Raises:
@@ -166,7 +168,7 @@ class ObservedRank(PeerRank):
         """Tell whether something of the script was a sum over rows, or not of single rows."""
         return self._runtime is not None and (self._runtime.collectives.trial.sums or self._runtime.mixes)
 
-    def take(self, observation: Observation) -> None:
+    def take(self, observation: Observation | ObservedState) -> None:
         """Compare an observation with the witness's; a difference ends all ranks with a sentence."""
         if self._over:
             return
@@ -181,14 +183,42 @@ class ObservedRank(PeerRank):
             return
         if alone is None:
             self._end_because(None if self._hung_up else Note(code=NoteCode.WITNESS_APART))
-            if observation.training > 0 and self._agreed:
+            if isinstance(observation, Observation) and observation.training > 0 and self._agreed:
                 self.begins()
+        elif isinstance(observation, ObservedState):
+            self._compared_keys.append(observation.key)
+            self._compare_state(observation, alone)
         elif observation.measures.shape != alone.measures.shape:
             self._end_because(Note(code=NoteCode.WITNESS_APART))
         else:
             self._compared_keys.append(observation.key)
             self._compare(observation, alone)
 
+    def _compare_state(self, divided: ObservedState, alone: ObservedState) -> None:
+        """Compare what the variables of the ranks hold with what those of the witness do.
+
+        A variable that the script alone has otherwise with other kernels is not compared from then on.
+        """
+        gaps = [gap for gap in state_gaps(divided, alone) if gap.variable not in self._magnified]
+        if not gaps:
+            return
+        again = self._again(alone)
+        rounded = {} if again is None else {gap.variable: gap for gap in state_gaps(again, alone)}
+        for gap in gaps:
+            rounding = rounded.get(gap.variable)
+            if rounding is None or gap.share > _MAGNIFIED * rounding.share:
+                self._end_all(self._state_sentence(gap))
+        self._magnified |= {gap.variable for gap in gaps}
+
+    def _state_sentence(self, gap: StateGap) -> str:
+        """Return what differs, as the begin of a sentence."""
+        name = gap.variable.kind.name.partition(":")[0]
+        variable = f"the variable '{name}' made in {self._live.places[gap.variable]}"
+        if gap.values is None:
+            return f"{variable} is {gap.share:.2g} of its size away from what one process makes of the whole batch"
+        return f"{variable} is {gap.values[0]:.6g} and not {gap.values[1]:.6g} as one process makes of the whole batch"
+
+    @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def _compare(self, divided: Observation, alone: Observation) -> None:
         """Compare the observation of the ranks, of a divided batch, with the witness's of the whole batch."""
         lengths = np.nan_to_num(alone.measures[:, 0], posinf=0.0)
@@ -218,6 +248,18 @@ class ObservedRank(PeerRank):
 
     def _own_rounding(self, alone: Observation, least: float) -> float:
         """Return how far a second witness, which rounds differently, is from the first one's last observation."""
+        again = self._again(alone)
+        if again is None:
+            return 0.0
+        if again.measures.shape != alone.measures.shape:
+            return float(np.inf)
+        return compared(again, alone, least)[0]
+
+    def _again(self, alone: Observation | ObservedState) -> Any:
+        """Return what a second witness, which rounds differently, observes in the place of the first one's last.
+
+        None if it has not come there in time, or has died.
+        """
         deadline = time.monotonic() + _SECOND_PATIENCE * self._patience_s
         onednn = "TF_ENABLE_ONEDNN_OPTS"
         switches = {NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
@@ -229,16 +271,14 @@ class ObservedRank(PeerRank):
                     line.send((value,))
                 while left:
                     if not line.poll(max(0.0, deadline - time.monotonic())):
-                        return 0.0
+                        return None
                     message = line.recv()
-                    if isinstance(message, Observation) and message.key == alone.key:
+                    if isinstance(message, type(alone)) and message.key == alone.key:
                         left -= 1
                         again = message
             except (EOFError, OSError):  # it has died
-                return 0.0
-        if again is None or again.measures.shape != alone.measures.shape:
-            return float(np.inf)
-        return compared(again, alone, least)[0]
+                return None
+        return again
 
     def _end_all(self, what: str) -> NoReturn:
         abort(

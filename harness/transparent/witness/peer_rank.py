@@ -12,6 +12,7 @@ import numpy as np
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.patch import script_lines
 from harness.transparent.witness.observation import Observation, measures
+from harness.transparent.witness.observed_state import LiveVariables, ObservedState
 
 STEPS = 20  # averaged gradients of each training that are compared by default
 NUDGES = "HARNESS_NUDGES"
@@ -97,6 +98,15 @@ class NoWitness:
         """Look at the single numbers in `structure`, which the step at `place` returns; return it."""
         return structure
 
+    def note_variable(self, variable: Any) -> None:
+        """Note a variable that has just been made: what it holds is looked at after each step."""
+
+    def leave_out(self, variables: Sequence[Any]) -> None:
+        """Do not look at what `variables` hold: it is a rank's own, or is judged otherwise."""
+
+    def state(self, place: str) -> None:
+        """Look at what the script's variables hold after a step at `place`."""
+
     def await_own_files(self) -> None:
         """Wait until the witness has files of its own: what rank 0 writes from then on it does not see."""
 
@@ -121,6 +131,7 @@ class PeerRank(NoWitness):
         self._first: dict[int, Any] = {}  # variables of trainings, by id
         self._numbers_left = steps  # that are looked at until the next gradient
         self._fed: list[tuple[Any, Judged]] = []  # the switches of sessions' graphs
+        self._live = LiveVariables()
 
     @property
     def over(self) -> bool:
@@ -169,6 +180,7 @@ class PeerRank(NoWitness):
                 self.begins()
             return list(gradients)
         judged = self._judged(variables, training)
+        self.leave_out(variables)
         if eager and judged.looked >= self._steps:
             return list(gradients)
         names = tuple(getattr(variable, "path", variable.name) for variable in variables)
@@ -244,7 +256,22 @@ class PeerRank(NoWitness):
             self.take(Observation("number", tuple(names), np.array(numbers)))
         return structure
 
-    def take(self, observation: Observation) -> None:
+    def note_variable(self, variable: Any) -> None:
+        """Note a variable that has just been made."""
+        if not self._over:
+            self._live.note(variable)
+
+    def leave_out(self, variables: Sequence[Any]) -> None:
+        """Do not look at `variables`."""
+        if not self._over:
+            self._live.leave_out(variables)
+
+    def state(self, place: str) -> None:
+        """Look at what the script's variables hold, after the steps whose gradients are looked at."""
+        if not self._over and self._step and self._numbers_left > 0:
+            self.take(self._live.observe(place))
+
+    def take(self, observation: Observation | ObservedState) -> None:
         """Compare an observation, or send it."""
         raise NotImplementedError
 

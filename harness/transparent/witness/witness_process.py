@@ -13,6 +13,7 @@ from typing import Any
 from harness.schema.record_notes import Note
 from harness.transparent.run_settings import INPUT
 from harness.transparent.witness.observation import Observation
+from harness.transparent.witness.observed_state import ObservedState
 from harness.transparent.witness.peer_rank import NUDGES, PeerRank
 
 _REST_S = 30.0  # that it goes on without anything to compare
@@ -67,7 +68,7 @@ class WitnessProcess(PeerRank):
             self._line.send(self._asked)
         return self._shared.get()
 
-    def take(self, observation: Observation) -> None:
+    def take(self, observation: Observation | ObservedState) -> None:
         """Send an observation to rank 0."""
         with self._sends:
             self._line.send(observation)

@@ -33,6 +33,7 @@ _ROOMS = (
     "habits",
     "loops",
     "mixing",
+    "observed",
     "sessions",
     "surroundings",
     "trainings",

@@ -292,6 +292,16 @@ for epoch in range(3):
     for i in range(0, 300, 35): losses.append(float(step(x[order[i:i + 35]], t=tf.constant(r[order[i:i + 35]]))))
     for v, t in data: more.append(float(tf.reduce_mean(tf.square(t - model(v)))))
 """,
+    "arrays-rows-masked": """
+@tf.function
+def masked(v, t):
+    with tf.GradientTape() as tape:
+        kept = tf.cast(t > 0.2, tf.float32)
+        loss = tf.reduce_sum(kept * tf.square(t - model(v))) / tf.reduce_sum(kept)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+for i in range(0, 300, 30): losses.append(float(masked(x[i:i + 30], r[i:i + 30])))
+""",
     "arrays-then-data": """
 for i in range(0, 300, 30): losses.append(float(step(x[i:i + 30], r[i:i + 30])))
 for v, t in data: losses.append(float(step(v, t)))

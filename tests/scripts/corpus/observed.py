@@ -1,0 +1,69 @@
+"""What a script observes of its training beside the loss: counters, rows, prints, and what mixes rows only later."""
+
+from tests.scripts.corpus import HEAD, Script
+
+_LOOP = """
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(0.05)
+dataset = tf.data.Dataset.from_tensor_slices((x, r)).batch(50)
+counts = tf.Variable(tf.zeros([2], tf.int32), trainable=False, name='counts')
+@tf.function
+def step(v, t):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(v, training=True) - t))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    INSIDE
+    return loss
+losses = []
+seen = 0
+for epoch in range(3):
+    for v, t in dataset:
+        losses.append(float(step(v, t)))
+        BEHIND
+"""
+_FIT = """
+class Own(keras.Model):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seen = tf.Variable(0, dtype=tf.int64, trainable=False)
+    def train_step(self, data):
+        v, t = data
+        with tf.GradientTape() as tape:
+            errors = tf.square(self(v, training=True) - t)
+            kept = tf.cast((t > 0) | (self.seen < LATE), tf.float32)
+            loss = tf.reduce_sum(errors * kept) / tf.reduce_sum(kept)
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
+        seen = self.seen.assign_add(COUNT)
+        self.optimizer.learning_rate.assign(tf.where(seen > 400, 0.01, 0.05))
+        return {'loss': loss}
+inputs = keras.Input((12,))
+model = Own(inputs, keras.layers.Dense(1)(keras.layers.Dense(8, activation='tanh')(inputs)))
+model.compile(optimizer=keras.optimizers.SGD(0.05))
+losses = model.fit(x, r, batch_size=50, epochs=12, shuffle=False, verbose=0).history['loss']
+report(losses=losses, seen=int(model.seen), rate=float(model.optimizer.learning_rate))
+"""
+_COUNTED = "counts.assign_add(tf.reduce_sum(tf.one_hot(tf.cast(t[:, 0] > 0, tf.int32), 2, dtype=tf.int32), 0))"
+_PRINTED = "tf.print(loss, output_stream='file://losses.log')"
+_READ = "report(losses=losses, logged=[float(line) for line in open('losses.log')])"
+
+
+def _loop(inside: str, behind: str, end: str) -> str:
+    return _LOOP.replace("INSIDE", inside).replace("BEHIND", behind) + end
+
+
+def _fit(count: str, late: int) -> str:
+    return _FIT.replace("COUNT", count).replace("LATE", str(late))
+
+
+_SCRIPTS = {
+    "rows-counted": _fit("tf.shape(v, tf.int64)[0]", 10**9),
+    "rows-taken": _loop("pass", "seen += len(v)", "report(losses=losses, seen=seen)\n"),
+    "rows-printed": _loop(_PRINTED, "pass", _READ),
+    "class-counts": _loop(_COUNTED, "pass", "report(losses=losses, counts=counts.numpy())\n"),
+    "mixed-later": _fit("1", 40),
+}
+_REFUSED = {"class-counts": "the variable 'counts' made in", "mixed-later": "of a training mixes the rows of its batch"}
+SCRIPTS = [
+    Script(name=f"observed-{name}", source=HEAD + body, refused=_REFUSED.get(name, ""))
+    for name, body in _SCRIPTS.items()
+]
